@@ -48,8 +48,8 @@ _OPERATION_NAMES = ", ".join(operation.label for operation in Operation if opera
 @operator_command("acls")
 @bootstrap_controller_option
 @click.option("--add", "action", flag_value="add", help="Add ACLs.")
-@click.option("--remove", "action", flag_value="remove", help="Remove ACLs: those described, or all of the resource.")
-@click.option("--list", "action", flag_value="list", help="List ACLs; all when no resource is named.")
+@click.option("--remove", "action", flag_value="remove", help="Remove the ACLs that match, or all ACLs of the resource.")
+@click.option("--list", "action", flag_value="list", help="List ACLs; without a resource, all of them.")
 @click.option("--topic", multiple=True, help="A topic; '*' stands for all. May be repeated, like the others.")
 @click.option("--group", multiple=True, help="A consumer group; '*' stands for all.")
 @click.option("--cluster", is_flag=True, help="The cluster.")
@@ -58,51 +58,53 @@ _OPERATION_NAMES = ", ".join(operation.label for operation in Operation if opera
 @click.option("--user-principal", multiple=True, help="The owner of delegation tokens.")
 @click.option(
     "--resource-pattern-type", type=click.Choice(["literal", "prefixed", "any", "match"], case_sensitive=False), default="literal",
-    show_default=True, help="Whether the names are whole names or prefixes. With --list and --remove also: any (both types) and match "
+    show_default=True, help="Whether names are literal or prefixes. --list and --remove also take any (both types) and match "
     "(every ACL that applies to the name).",
 )  # fmt: skip
-@click.option("--operation", multiple=True, help=f"What is allowed or denied (default: All): {_OPERATION_NAMES}.")
-@click.option("--allow-principal", multiple=True, metavar="TYPE:NAME", help="Who may, such as User:alice; User:* is everybody.")
-@click.option("--deny-principal", multiple=True, metavar="TYPE:NAME", help="Who must not.")
-@click.option("--allow-host", multiple=True, help="The addresses from which they may (default: *).")
-@click.option("--deny-host", multiple=True, help="The addresses from which they must not (default: *).")
-@click.option("--principal", multiple=True, metavar="TYPE:NAME", help="With --list: only ACLs of this principal.")
-@click.option("--producer", is_flag=True, help="What a producer needs: Write, Describe, Create of topics, Write of transactional ids.")
-@click.option("--consumer", is_flag=True, help="What a consumer needs: Read and Describe of topics, and Read of groups.")
-@click.option("--idempotent", is_flag=True, help="With --producer: IdempotentWrite of the cluster too.")
+@click.option("--operation", multiple=True, help=f"Operation (default: All): {_OPERATION_NAMES}.")
+@click.option(
+    "--allow-principal", multiple=True, metavar="TYPE:NAME", help="Principal to allow, such as User:alice. User:* matches everyone."
+)
+@click.option("--deny-principal", multiple=True, metavar="TYPE:NAME", help="Principal to deny.")
+@click.option("--allow-host", multiple=True, help="Host from which access is allowed (default: *).")
+@click.option("--deny-host", multiple=True, help="Host from which access is denied (default: *).")
+@click.option("--principal", multiple=True, metavar="TYPE:NAME", help="With --list: show only ACLs of this principal.")
+@click.option("--producer", is_flag=True, help="What a producer needs: Write, Describe and Create on topics, Write on transactional ids.")
+@click.option("--consumer", is_flag=True, help="What a consumer needs: Read and Describe on topics, Read on groups.")
+@click.option("--idempotent", is_flag=True, help="With --producer: also IdempotentWrite on the cluster.")
 @click.option("--force", "--yes", "force", is_flag=True, help="Do not ask before removing.")
 def acls(bootstrap: str, output: str, traceback: bool, action: str | None, **options: Any) -> None:
     """Add, remove and list ACLs."""
     if action is None:
-        raise click.UsageError("what is to be done? Give --list, --add or --remove")
+        raise click.UsageError("specify an action: --list, --add or --remove")
     pattern_type = PatternType.parse(options["resource_pattern_type"])
     patterns = _patterns(options, pattern_type)
-    wanted = {} if action == "list" else _entries(options, patterns)
+    entries_by_pattern = {} if action == "list" else _entries(options, patterns)
     if action == "list" and options["producer"] | options["consumer"]:
-        raise click.UsageError("--producer and --consumer are for --add and --remove")
+        raise click.UsageError("--producer and --consumer need --add or --remove")
     if action == "add":
         if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
             raise click.UsageError(f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding acls.")
-        if not all(wanted.values()):
+        if not all(entries_by_pattern.values()):
             raise click.UsageError("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
     if action == "remove" and not options["force"]:
-        _confirm(wanted)
+        _confirm(entries_by_pattern)
 
     async def go() -> None:
         from minikafka.client.acls import AclAdmin
 
         async with AclAdmin(bootstrap, client_id="minikafka-cli") as admin:
             if action == "add":
-                await _add(admin, wanted, output)
+                await _add(admin, entries_by_pattern, output)
             elif action == "remove":
-                await _remove(admin, wanted, output)
+                await _remove(admin, entries_by_pattern, output)
             else:
                 await _list(admin, patterns, options["principal"], output)
 
     run(go, traceback=traceback)
 
 
-# -- what is asked for ---------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------------------------
 
 
 def _patterns(options: Mapping[str, Any], pattern_type: PatternType) -> list[Pattern]:
@@ -113,17 +115,17 @@ def _patterns(options: Mapping[str, Any], pattern_type: PatternType) -> list[Pat
 
 
 def _entries(options: Mapping[str, Any], patterns: Sequence[Pattern]) -> dict[Pattern, list[Entry]]:
-    """The entries for each resource; none where all are meant."""
+    """The entries for each resource. An empty list (--remove without principals) stands for all entries of the resource."""
     if not patterns:
         raise click.UsageError("You must provide at least one resource: --topic <topic> or --cluster or --group <group>, ...")
     if options["idempotent"] and not options["producer"]:
-        raise click.UsageError("--idempotent goes with --producer")
+        raise click.UsageError("--idempotent needs --producer")
     if options["producer"] and not options["topic"]:
         raise click.UsageError("With --producer you must specify a --topic")
     if options["consumer"] and not (options["topic"] and options["group"]):
         raise click.UsageError("With --consumer you must specify a --topic and a --group")
     if (options["producer"] or options["consumer"]) and options["operation"]:
-        raise click.UsageError("--producer and --consumer say which operations are meant: leave --operation out")
+        raise click.UsageError("--producer and --consumer imply the operations: do not give --operation")
     found: dict[Pattern, dict[Entry, None]] = {}
     for pattern in patterns:
         operations: list[Operation] = []
@@ -151,21 +153,21 @@ def _operation(text: str, kind: ResourceType) -> Operation:
 
 
 def _described(options: Mapping[str, Any], operations: Iterable[Operation]) -> Iterable[Entry]:
-    for permission, who, where in (
+    for permission, option, where in (
         (Permission.ALLOW, "allow_principal", "allow_host"),
         (Permission.DENY, "deny_principal", "deny_host"),
     ):
-        for principal in options[who]:
+        for principal in options[option]:
             if not all(principal.strip().partition(":")):
-                hint = f"--{who.replace('_', '-')}"
+                hint = f"--{option.replace('_', '-')}"
                 raise click.BadParameter(f"{principal!r} is not TYPE:NAME, such as User:alice", param_hint=hint)
             for operation in dict.fromkeys(operations):
                 for host in options[where] or [WILDCARD]:
                     yield principal.strip(), host.strip(), operation, permission
 
 
-def _confirm(wanted: Mapping[Pattern, Sequence[Entry]]) -> None:
-    for pattern, entries in wanted.items():
+def _confirm(entries_by_pattern: Mapping[Pattern, Sequence[Entry]]) -> None:
+    for pattern, entries in entries_by_pattern.items():
         if entries:
             question = f"Are you sure you want to remove ACLs: \n {_lines(entries)} \n from resource filter `{_shown(pattern)}`? (y/n)"
         else:
@@ -175,22 +177,22 @@ def _confirm(wanted: Mapping[Pattern, Sequence[Entry]]) -> None:
             sys.exit(EXIT_REFUSED)
 
 
-# -- what is done --------------------------------------------------------------------------------------------------
+# -- actions -------------------------------------------------------------------------------------------------------
 
 
-async def _add(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], output: str) -> None:
-    added = [Acl._make((*pattern, *entry)) for pattern, entries in wanted.items() for entry in entries]
+async def _add(admin: AclAdmin, entries_by_pattern: Mapping[Pattern, Sequence[Entry]], output: str) -> None:
+    added = [Acl._make((*pattern, *entry)) for pattern, entries in entries_by_pattern.items() for entry in entries]
     await admin.create_acls(added)
     if output != "table":
         _emit(added, output)
         return
-    for pattern, entries in wanted.items():
+    for pattern, entries in entries_by_pattern.items():
         click.echo(f"Adding ACLs for resource `{_shown(pattern)}`: \n {_lines(entries)} \n")
 
 
-async def _remove(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], output: str) -> None:
-    filters = [AclFilter._make((*pattern, *entry)) for pattern, entries in wanted.items() for entry in entries]
-    filters += [AclFilter(*pattern) for pattern, entries in wanted.items() if not entries]
+async def _remove(admin: AclAdmin, entries_by_pattern: Mapping[Pattern, Sequence[Entry]], output: str) -> None:
+    filters = [AclFilter._make((*pattern, *entry)) for pattern, entries in entries_by_pattern.items() for entry in entries]
+    filters += [AclFilter(*pattern) for pattern, entries in entries_by_pattern.items() if not entries]
     removed = await admin.delete_acls(filters)
     if output != "table":
         _emit(removed, output)
@@ -199,8 +201,8 @@ async def _remove(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], ou
 async def _list(admin: AclAdmin, patterns: Sequence[Pattern], principals: Sequence[str], output: str) -> None:
     found: dict[Acl, None] = {}
     filters: list[AclFilter | None] = [AclFilter(*pattern) for pattern in patterns]
-    for wanted in filters or [None]:
-        found |= dict.fromkeys(await admin.describe_acls(wanted))
+    for acl_filter in filters or [None]:
+        found |= dict.fromkeys(await admin.describe_acls(acl_filter))
     acls_ = list(found)
     if output != "table":
         _emit([acl for acl in acls_ if not principals or acl.principal in principals], output)

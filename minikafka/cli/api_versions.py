@@ -20,7 +20,7 @@ def _versions(low: int, high: int) -> str:
 
 @operator_command("broker-api-versions")
 def broker_api_versions(bootstrap: str, output: str, traceback: bool) -> None:
-    """The APIs and versions that each broker serves, and which of them this program would use."""
+    """Show the APIs and versions that each broker serves, and the version that this client would use."""
 
     async def work(admin: Maintenance) -> None:
         await admin.cluster.refresh([])

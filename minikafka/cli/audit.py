@@ -13,12 +13,12 @@ import click
 
 from minikafka.cli.audit_reports import explain_finding, fail, read_report, show_tables, show_trend
 from minikafka.cli.common import BOOTSTRAP_VARIABLES, command_config_option
-from minikafka.cli.spark_options import EngineWanted, spark_options
+from minikafka.cli.spark_options import EngineOptions, spark_options
 
 EXIT_INCOMPLETE = 3
-#: Options that are settings of the audit as they are; what is left are those of the engine.
+#: Options that are passed to the audit unchanged. The remaining options choose the engine.
 _SETTINGS = ("topics", "digest", "split_bytes", "self_check", "acked", "compacted", "transaction_timeout_ms", "wire_ledger")
-#: First words that are no log directories, unless a directory has that name.
+#: Subcommands. A directory of the same name takes precedence.
 VERBS = {"explain": explain_finding, "trend": show_trend}
 
 
@@ -26,26 +26,26 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
 @click.argument("log_dirs", nargs=-1, type=click.Path())
 @click.option("--bootstrap-server", "-b", "bootstrap", default="", help="Audit this running cluster, over the wire.")
 @command_config_option
-@click.option("--rerun", default=None, type=click.Path(), help="A report: audit again only the partitions that it has findings on.")
-@click.option("--scan", default=None, type=click.Path(), help="Read LOG_DIRS into this summary file, for --compare-summaries elsewhere.")
-@click.option("--compare-summaries", is_flag=True, help="LOG_DIRS are summary files, of --scan on each broker's machine.")
+@click.option("--rerun", default=None, type=click.Path(), help="A report: audit only the partitions that have findings in it.")
+@click.option("--scan", default=None, type=click.Path(), help="Write a summary of LOG_DIRS to this file, for --compare-summaries.")
+@click.option("--compare-summaries", is_flag=True, help="LOG_DIRS are the summary files that --scan wrote on each broker's machine.")
 @click.option(
     "--questions",
     default="",
     type=click.Path(),
-    help="With --compare-summaries: write to this file what the summaries leave open. With --scan: answer this file.",
+    help="With --compare-summaries: write the open questions to this file. With --scan: answer the questions in this file.",
 )
 @click.option(
     "--ledger",
     "wire_ledger",
     default="",
     type=click.Path(dir_okay=False),
-    help="With --bootstrap-server: keep in this file what was read, and go on from it after a failure. Gone when there is a verdict.",
+    help="With --bootstrap-server: record progress in this file, and resume from it after a failure. Deleted after the verdict.",
 )
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
 @spark_options
 @click.option(
-    "--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: decode every record as well."
+    "--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: also decode every record."
 )
 @click.option(
     "--deep", is_flag=True, help="The same as --level records: decode every record, and compare its offset and time with its batch."
@@ -57,19 +57,19 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
     show_default=True,
     help="How replicas are compared. blake2b is slower, but does not rely on a 32-bit checksum.",
 )
-@click.option("--split-bytes", type=click.IntRange(1 << 20), default=512 << 20, show_default=True, help="Bytes of log for one task.")
-@click.option("--self-check", is_flag=True, help="One replica of each partition is enough: its own checks decide.")
+@click.option("--split-bytes", type=click.IntRange(1 << 20), default=512 << 20, show_default=True, help="Bytes of log per task.")
+@click.option("--self-check", is_flag=True, help="Accept partitions with a single replica, and check each replica only against itself.")
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice(["lagging", "truncation_pending", "single", "empty", "warnings"]),
-    help="Fail the audit on these verdicts, too.",
+    help="Fail the audit on these verdicts as well.",
 )
 @click.option(
-    "--compacted", multiple=True, metavar="TOPIC", help="This topic is compacted. Needed where no metadata log says so (repeatable)."
+    "--compacted", multiple=True, metavar="TOPIC", help="This topic is compacted. Needed if no metadata log says so (repeatable)."
 )
 @click.option(
-    "--acked", multiple=True, type=click.Path(), help="File of acknowledged records, as JSON lines: each must be there (repeatable)."
+    "--acked", multiple=True, type=click.Path(), help="JSON-lines file of acknowledged records, each of which must be present (repeatable)."
 )
 @click.option(
     "--transaction-timeout-ms",
@@ -86,21 +86,22 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
     help="Directory for report.json, report.html, summary.md, junit.xml, metrics.prom and Parquet tables.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
-@click.option("--quiet", is_flag=True, help="Only the verdict line.")
+@click.option("--quiet", is_flag=True, help="Print only the verdict.")
 def audit(
     log_dirs: tuple[str, ...], bootstrap: str, rerun: str | None, scan: str | None, compare_summaries: bool, questions: str, level: str,
     deep: bool, fail_on: tuple[str, ...], report_dir: str | None, output: str, quiet: bool, **others: Any,
 ) -> None:  # fmt: skip
-    """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
+    """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders that contain them), and check that each is intact.
 
-    Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers; with --bootstrap-server also replicas over
-    the wire. Where no machine sees all directories, run --scan on each and --compare-summaries over what they write.
+    Reads the directories of Apache Kafka and minikafka brokers, whether stopped, crashed or running. With --bootstrap-server it also
+    reads replicas over the network. If no machine sees all directories, run --scan on each machine, then --compare-summaries on the
+    files that the scans wrote.
 
-    `minikafka audit explain REPORT F1` tells finding F1 of a report at length, `minikafka audit trend DIR` the runs whose
-    reports were written to DIR or right below it. Where a directory has one of these two names, it is audited.
+    `minikafka audit explain REPORT F1` explains finding F1 of a report in detail. `minikafka audit trend DIR` lists the runs whose
+    reports were written to DIR or directly below it. A directory named `explain` or `trend` is audited instead.
 
-    Exit status: 0 everything compared is equal and sound, 1 divergence or corruption, 2 usage, 3 incomplete (something could not be
-    compared).
+    Exit status: 0 all compared replicas are equal and intact, 1 divergence or corruption, 2 wrong usage, 3 incomplete (something could
+    not be compared).
     """
     if log_dirs and log_dirs[0] in VERBS and not os.path.isdir(log_dirs[0]):
         VERBS[log_dirs[0]](log_dirs[1:], output)
@@ -112,7 +113,7 @@ def audit(
     if not log_dirs and not bootstrap:
         fail("give log directories, or --bootstrap-server of a running cluster")
     if others["wire_ledger"] and not bootstrap:
-        fail("--ledger is of an audit over the wire: give --bootstrap-server")
+        fail("--ledger needs --bootstrap-server")
     _check_apart(scan, compare_summaries, questions, bool(bootstrap or others["acked"] or not log_dirs))
     engine = {name: value for name, value in others.items() if name not in _SETTINGS}
     report = _audited(
@@ -122,13 +123,13 @@ def audit(
     )  # fmt: skip
     _show(report, output, quiet)
     if report_dir is not None:
-        _write(report, report_dir, is_told=output == "table" and not quiet)
+        _write(report, report_dir, is_announced=output == "table" and not quiet)
     sys.exit(report["exit_code"])
 
 
 def _check_apart(scan: str | None, compare_summaries: bool, questions: str, has_others: bool) -> None:
     if (scan is not None and compare_summaries) or (questions and scan is None and not compare_summaries):
-        fail("give --scan or --compare-summaries, and --questions beside one of them")
+        fail("--scan and --compare-summaries exclude each other, and --questions needs one of them")
     if (scan is not None or compare_summaries) and has_others:
         fail("--scan and --compare-summaries take files, not --bootstrap-server or --acked")
 
@@ -137,7 +138,7 @@ def _audited(
     log_dirs: tuple[str, ...], engine: dict[str, Any], progress: Callable[[int, int], None] | None,
     apart: tuple[str | None, bool, str], **settings: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """The report; leaves with one line when there is none. `apart`: the file of a scan, whether summaries are compared, the questions."""
+    """The report. Exits with a one-line error if there is none. `apart`: the scan file, whether to compare summaries, the questions."""
     from minikafka.spark import report as reporting
     from minikafka.spark.audit import AuditOptions, run_audit
     from minikafka.spark.directories import SourceError
@@ -148,7 +149,7 @@ def _audited(
     scan, compare_summaries, questions = apart
     if compare_summaries:
         return _compared(log_dirs, options, questions)
-    driver = EngineWanted("audit", **engine).start()
+    driver = EngineOptions("audit", **engine).start()
     try:
         if scan is not None:
             _scan(log_dirs, driver, options, apart, progress)
@@ -184,8 +185,8 @@ def _compared(files: tuple[str, ...], options: Any, questions: str) -> dict[str,
     except OSError as error:
         fail(f"{error.filename or 'a summary'}: {error.strerror}", EXIT_INCOMPLETE)
     if questions and os.path.exists(questions):
-        text = f"the summaries do not tell all: on each machine run `minikafka audit --scan MORE --questions {questions} LOG_DIRS`, "
-        click.echo(text + "and compare again with what it writes beside the others", err=True)
+        text = f"the summaries leave questions open: on each machine run `minikafka audit --scan MORE --questions {questions} LOG_DIRS`, "
+        click.echo(text + "then compare again with those files added", err=True)
     return report
 
 
@@ -204,23 +205,23 @@ def _scan(
     sys.exit(0)
 
 
-def _write(report: dict[str, Any], directory: str, *, is_told: bool) -> None:
+def _write(report: dict[str, Any], directory: str, *, is_announced: bool) -> None:
     from minikafka.spark import report as reporting
 
     try:
         paths = reporting.write(report, directory)
     except OSError as error:
         fail(f"the report cannot be written to {directory}: {error.strerror}")
-    if is_told:
+    if is_announced:
         click.echo("report: " + ", ".join(paths))
 
 
 def _from_report(path: str, log_dirs: tuple[str, ...], bootstrap: str) -> tuple[tuple[str, ...], str, tuple[tuple[str, int], ...]]:
-    """Sources (those of the report unless others are given) and the partitions that have errors or warnings."""
+    """Sources (the report's, unless others are given) and the partitions with errors or warnings."""
     report = read_report(path)
     found = {(one["topic"], one["partition"]) for one in report["findings"] if one["level"] != "note" and one["topic"]}
     if not found:
-        fail(f"{path} has no finding on a partition: there is nothing to audit again")
+        fail(f"{path} has no finding about a partition: nothing to audit again")
     if not log_dirs and not bootstrap:
         paths = [one["path"] for one in report["cluster"]["log_directories"]]
         log_dirs = tuple(one for one in paths if not one.startswith("kafka://"))

@@ -1,4 +1,4 @@
-"""What `minikafka audit` shows: tables on the terminal, one finding at length, and the runs over time."""
+"""Output of `minikafka audit`: tables on the terminal, one finding in detail, and a history of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS = {"MATCH": "green", "DIVERGENT": "red", "CORRUPT": "red"}
 
 
 def fail(text: str, status: int = EXIT_USAGE) -> NoReturn:
-    """One line, and the end."""
+    """Print a one-line error and exit."""
     click.echo(f"minikafka audit: {text}", err=True)
     sys.exit(status)
 
@@ -31,7 +31,7 @@ def explain_finding(arguments: tuple[str, ...], output: str) -> NoReturn:
     finding = find(report, arguments[1])
     if finding is None:
         ids = [one["id"] for one in report["findings"]]
-        fail(f"the report has no finding {arguments[1]} ({'it has none' if not ids else f'it has {ids[0]} to {ids[-1]}'})")
+        fail(f"the report has no finding {arguments[1]} ({'it has no findings' if not ids else f'it has {ids[0]} to {ids[-1]}'})")
     click.echo("\n".join(explain(report, finding)))
     sys.exit(0)
 
@@ -42,19 +42,19 @@ def show_trend(arguments: tuple[str, ...], output: str) -> NoReturn:
     from minikafka.spark import trend
 
     if len(arguments) != 1:
-        fail("usage: minikafka audit trend DIR, the directory of --report or the one above it")
+        fail("usage: minikafka audit trend DIR, where DIR is the directory given to --report or its parent")
     try:
         runs = trend.read(arguments[0])
     except OSError as error:
         fail(f"{arguments[0]}: {error.strerror}")
     if not runs:
-        fail(f"{arguments[0]} has no report of an audit ({trend.RUNS})")
+        fail(f"{arguments[0]} holds no audit report ({trend.RUNS})")
     emit(trend.rows(runs), output, ("started", "outcome", "partitions", "batches_compared", "bytes_compared", "seconds", "changes"))
     sys.exit(0)
 
 
 def read_report(path: str) -> dict[str, Any]:
-    """The report of a file or directory; leaves with one line when there is none."""
+    """The report in a file or directory. Exits with a one-line error if there is none."""
     from minikafka.spark import report as reporting
 
     try:
@@ -66,7 +66,7 @@ def read_report(path: str) -> dict[str, Any]:
 
 
 def show_tables(report: dict[str, Any]) -> None:
-    """The partitions, those that are not well if any is not, and the findings."""
+    """Print the partitions (if any has problems, only those) and the findings."""
     from rich.console import Console
 
     console = Console(soft_wrap=False)
@@ -76,7 +76,7 @@ def show_tables(report: dict[str, Any]) -> None:
         _show_finding(finding, console)
     hidden = sum(row["count"] for row in report["finding_counts"]) - len(shown)
     if hidden > 0:
-        console.print(f"  and {hidden} findings more (--report DIR or -o json show all that are kept)", highlight=False)
+        console.print(f"  and {hidden} more findings (--report DIR and -o json show all that are kept)", highlight=False)
 
 
 def _show_partitions(report: dict[str, Any], console: Console) -> None:
@@ -101,7 +101,7 @@ def _show_partitions(report: dict[str, Any], console: Console) -> None:
     if shown:
         console.print(table)
     if len(shown) < len(report["partitions"]):
-        console.print(f"  and {len(report['partitions']) - len(shown)} partitions more", highlight=False)
+        console.print(f"  and {len(report['partitions']) - len(shown)} more partitions", highlight=False)
 
 
 def _show_finding(finding: dict[str, Any], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""`minikafka bench`: what a running cluster takes and gives, in a minute, and nothing left behind."""
+"""`minikafka bench`: measure a running cluster's throughput and latency in about a minute, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -39,25 +39,27 @@ def sizes(text: str, least: int, most: int, option: str) -> list[int]:
 @bootstrap_option
 @command_config_option
 @output_option
-@click.option("--batch-sizes", default="1KiB,16KiB,1MB", show_default=True, help="Sizes of a produced batch, in bytes.")
-@click.option("--fetch-sizes", default="16KiB,1MiB", show_default=True, help="Sizes of a fetch, in bytes.")
-@click.option("--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic.")
+@click.option("--batch-sizes", default="1KiB,16KiB,1MB", show_default=True, help="Sizes of produced batches, in bytes.")
+@click.option("--fetch-sizes", default="16KiB,1MiB", show_default=True, help="Fetch sizes, in bytes.")
+@click.option("--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Number of partitions of the topic.")
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 32),
     default=None,
-    help="Replicas of each partition. Without it three, or as many as there are brokers.",
+    help="Replicas of each partition [default: three, or the number of brokers if that is less].",
 )
-@click.option("--in-flight", type=click.IntRange(1, 100), default=3, show_default=True, help="Requests in flight for each partition.")
+@click.option("--in-flight", type=click.IntRange(1, 100), default=3, show_default=True, help="Requests in flight per partition.")
 @click.option("--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Duration of each measurement.")
-@click.option("--megabytes-max", type=click.FloatRange(1), default=500.0, show_default=True, help="The most that one measurement writes.")
-@click.option("--topic", default=None, help="The topic to create and delete. Without it a new name.")
+@click.option(
+    "--megabytes-max", type=click.FloatRange(1), default=500.0, show_default=True, help="Most megabytes that one measurement writes."
+)
+@click.option("--topic", default=None, help="Topic to create and delete [default: a random name].")
 @traceback_option
 def bench(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
-    """Measure a running cluster, this project's or any other of the protocol.
+    """Measure a running cluster: minikafka, or anything else that speaks Kafka's protocol.
 
-    A topic is made, filled with ready-made batches (acks=1, then acks=all), read, asked for the latency of single records, and deleted.
-    CLIENT-BUSY is this client's share of a core: near 1, the figure is the client's and not the cluster's.
+    The command creates a topic, fills it with prepared batches (acks=1, then acks=all), reads it, measures the latency of single
+    records, and deletes it. CLIENT-BUSY is the share of a core that this client uses: near 1, the client is the bottleneck.
     """
     batch_sizes = sizes(options["batch_sizes"], BATCH_BYTES_MIN, BATCH_BYTES_MAX, "--batch-sizes")
     fetch_sizes = sizes(options["fetch_sizes"], BATCH_BYTES_MIN, FETCH_BYTES_MAX, "--fetch-sizes")
@@ -90,5 +92,5 @@ def bench(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
 def _row(measured: Measured) -> dict[str, Any]:
     digits = {"requests_per_s": 0, "megabytes_per_s": 1, "p50_ms": 2, "p99_ms": 2, "max_ms": 2, "client_busy": 2}
     row = asdict(measured)
-    # A busy machine may do one a second: a rate that is small is not none.
+    # On a busy machine the rate can be as low as one a second: do not round it to zero.
     return {name: round(value, digits[name] if value >= 10 else 4) if name in digits else value for name, value in row.items()}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CLIENT_METRICS = 16
 METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
-#: What each action may be given besides.
+#: Options that each action accepts.
 _ALLOWED = {
     "alter": {"name", "generate_name", "metrics", "interval", "match"},
     "delete": {"name"},
@@ -28,22 +28,22 @@ _ALLOWED = {
 @click.option("--alter", "actions", flag_value="alter", multiple=True, help="Create or change a subscription.")
 @click.option("--delete", "actions", flag_value="delete", multiple=True, help="Delete a subscription.")
 @click.option("--describe", "actions", flag_value="describe", multiple=True, help="Show subscriptions.")
-@click.option("--list", "actions", flag_value="list", multiple=True, help="Names of the subscriptions.")
+@click.option("--list", "actions", flag_value="list", multiple=True, help="List the names of the subscriptions.")
 @click.option("--name", help="The subscription's name.")
-@click.option("--generate-name", is_flag=True, help="Give it a random name.")
-@click.option("--metrics", metavar="M1,M2", multiple=True, help="Prefixes of metric names; * for all, empty for none.")
-@click.option("--interval", metavar="MS", help="How often clients push, in milliseconds; empty for the default.")
+@click.option("--generate-name", is_flag=True, help="Give the subscription a random name.")
+@click.option("--metrics", metavar="M1,M2", multiple=True, help="Prefixes of metric names. * selects all, an empty value none.")
+@click.option("--interval", metavar="MS", help="How often clients push metrics, in milliseconds. An empty value resets to the default.")
 @click.option(
     "--match",
     metavar="K1=V1,K2=V2",
     multiple=True,
-    help="Which clients: patterns of client_instance_id, client_id, client_software_name, client_software_version, "
-    "client_source_address, client_source_port; empty for all.",
+    help="Select clients: patterns for client_instance_id, client_id, client_software_name, client_software_version, "
+    "client_source_address, client_source_port. An empty value selects all.",
 )
 @output_option
 @traceback_option
 def client_metrics(bootstrap: str, actions: tuple[str, ...], output: str, traceback: bool, **options: Any) -> None:
-    """Which of their own metrics clients are asked to send (KIP-714)."""
+    """Choose which of their own metrics clients send to the brokers (KIP-714)."""
     action = _checked(actions, options)
 
     async def go() -> None:
@@ -82,7 +82,7 @@ def _checked(actions: tuple[str, ...], options: dict[str, Any]) -> str:
 
 
 def _changes(options: dict[str, Any]) -> list[tuple[str, str, str | None]]:
-    """What is given; what is given empty goes back to its default."""
+    """The changes that the options ask for; an empty value resets a property to its default."""
     found: list[tuple[str, str, str | None]] = []
     interval = options["interval"]
     given = ((INTERVAL_MS, () if interval is None else (interval,)), (METRICS, options["metrics"]), (MATCH, options["match"]))
@@ -111,13 +111,13 @@ def _list(names: list[str], output: str) -> None:
         click.echo(name)
 
 
-async def _describe(admin: QuotaAdmin, wanted: str | None, output: str) -> None:
+async def _describe(admin: QuotaAdmin, requested: str | None, output: str) -> None:
     configured = await admin.configured_resources(CLIENT_METRICS)
-    if wanted is not None and wanted not in configured:
-        click.echo(f"The client metric resource {wanted} doesn't exist and doesn't have dynamic config.")
+    if requested is not None and requested not in configured:
+        click.echo(f"The client metric resource {requested} doesn't exist and doesn't have dynamic config.")
         return
     rows = []
-    for name in configured if wanted is None else [wanted]:
+    for name in configured if requested is None else [requested]:
         entries = sorted(await admin.describe_configs(CLIENT_METRICS, name), key=lambda entry: entry.name)
         rows.append({"name": name, **{entry.name: entry.value for entry in entries}})
         if output == "table":

@@ -1,4 +1,4 @@
-"""Settings of producers and consumers as `-X NAME=VALUE` and `--command-property` give them, under Kafka's names and librdkafka's."""
+"""Producer and consumer settings from `-X NAME=VALUE` and `--command-property`, under Kafka's or librdkafka's names."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {"produce": PRODUCER, "consume":
 
 
 def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
-    """Keep the settings of the command's client for `arguments`; what is left says how to connect.
+    """Store the settings of the command's own client for `arguments`, and return the rest, which are connection properties.
 
-    Raises click.BadParameter for a value that cannot be, and for a setting of a client that the command does not have."""
+    Raises click.BadParameter for an invalid value, and for a setting that the command's client does not have."""
     supported = SETTINGS.get(context.command.name or "", {})
     others = {name for settings in (PRODUCER, CONSUMER) for name in settings}
     kept: dict[str, Any] = context.meta.setdefault(_META, {})
@@ -92,7 +92,7 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
             except ValueError as error:
                 raise click.BadParameter(f"{name}={text}: {error}", param_hint="-X") from error
         elif kafka in others:
-            takes = ", ".join(supported) if supported else "only how to connect (security.protocol, sasl.*, ssl.*)"
+            takes = ", ".join(supported) if supported else "only connection properties (security.protocol, sasl.*, ssl.*)"
             raise click.BadParameter(f"{name} has no effect on `{context.command.name}`, which takes {takes}", param_hint="-X")
         elif not name.startswith(("security.", "sasl.", "ssl.")) and (
             close := difflib.get_close_matches(name, supported, n=1, cutoff=0.75)
@@ -104,7 +104,7 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def arguments() -> dict[str, Any]:
-    """Arguments of the bundled client from what `take` has kept. An option that was given on the command line counts more."""
+    """Arguments of the bundled client, from the settings that `take` stored. Options on the command line take precedence."""
     context = click.get_current_context()
     settings = SETTINGS.get(context.command.name or "", {})
     found = {}

@@ -1,4 +1,4 @@
-"""`minikafka cluster`: kafka-cluster.sh; `cluster up` and what goes with it."""
+"""`minikafka cluster`: the subcommands of kafka-cluster.sh, and `cluster up` with the commands that control its cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = ["id", "host", "port", "rack", "state", "endpoint_type"]
 
 @click.group("cluster")
 def cluster() -> None:
-    """The cluster as a whole; `cluster up` starts one here."""
+    """Start a cluster on this machine (`cluster up`), control it, or ask about a running one."""
 
 
 @cluster.command("cluster-id")
@@ -54,15 +54,15 @@ def cluster_id(bootstrap: str, output: str, traceback: bool) -> None:
 @bootstrap_option
 @command_config_option
 @older_config_option
-@click.option("--include-fenced-brokers", is_flag=True, help="Brokers too that are registered but not in service.")
+@click.option("--include-fenced-brokers", is_flag=True, help="Also list brokers that are registered but fenced.")
 @output_option
 @traceback_option
 def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, traceback: bool) -> None:
-    """Where clients can connect."""
+    """List the addresses that clients can connect to."""
     from minikafka.client.cluster import ask_controllers
 
     if include_fenced_brokers and ask_controllers.get():
-        raise click.UsageError("--include-fenced-brokers is about brokers: give --bootstrap-server")
+        raise click.UsageError("--include-fenced-brokers needs --bootstrap-server")
 
     async def work(admin: Maintenance) -> None:
         response = await admin.describe_nodes(include_fenced=include_fenced_brokers)
@@ -77,7 +77,7 @@ def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, tr
         if output != "table":
             emit(rows, output, COLUMNS)
             return
-        # As Kafka's tool: hosts and racks as wide as the longest, and no state where controllers are listed.
+        # Like Kafka's tool: host and rack columns as wide as their longest value, and no state column for controllers.
         columns = [column for column in COLUMNS if column != "state" or kind != "controller"]
         hosts = max((len(row["host"]) for row in rows), default=10)
         racks = max((len(row["rack"]) for row in rows if row["rack"]), default=10)
@@ -94,10 +94,10 @@ def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, tr
 @bootstrap_option
 @command_config_option
 @older_config_option
-@click.option("--id", "-i", "broker_id", type=int, required=True, help="Broker that has gone for good.")
+@click.option("--id", "-i", "broker_id", type=int, required=True, help="Id of the broker.")
 @traceback_option
 def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
-    """Forget a broker."""
+    """Unregister a broker that will not return."""
 
     async def work(admin: Maintenance) -> None:
         await admin.unregister(broker_id)
@@ -111,10 +111,10 @@ def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
 @bootstrap_option
 @command_config_option
 @older_config_option
-@click.option("--id", "-i", "controller_id", type=int, required=True, help="Controller that has gone for good.")
+@click.option("--id", "-i", "controller_id", type=int, required=True, help="Id of the controller.")
 @traceback_option
 def unregister_controller(bootstrap: str, controller_id: int, traceback: bool) -> None:
-    """Forget a controller (KIP-1312; metadata.version 4.4-IV2)."""
+    """Unregister a controller that will not return (KIP-1312; metadata.version 4.4-IV2)."""
 
     async def work(admin: Maintenance) -> None:
         await admin.unregister_controller(controller_id)

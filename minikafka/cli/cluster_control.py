@@ -1,7 +1,7 @@
-"""`minikafka cluster kill 2`, `cut 3`, `status` and the others: break a cluster that `cluster up` runs, and watch it.
+"""`minikafka cluster kill 2`, `cut 3`, `status` and related commands: inject faults into a `cluster up` cluster, and watch it.
 
-`cluster up` listens on a Unix socket that is named after its first port, in a directory that only its user can enter. A request is one JSON
-object on a line, the answer another: {"text": ..} or {"error": ..}.
+`cluster up` listens on a Unix socket named after its first port, in a directory that only its user can enter. A request is a JSON object
+on one line. The answer is another: {"text": ..} or {"error": ..}.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 1 << 20
 ANSWER_TIMEOUT_S = 60.0
 NOTICED_TIMEOUT_S = 5.0
-#: What the kernel takes (unix(7), sun_path).
+#: Longest path that the kernel accepts (unix(7), sun_path).
 SOCKET_PATH_BYTES_MAX = 107
 
 
 def socket_path(port: int) -> Path:
-    """Of the cluster whose first broker listens on this port."""
+    """The control socket of the cluster whose first broker listens on this port."""
     name = Path(f"minikafka-{os.getuid()}") / f"{port}.sock"
     usual = tempfile.gettempdir() / name
     return usual if len(os.fsencode(usual)) <= SOCKET_PATH_BYTES_MAX else "/tmp" / name
 
 
-# -- the side of `cluster up` ----------------------------------------------------------------------------------------------
+# -- server: runs in `cluster up` ------------------------------------------------------------------------------------------
 
 
 class ControlServer:
-    """Carries out commands, one at a time, in a thread of its own; a context manager."""
+    """Executes commands one at a time in its own thread. A context manager."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
         self._path = socket_path(cluster.brokers[0].port)
         self._socket: socket.socket | None = None
-        #: Nodes that have ended because somebody asked for it.
+        #: Ids of nodes that were stopped or killed by a command.
         self.ended: set[int] = set()
 
     def __enter__(self) -> ControlServer:
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         if self._path.parent.stat().st_uid != os.getuid():
             raise OSError(f"{self._path.parent} belongs to another user")
-        # A cluster that was killed left its socket; its port is ours now.
+        # A killed cluster leaves its socket behind. This process now owns the port.
         self._path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self._path))
@@ -107,17 +107,17 @@ class ControlServer:
         return self._each(nodes, lambda broker: broker.kill(), "was killed (SIGKILL)", running=True) + self._noticed(nodes)
 
     def stop(self, nodes: list[int], _: bool) -> str:
-        """SIGTERM, and wait."""
+        """Send SIGTERM and wait for the nodes to exit."""
         self.ended.update(nodes)
         return self._each(nodes, lambda broker: broker.terminate(), "has stopped", running=True) + self._noticed(nodes)
 
     def _noticed(self, nodes: list[int]) -> str:
-        """Wait a moment until these nodes lead nothing and are in no in-sync set, so that the next command sees what became of it."""
+        """Wait briefly until these nodes lead no partition and are in no in-sync set, so that the next command sees the outcome."""
         from minikafka.testing.errors import ClusterError
         from minikafka.testing.wait import wait_until
 
         if not any(broker.running and not broker.paused for broker in self._cluster.brokers):
-            return "\nno broker is left"
+            return "\nno broker is running"
         gone = set(nodes)
 
         def noticed() -> bool:
@@ -126,11 +126,11 @@ class ControlServer:
         try:
             wait_until(noticed, "new leaders", NOTICED_TIMEOUT_S)
         except ClusterError:
-            return "\nthe others have not noticed yet: is there a majority of controllers?"
+            return "\nthe other brokers have not noticed yet: is a majority of the controllers running?"
         return ""
 
     def start(self, nodes: list[int], wipe: bool) -> str:
-        """Start what has ended."""
+        """Start nodes that have ended."""
         text = self._each(
             nodes, lambda broker: broker.start(wipe=wipe), f"is in service{' with an empty disk' if wipe else ''}", running=False
         )
@@ -143,23 +143,23 @@ class ControlServer:
 
     def resume(self, nodes: list[int], _: bool) -> str:
         """SIGCONT."""
-        return self._each(nodes, lambda broker: broker.resume(), "goes on", running=True)
+        return self._each(nodes, lambda broker: broker.resume(), "has resumed", running=True)
 
     def cut(self, nodes: list[int], _: bool) -> str:
-        """These on one side, all others on the other."""
+        """Cut the links between these nodes and all others."""
         for node in nodes:
             self._cluster.broker(node)
         self._cluster.partition_network(nodes)
         noun = "broker" if len(nodes) == 1 else "brokers"
-        return f"no link between {noun} {', '.join(map(str, nodes))} and the others; clients reach all" + self._noticed(nodes)
+        return f"{noun} {', '.join(map(str, nodes))} cut off from the others; clients still reach all" + self._noticed(nodes)
 
     def heal(self, _: list[int], __: bool) -> str:
-        """All links work."""
+        """Restore all links."""
         self._cluster.heal()
         return "all links work"
 
     def status(self, _: list[int], __: bool) -> str:
-        """Brokers and partitions as JSON: what the newest metadata say, and what each replica says of itself."""
+        """Brokers and partitions as JSON: the newest metadata, and what each replica reports about itself."""
         cluster = self._cluster
         controller = cluster.controller
         brokers = [
@@ -192,11 +192,11 @@ ACTIONS: dict[str, Callable[[ControlServer, list[int], bool], str]] = {
 }
 
 
-# -- the side of the commands -----------------------------------------------------------------------------------------------
+# -- client: runs in the commands -------------------------------------------------------------------------------------------
 
 
 def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool = False) -> str:
-    """Send a request to the cluster that listens on one of these addresses; its answer. Exits with an error."""
+    """Send a request to the cluster that listens on one of these addresses, and return its answer. Exits with an error on failure."""
     ports = [int(port) for port in (address.rpartition(":")[2] for address in bootstrap.split(",")) if port.isdigit()]
     for port in ports:
         connection = socket.socket(socket.AF_UNIX)
@@ -211,7 +211,7 @@ def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool 
                 click.echo(f"error: {answer['error']}", err=True)
                 sys.exit(EXIT_REFUSED)
             return str(answer["text"])
-    click.echo(f"error: no cluster at {bootstrap} was started here by minikafka cluster up; -b names its first broker", err=True)
+    click.echo(f"error: minikafka cluster up runs no cluster at {bootstrap} on this machine; give its first broker with -b", err=True)
     sys.exit(EXIT_UNREACHABLE)
 
 
@@ -223,7 +223,7 @@ def _command(name: str, text: str, *, takes_nodes: bool = True) -> click.Command
     if takes_nodes:
         function = click.argument("nodes", type=int, nargs=-1, required=True, metavar="NODE...")(function)
     if name == "start":
-        function = click.option("--wipe", is_flag=True, help="With an empty disk.")(function)
+        function = click.option("--wipe", is_flag=True, help="Start with an empty disk.")(function)
     return click.command(name, help=text)(function)
 
 
@@ -232,7 +232,7 @@ def _command(name: str, text: str, *, takes_nodes: bool = True) -> click.Command
 @click.option("--topic", help="Only partitions of this topic.")
 @output_option
 def status(bootstrap: str, topic: str | None, output: str) -> None:
-    """Brokers, leaders and epochs, in-sync sets, and each replica's own words: role, leader epoch, log end, high watermark."""
+    """Show brokers, leaders, epochs and in-sync sets, and what each replica reports: role, leader epoch, log end, high watermark."""
     found = json.loads(ask(bootstrap, "status"))
     found["partitions"] = [row for row in found["partitions"] if topic in (None, row["topic"])]
     if output != "table":
@@ -259,11 +259,11 @@ def _words(said: dict[str, Any]) -> str:
 
 COMMANDS = [
     _command("kill", "Kill brokers of `cluster up` with SIGKILL."),
-    _command("stop", "Stop brokers of `cluster up` in order: leaderships move away first."),
+    _command("stop", "Stop brokers of `cluster up` cleanly: leaderships move away first."),
     _command("start", "Start brokers of `cluster up` that have ended."),
     _command("pause", "Make brokers of `cluster up` hang, with their connections open (SIGSTOP)."),
     _command("resume", "Let paused brokers continue."),
-    _command("cut", "Cut brokers of `cluster up` off from the other brokers; clients reach all."),
-    _command("heal", "Repair all links that were cut.", takes_nodes=False),
+    _command("cut", "Cut brokers of `cluster up` off from the other brokers. Clients still reach all."),
+    _command("heal", "Restore all links that were cut.", takes_nodes=False),
     status,
 ]

@@ -1,4 +1,4 @@
-"""`minikafka cluster up`: brokers on this machine with one command."""
+"""`minikafka cluster up`: start brokers on this machine with one command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minikafka.testing.embedded import EmbeddedCluster
     from minikafka.testing.security import Security
 
-#: As minikafka.testing.security has them; here so that `--help` imports nothing.
+#: Copies of the names in minikafka.testing.security, so that `--help` does not import it.
 SECURITIES = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -29,23 +29,23 @@ LOG_END_BYTES = 64 << 10
 
 
 @click.command("up")
-@click.option("-n", "--brokers", type=click.IntRange(1), default=3, show_default=True, help="How many brokers.")
+@click.option("-n", "--brokers", type=click.IntRange(1), default=3, show_default=True, help="Number of brokers.")
 @click.option(
     "--directory",
     type=click.Path(file_okay=False),
-    help="Keep the data here for the next time. Without it they are deleted at the end.",
+    help="Keep the data in this directory for the next run. Without it, data are deleted at the end.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic; may be repeated.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Port of the first broker; the others follow. 0: any free ports.  [default: 9092 if free]",
+    help="Port of the first broker; the others use the next ones. 0: any free ports.  [default: 9092 if free]",
 )
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
-    help="Port of the first broker's /ui and /metrics, likewise.  [default: 9404 if free]",
+    help="Port of the first broker's /ui and /metrics; the others use the next ones. 0: any free ports.  [default: 9404 if free]",
 )
 @click.option(
     "--security",
@@ -75,11 +75,11 @@ def up(
     users: tuple[str, ...],
     log_level: str,
 ) -> None:
-    """Start a cluster on this machine; it ends with this command (Ctrl-C). From another terminal `minikafka cluster kill 2`, `start 2`,
-    `cut 3`, `heal` and `status` break it, mend it and look at it."""
+    """Start a cluster on this machine. It stops when this command ends (Ctrl-C). From another terminal, use `minikafka cluster kill 2`,
+    `start 2`, `cut 3`, `heal` and `status` to break, repair and inspect it."""
     first_port = _usual_if_free(PORT, brokers) if port is None else port
     where = f"localhost:{first_port}" if first_port else "free ports"
-    # Said before anything slow is imported.
+    # Print this before the slow imports.
     click.echo(f"starting {brokers} {'broker' if brokers == 1 else 'brokers'} on {where} ...", err=True)
     begin_imports()
     _run(
@@ -101,7 +101,7 @@ def up(
 
 
 def begin_imports() -> None:
-    """Start the process that brokers are forked from: it imports while this one does."""
+    """Start the process that brokers are forked from. It imports modules while this process does the same."""
     from minikafka.testing.processes import Zygote
 
     Zygote.begin()
@@ -114,7 +114,7 @@ def _made(brokers: int, **settings: Any) -> EmbeddedCluster:
 
 
 def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | None, *, is_elsewhere: bool) -> None:
-    """Until a signal, or until no broker is left."""
+    """Run the cluster until a signal arrives or no broker is left."""
     from minikafka.cli.cluster_control import ControlServer
     from minikafka.testing.errors import ClusterError, WrongConfiguration
 
@@ -125,7 +125,7 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
         with make() as made, ControlServer(made) as control:
             _announce(made, is_elsewhere=is_elsewhere)
             while not ended.wait(0.5):
-                _tell_of_deaths(made, control.ended)
+                _report_dead_brokers(made, control.ended)
             click.echo("stopping", err=True)
     except (ClusterError, OSError) as error:
         click.echo(f"error: {_reason(error, first_port, directory)}", err=True)
@@ -133,7 +133,7 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
 
 
 def _reason(error: Exception, first_port: int, directory: str | None) -> str:
-    """What went wrong, and where a cluster runs already that is in the way."""
+    """The error, and which running cluster occupies the ports or the directory, if one does."""
     import errno
 
     from minikafka.cli.cluster_control import socket_path
@@ -141,9 +141,9 @@ def _reason(error: Exception, first_port: int, directory: str | None) -> str:
     text = reason(error)
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         if first_port and socket_path(first_port).exists():
-            text += f". A cluster of `minikafka cluster up` runs there: `minikafka cluster status -b localhost:{first_port}` shows it"
-        text += ". Give --port and --http-port other ones (0: any that are free)"
-        text += f" and --directory another one than {directory}, which is in use as long as that cluster runs" if directory else ""
+            text += f". `minikafka cluster up` already runs a cluster there: `minikafka cluster status -b localhost:{first_port}` shows it"
+        text += ". Choose other ports with --port and --http-port (0: any free ports)"
+        text += f", and another --directory: that cluster is using {directory}" if directory else ""
     return text
 
 
@@ -158,7 +158,7 @@ def _security(name: str | None, mechanism: str, users: dict[str, str]) -> Securi
 
 
 def _write_client_files(made: EmbeddedCluster) -> tuple[Path, Path] | None:
-    """What connects clients of a secured cluster: for Java's clients and these commands, and for librdkafka's."""
+    """Client property files of a secured cluster: one for Java clients and these commands, one for librdkafka clients."""
     if made.secured is None:
         return None
     files = {
@@ -169,14 +169,14 @@ def _write_client_files(made: EmbeddedCluster) -> tuple[Path, Path] | None:
     for name, properties in files.items():
         path = made.directory / name
         path.touch(mode=0o600)
-        # A certificate of several lines is one line of a properties file.
+        # A properties file holds a multi-line certificate on one line.
         path.write_text("".join(f"{key}={value}\n".replace("\n", "\\n", value.count("\n")) for key, value in properties.items()))
         paths.append(path)
     return paths[0], paths[1]
 
 
 def _usual_if_free(first: int, count: int) -> int:
-    """The port itself when it and the following ones are free here, else 0."""
+    """`first` if it and the following `count` - 1 ports are free on this machine, else 0."""
     import socket
 
     for port in range(first, first + count):
@@ -189,8 +189,8 @@ def _usual_if_free(first: int, count: int) -> int:
     return first
 
 
-def _tell_of_deaths(made: EmbeddedCluster, reported: set[int]) -> None:
-    """Say it once when a broker ends that nobody asked to end, with the last error of its log."""
+def _report_dead_brokers(made: EmbeddedCluster, reported: set[int]) -> None:
+    """Report each broker that ended unexpectedly, once, with the last error in its log."""
     from minikafka.testing.errors import ClusterError
 
     for broker in made.brokers:
@@ -208,7 +208,7 @@ def _tell_of_deaths(made: EmbeddedCluster, reported: set[int]) -> None:
 
 
 def last_error(log: Path) -> str:
-    """The message of the last error in the end of a broker's log; empty when there is none."""
+    """The last error message near the end of a broker's log; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(log.stat().st_size - LOG_END_BYTES, 0))
@@ -251,17 +251,17 @@ def _announce(made: Any, *, is_elsewhere: bool) -> None:
     for broker in made.brokers:
         page = f"http://127.0.0.1:{broker.http_port}/ui" if broker.http_port is not None else "-"
         table.add_row(str(broker.node_id), broker.address, page, str(broker.log_dir.parent / "broker.log"), str(broker.process.pid))
-    # The table is for people, the address for scripts that read the standard output.
+    # The table is for people. The address goes to standard output, for scripts.
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         console.width = 200
     console.print(table)
-    console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. To try:")
+    console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. Try it:")
     if is_elsewhere:
         last = PORT + len(made.brokers) - 1
         ports = f"port {PORT} is" if last == PORT else f"ports {PORT} to {last} are"
-        console.print(f"  # {ports} not free, and commands without an address ask localhost:{PORT}. So first:", soft_wrap=True)
-    # All of them: the first may be the one that is killed.
+        console.print(f"  # {ports} not free, and commands without an address use localhost:{PORT}, so first run:", soft_wrap=True)
+    # List all brokers: the user may kill the first one.
     console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
     client_files = _write_client_files(made)
     if client_files is not None:
@@ -270,6 +270,6 @@ def _announce(made: Any, *, is_elsewhere: bool) -> None:
     console.print("  minikafka consume greetings --from-beginning -n 1")
     console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
     if client_files is not None:
-        console.print(f"How clients connect is in {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
+        console.print(f"Client settings: {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
     click.echo(made.bootstrap_servers)
     sys.stdout.flush()

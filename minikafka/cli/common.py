@@ -1,4 +1,4 @@
-"""What the client commands share: the address, output formats, errors for people, exit codes.
+"""Shared by the client commands: the bootstrap address, output formats, readable errors, exit codes.
 
 Exit codes: 0 done; 1 the cluster refused or the data are not as asked; 2 wrong usage; 3 the cluster cannot be reached or does not answer in
 time; 130 interrupted.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
-#: A cluster that is not there is said to be so after this long; `health -e` waits for one that is to come.
+#: Commands report an unreachable cluster after this long. `health -e` waits longer, for a cluster that is starting.
 FIRST_ANSWER_MS = 3000
 COMMAND_CONFIG_VARIABLE = "MINIKAFKA_COMMAND_CONFIG"
 CONTROLLERS = "minikafka.bootstrap-controller"
@@ -52,7 +52,7 @@ def bootstrap_controller_option(command: Command) -> Command:
         expose_value=False,
         is_eager=True,
         callback=_ask_controllers,
-        help="host:port of one or more controllers, which are asked instead of brokers.",
+        help="host:port of one or more controllers to ask instead of brokers.",
     )(command)
 
 
@@ -62,12 +62,12 @@ def _ask_controllers(context: click.Context, parameter: click.Parameter, value: 
 
 
 def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """The controllers' address in place of the brokers'."""
+    """The controllers' address, if given, replaces the brokers'."""
     controllers = context.meta.get(CONTROLLERS)
     if controllers is None:
         return value
     if context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("give --bootstrap-server or --bootstrap-controller, not both")
+        raise click.UsageError("give either --bootstrap-server or --bootstrap-controller")
     from minikafka.client.cluster import ask_controllers
 
     token = ask_controllers.set(True)
@@ -83,14 +83,14 @@ def _use_properties(context: click.Context, parameter: click.Parameter, value: A
 
 
 def older_config_option(command: Command) -> Command:
-    """`--config FILE`, as kafka-cluster.sh once called `--command-config`."""
+    """`--config FILE`, kafka-cluster.sh's former name of `--command-config`."""
     about = "Older name of --command-config."
     return click.option("--config", hidden=True, expose_value=False, callback=_use_properties, help=about)(command)
 
 
 def command_config_option(command: Command) -> Command:
-    """Kafka's `--command-config FILE` and librdkafka's `-X NAME=VALUE`: how the clients of the command connect (security.protocol, ssl.*,
-    sasl.*), and with -X the settings of its producer or consumer. Other properties of the file are passed over."""
+    """Kafka's `--command-config FILE` and librdkafka's `-X NAME=VALUE`. Both set connection properties (security.protocol, ssl.*, sasl.*)
+    for every client of the command. -X also sets properties of its producer or consumer. Other properties in the file are ignored."""
 
     command = click.option(
         "-X",
@@ -117,11 +117,11 @@ def command_config_option(command: Command) -> Command:
         envvar=COMMAND_CONFIG_VARIABLE,
         expose_value=False,
         callback=_use_properties,
-        help=f"Properties file of the client (TLS, SASL); or {COMMAND_CONFIG_VARIABLE}.",
+        help=f"Properties file for the client's TLS and SASL settings; or set {COMMAND_CONFIG_VARIABLE}.",
     )(command)
 
 
-#: What every command that shows something can say it in.
+#: Output formats that every command offers.
 OUTPUTS = ("table", "wide", "json", "jsonl", "yaml")
 
 
@@ -138,7 +138,7 @@ def output_option(command: Command) -> Command:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
-    """Run a coroutine function; errors become one line on stderr and an exit code."""
+    """Run a coroutine function. An error becomes one line on stderr and an exit code."""
     from minikafka.client.cluster import first_answer_ms
 
     first_answer_ms.set(FIRST_ANSWER_MS)
@@ -192,7 +192,7 @@ def traceback_option(command: Command) -> Command:
 
 
 def emit(rows: Iterable[Mapping[str, Any]], output: str, columns: Sequence[str]) -> None:
-    """Print rows: aligned columns, one JSON array, or one JSON object a line."""
+    """Print rows as aligned columns, as one JSON array, as one JSON object per line, or as YAML."""
     found = list(rows)
     if output == "wide":
         names = dict.fromkeys([*columns, *(name for row in found for name in row)])
@@ -209,7 +209,7 @@ def emit(rows: Iterable[Mapping[str, Any]], output: str, columns: Sequence[str])
 
 
 def emit_one(row: Mapping[str, Any], output: str) -> None:
-    """Print one object that is no row of a table: json (indented), jsonl (a line) or yaml."""
+    """Print a single object that is not a table row, as json (indented), jsonl (one line) or yaml."""
     if output == "yaml":
         click.echo("---\n" + to_yaml(row), nl=False)
     else:
@@ -217,7 +217,7 @@ def emit_one(row: Mapping[str, Any], output: str) -> None:
 
 
 def to_yaml(value: Any, indent: str = "") -> str:
-    """Lists, mappings and scalars as YAML: strings are written as JSON strings, which YAML takes as they are."""
+    """Lists, mappings and scalars as YAML. Strings are written as JSON strings, which are valid YAML."""
     if isinstance(value, Mapping) and value:
         return "".join(
             f"{indent}{key}:{chr(10) + to_yaml(item, indent + '  ') if _is_nested(item) else ' ' + _scalar(item) + chr(10)}"
@@ -248,7 +248,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """`a=1,b=[x,y]` in one or several options. Raises click.BadParameter."""
+    """Parse `a=1,b=[x,y]`, from one or more options. Raises click.BadParameter."""
     pairs: dict[str, str] = {}
     for text in texts:
         for part in _split(text):
@@ -261,7 +261,7 @@ def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
 
 
 def command_settings(texts: Iterable[str]) -> dict[str, str]:
-    """The client properties of --command-property; those that say how to connect hold for the command's clients, like those of -X."""
+    """The client properties of --command-property. Connection properties apply to all clients of the command, as with -X."""
     settings = parse_pairs(texts, "--command-property")
     if any(name.startswith(("security.", "ssl.", "sasl.")) for name in settings):
         from minikafka.cli.connection import use_properties

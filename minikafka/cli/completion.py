@@ -1,4 +1,4 @@
-"""Names of topics and groups for the shell's completion, asked of the cluster within a moment; none when it does not answer."""
+"""Topic and group names for shell completion. The cluster is asked with a short timeout; without an answer there are none."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TIMEOUT_S = 1.0
 
 
 def complete_topics(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Topics that begin so."""
+    """Topics whose names start with `incomplete`."""
     return _items(ctx, incomplete, lambda admin: admin.list_topics())
 
 
 def complete_groups(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Groups that begin so."""
+    """Groups whose ids start with `incomplete`."""
 
     async def names(admin: Admin) -> list[str]:
         return [name for name, _, _ in await admin.list_groups()]
@@ -47,5 +47,5 @@ def _items(ctx: click.Context, incomplete: str, ask: Any) -> list[CompletionItem
     try:
         names = asyncio.run(asyncio.wait_for(go(), TIMEOUT_S))
     except Exception:
-        return []  # nobody wants an error while typing
+        return []  # never show an error while the user types
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -21,9 +21,9 @@ from minikafka.cli.quotas import KINDS, in_order
 if TYPE_CHECKING:
     from minikafka.client.quotas import QuotaAdmin
 
-#: Kafka's numbers of resource types; users, clients and ips have quotas instead, and users passwords.
+#: Kafka's resource type numbers. Users, clients and ips have quotas instead of properties; users also have passwords.
 TYPES = {"topics": 2, "brokers": 4, "broker-loggers": 8, "client-metrics": 16, "groups": 32}
-#: Shorter words that were always understood here.
+#: Short forms of entity types that minikafka also accepts.
 SINGULARS = {"topic": "topics", "broker": "brokers"}
 SHORT_OPTIONS = {
     "topic": "topics", "broker": "brokers", "broker_logger": "broker-loggers", "group": "groups", "client_metrics": "client-metrics",
@@ -38,7 +38,7 @@ SOURCES = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-#: Where properties of an entity's own come from, by type; of brokers as a whole, the cluster's default.
+#: Source of the properties set on an entity itself, by type. For all brokers together it is the cluster's default.
 OWN = {"topics": 1, "brokers": 2, "broker-loggers": 6, "client-metrics": 7, "groups": 8}
 CLUSTER_OWN = 3
 
@@ -47,7 +47,7 @@ CLUSTER_OWN = 3
 @bootstrap_controller_option
 @bootstrap_option
 @command_config_option
-@click.option("--reference", "action", flag_value="reference", help="Print the page of all properties, as Markdown; asks no broker.")
+@click.option("--reference", "action", flag_value="reference", help="Print the reference of all properties as Markdown (needs no broker).")
 @click.option("--describe", "action", flag_value="describe", help="Show properties.")
 @click.option("--alter", "action", flag_value="alter", help="Change properties.")
 @click.option(
@@ -55,10 +55,10 @@ CLUSTER_OWN = 3
     "entity_types",
     multiple=True,
     type=click.Choice(sorted([*TYPES, *KINDS, *SINGULARS])),
-    help="What the properties are of; users and clients together: quotas of a user's client.",
+    help="Type of the entity. users and clients together: quotas of one user's client.",
 )
 @click.option("--entity-name", multiple=True, callback=in_order, help="Topic, broker id, group, user, client id or address.")
-@click.option("--entity-default", count=True, callback=in_order, help="The default of all brokers, users, clients or addresses.")
+@click.option("--entity-default", count=True, callback=in_order, help="The default for all brokers, users, clients or ips.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
@@ -72,21 +72,21 @@ CLUSTER_OWN = 3
 @click.option("--ip", help="Short for --entity-type ips --entity-name.")
 @click.option("--ip-defaults", is_flag=True, help="Short for --entity-type ips --entity-default.")
 @click.option("--all", "show_all", is_flag=True, help="Show defaults and static properties as well.")
-@click.option("--add-config", multiple=True, metavar="NAME=VALUE,..", help="Set; lists in brackets: a=[x,y].")
-@click.option("--add-config-file", metavar="FILE", help="Set what a properties file says.")
-@click.option("--delete-config", multiple=True, metavar="NAME,..", help="Go back to the default.")
+@click.option("--add-config", multiple=True, metavar="NAME=VALUE,..", help="Properties to set; put lists in brackets: a=[x,y].")
+@click.option("--add-config-file", metavar="FILE", help="Properties file with properties to set.")
+@click.option("--delete-config", multiple=True, metavar="NAME,..", help="Properties to reset to their default.")
 @output_option
 @traceback_option
 @click.pass_context
 def configs(context: click.Context, /, bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
-    """Describe and alter properties of topics, brokers, groups and client metrics, levels of loggers, quotas, and passwords (SCRAM)."""
+    """Describe and alter properties of topics, brokers, groups and client metrics, logger levels, quotas, and SCRAM passwords."""
     if action == "reference":
         from minikafka.broker.config.reference import reference_page
 
         click.echo(reference_page(), nl=False)
         return
     if action is None:
-        raise click.UsageError("say what to do: --describe or --alter")
+        raise click.UsageError("specify an action: --describe or --alter")
     added = parse_pairs(options["add_config"], "--add-config")
     if options["add_config_file"]:
         added = _file(options["add_config_file"]) | added
@@ -145,7 +145,7 @@ def _quotas_or_users(
     scram = [key for key in (*added, *deleted) if key.startswith("SCRAM-")]
     if action == "alter" and scram:
         if [plural for plural, _, _ in asked] != ["users"] or len(scram) < len(added) + len(deleted):
-            raise click.UsageError(f"{scram[0]}: passwords are changed alone, of one user")
+            raise click.UsageError(f"{scram[0]}: change passwords separately, for one user at a time")
         users(bootstrap, action, asked[0][1], added, deleted, output, traceback)
         return
     quotas(bootstrap, action, asked, added, deleted, output, traceback)
@@ -161,14 +161,14 @@ def _file(path: str) -> dict[str, str]:
 
 
 def _entity(types: list[str], options: dict[str, Any]) -> tuple[str, str | None]:
-    """Type and name; "" is the default of brokers, None every entity of the type. Raises click.UsageError."""
+    """Type and name. A name of "" means the default of all brokers; None means every entity of the type. Raises click.UsageError."""
     for option, plural in SHORT_OPTIONS.items():
         if options[option]:
             return plural, str(options[option])
     if options["broker_defaults"]:
         return "brokers", ""
     if len(types) != 1:
-        raise click.UsageError("of what? Give one --entity-type with --entity-name, or --topic, --broker, --group ..")
+        raise click.UsageError("specify an entity: one --entity-type with --entity-name, or --topic, --broker, --group ..")
     if options["entity_default"]:
         if types[0] != "brokers":
             raise click.UsageError(f"{types[0]} have no default")
@@ -182,7 +182,7 @@ async def _all_names(admin: QuotaAdmin, plural: str) -> list[str]:
     if plural == "topics":
         return await admin.list_topics()
     if plural == "broker-loggers":
-        raise click.UsageError("whose loggers? Give --entity-name with the id of a broker")
+        raise click.UsageError("specify a broker: --entity-name with its id")
     if plural == "brokers":
         return [*(str(broker.node_id) for broker in (await admin.describe_cluster()).brokers), ""]
     return await admin.configured_resources(TYPES[plural])

@@ -12,12 +12,12 @@ _META = "minikafka.connection"
 
 
 def use_properties(context: click.Context, value: str | tuple[str, ...] | Mapping[str, str]) -> None:
-    """Take the properties of a file (a name), of options (NAME=VALUE) or of a mapping, for every client that the command makes.
+    """Use the properties from a file (its name), options (NAME=VALUE) or a mapping for every client that the command creates.
 
-    What stands on the command line counts more than what stands in the file. librdkafka's names are taken for Kafka's. On the command line
-    settings of the command's own producer or consumer are kept for it (`client_settings`).
+    The command line takes precedence over the file. librdkafka's names are translated to Kafka's. Settings of the command's own producer
+    or consumer that are given on the command line are stored for it (`client_settings`).
 
-    A name that nobody has raises click.BadParameter."""
+    Raises click.BadParameter for an unknown name."""
     from minikafka.broker.config.broker_config import ConfigurationError, load_properties
     from minikafka.client.cluster import default_security
     from minikafka.security.client_properties import client_properties
@@ -50,7 +50,7 @@ def use_properties(context: click.Context, value: str | tuple[str, ...] | Mappin
 
 
 def properties_in_use() -> Mapping[str, str]:
-    """What `use_properties` has gathered for the command that runs."""
+    """The properties that `use_properties` collected for the running command."""
     from minikafka.client.cluster import default_security
 
     return default_security.get() or {}

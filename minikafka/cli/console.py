@@ -22,7 +22,7 @@ POLL_MS = 200
 LINE_READER = "org.apache.kafka.tools.LineMessageReader"
 FORMATTERS = ("org.apache.kafka.tools.consumer.DefaultMessageFormatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter")
 SERIALIZATION = "org.apache.kafka.common.serialization."
-#: Deserializers of Kafka that make numbers, and their layout; None: a UUID as text.
+#: Kafka's deserializers of numbers -> struct format; None: a UUID as text.
 NUMBERS: dict[str, str | None] = {
     "Short": ">h", "Integer": ">i", "Long": ">q", "Float": ">f", "Double": ">d", "Boolean": ">?", "UUID": None,
 }  # fmt: skip
@@ -39,7 +39,7 @@ FORMATTER_PROPERTIES = {
 
 
 def _properties(given: tuple[str, ...], accepted: dict[str, str | None], option: str, file: str | None = None) -> dict[str, str | None]:
-    """What a properties file and options (which count more) say. Raises click.BadParameter."""
+    """The properties of a file and of options, which take precedence. Raises click.BadParameter."""
     found = dict(accepted)
     if file is not None:
         from minikafka.broker.config.broker_config import ConfigurationError, load_properties
@@ -49,22 +49,22 @@ def _properties(given: tuple[str, ...], accepted: dict[str, str | None], option:
         except ConfigurationError as error:
             raise click.BadParameter(str(error), param_hint=option.replace("property", "config")) from error
     for text in given:
-        # A separator may be a comma or a bracket: one property an option.
+        # A separator may itself be a comma or a bracket, so each option holds one property.
         name, separator, value = text.partition("=")
         if not separator or name not in accepted:
-            raise click.BadParameter(f"{text!r}: known are {', '.join(accepted)}", param_hint=option)
+            raise click.BadParameter(f"{text!r}: must be one of {', '.join(accepted)}", param_hint=option)
         found[name] = value.replace("\\t", "\t").replace("\\n", "\n")
     return found
 
 
 def only(*accepted: str) -> Callable[[click.Context, click.Parameter, str], str]:
-    """A callback that takes the names of classes that there are here, with or without their package. Raises click.BadParameter."""
+    """A callback that accepts only these class names, with or without their package. Raises click.BadParameter."""
 
     def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
         found = next((name for name in accepted if name.rpartition(".")[2] == value.rpartition(".")[2]), None)
         if found is None:
-            hint = "; what internal topics hold: minikafka dump-log --offsets-decoder" if "Formatter" in value else ""
-            raise click.BadParameter(f"{value}: classes of Java cannot be loaded here; known: {', '.join(accepted)}{hint}")
+            hint = "; to read internal topics use minikafka dump-log --offsets-decoder" if "Formatter" in value else ""
+            raise click.BadParameter(f"{value}: cannot load Java classes; use {', '.join(accepted)}{hint}")
         return found
 
     return check
@@ -74,15 +74,15 @@ def only(*accepted: str) -> Callable[[click.Context, click.Parameter, str], str]
 @bootstrap_option
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
-@click.option("--sync", is_flag=True, help="Wait for each record.")
+@click.option("--sync", is_flag=True, help="Wait for each record's acknowledgement.")
 @click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", help="none, gzip, snappy, lz4 or zstd.")
 @click.option("--batch-size", "--max-partition-memory-bytes", type=int, default=16384, help="Bytes of a batch.")
-@click.option("--max-memory-bytes", type=int, default=32 << 20, help="Most bytes that may wait to be sent.")
+@click.option("--max-memory-bytes", type=int, default=32 << 20, help="Most bytes of records that may wait to be sent.")
 @click.option("--timeout", "linger_ms", type=float, default=1000, help="Milliseconds that a batch waits for more records.")
 @click.option("--request-required-acks", "acks", default="-1", help="all, -1, 0 or 1.")
 @click.option("--request-timeout-ms", type=int, default=30000, help="Milliseconds for a request.")
 @click.option("--message-send-max-retries", type=int, default=3, hidden=True)
-@click.option("--line-reader", default=LINE_READER, hidden=True, callback=only(LINE_READER), help="Accepted; there is one reader.")
+@click.option("--line-reader", default=LINE_READER, hidden=True, callback=only(LINE_READER), help="Accepted, no effect.")
 @click.option("--reader-config", help="Properties file for the reader; --reader-property overrides it.")
 @click.option("--reader-property", "--property", "reader", multiple=True, metavar="NAME=VALUE", help=", ".join(READER_PROPERTIES))
 @click.option(
@@ -97,7 +97,7 @@ def only(*accepted: str) -> Callable[[click.Context, click.Parameter, str], str]
 def console_producer(
     bootstrap: str, topic: str, reader: tuple[str, ...], command: tuple[str, ...], traceback: bool, **options: Any
 ) -> None:
-    """Write a record for each line of the standard input."""
+    """Write one record for each line of standard input."""
     properties = _properties(reader, READER_PROPERTIES, "--reader-property", options["reader_config"])
     settings = command_settings(command)
 
@@ -185,14 +185,14 @@ def _null_or_bytes(text: str, properties: dict[str, str | None]) -> bytes | None
 @bootstrap_option
 @command_config_option
 @click.option("--topic", help="Topic to read.")
-@click.option("--include", help="Pattern of topics to read.")
+@click.option("--include", help="Regular expression of topics to read.")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option("--offset", default="latest", help="With --partition: earliest, latest or a number.")
 @click.option("--group", help="Read as a member of this group.")
 @click.option("--from-beginning", is_flag=True, help="Begin with the earliest record when the group has no offsets.")
 @click.option("--max-messages", type=click.IntRange(0), help="Stop after this many records.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record has come for this long.")
-@click.option("--skip-message-on-error", is_flag=True, help="Accepted, no effect: no record fails to be shown.")
+@click.option("--skip-message-on-error", is_flag=True, help="Accepted, no effect: every record can be shown.")
 @click.option(
     "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted", help="Transactions."
 )
@@ -218,7 +218,7 @@ def _null_or_bytes(text: str, properties: dict[str, str | None]) -> bytes | None
 def console_consumer(
     bootstrap: str, command: tuple[str, ...], formatter_properties: tuple[str, ...], traceback: bool, **options: Any
 ) -> None:
-    """Print records until interrupted, or as long as the options say."""
+    """Print records until interrupted, or until a limit in the options is reached."""
     if (options["topic"] is None) == (options["include"] is None):
         raise click.UsageError("Exactly one of --include/--topic is required.")
     if options["partition"] is not None and options["topic"] is None:
@@ -292,20 +292,22 @@ async def _choose(consumer: Any, group: str | None, options: dict[str, Any]) -> 
 
 
 def deserializer(name: str | None, of_what: str) -> Callable[[bytes], bytes]:
-    """What the class of Kafka with this name makes of bytes, as text; bytes as they are for none. Raises click.BadParameter."""
+    """A function from bytes to text, as Kafka's deserializer class of this name; without a name, bytes stay unchanged.
+
+    Raises click.BadParameter."""
     word = (name or "").removeprefix(SERIALIZATION).removesuffix("Deserializer")
     if word in ("", "String", "ByteArray", "Bytes", "ByteBuffer"):
         return bytes
     if name is None or not name.endswith("Deserializer") or word not in NUMBERS:
         accepted = ", ".join([*NUMBERS, "String", "ByteArray"])
-        raise click.BadParameter(f"{name}: known are the Deserializers of {accepted}", param_hint=f"{of_what}.deserializer")
+        raise click.BadParameter(f"{name}: must be a Deserializer of {accepted}", param_hint=f"{of_what}.deserializer")
     layout = NUMBERS[word]
 
     def read(data: bytes) -> bytes:
         if layout is None:
             return str(uuid.UUID(data.decode())).encode()
         if len(data) != struct.calcsize(layout):
-            raise ClientError(f"{of_what} {data!r} is not {struct.calcsize(layout)} bytes long, as {word}Deserializer wants it")
+            raise ClientError(f"{of_what} {data!r} is not {struct.calcsize(layout)} bytes long, which {word}Deserializer requires")
         return str(struct.unpack(layout, data)[0]).lower().encode()
 
     return read
@@ -316,7 +318,7 @@ def _show_nothing(_: ConsumedRecord) -> bytes:
 
 
 def formatter_properties_of(given: tuple[str, ...], options: dict[str, Any]) -> dict[str, str | None]:
-    """What the options of a console say of the formatter. Raises click.BadParameter."""
+    """The formatter properties in the options of a console consumer. Raises click.BadParameter."""
     properties = _properties(given, FORMATTER_PROPERTIES, "--formatter-property", options["formatter_config"])
     for name in ("key.deserializer", "value.deserializer"):
         properties[name] = options[name.replace(".", "_")] or properties[name]
@@ -324,7 +326,8 @@ def formatter_properties_of(given: tuple[str, ...], options: dict[str, Any]) -> 
 
 
 def formatter_of(properties: dict[str, str | None]) -> Callable[[ConsumedRecord], bytes]:
-    """The line of a record, as Kafka's DefaultMessageFormatter writes it (the epoch is shown, where Kafka's tool says NOT_PRESENT)."""
+    """A function from a record to its line, as Kafka's DefaultMessageFormatter writes it. The epoch is shown where Kafka's tool prints
+    NOT_PRESENT."""
     on = {name: value == "true" for name, value in properties.items() if name.startswith("print.")}
     key_separator = (properties["key.separator"] or "").encode()
     end = (properties["line.separator"] or "").encode()

@@ -22,9 +22,9 @@ DEFAULT_GROUP = "console-share-consumer"
 @click.option("--group", help=f"Share group (default: {DEFAULT_GROUP}).")
 @click.option("--max-messages", type=click.IntRange(0), help="Stop after this many records.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record has come for this long.")
-@click.option("--reject", is_flag=True, help="Reject every record instead of accepting it: nobody gets it again.")
-@click.option("--release", is_flag=True, help="Release every record instead of accepting it: others get it.")
-@click.option("--reject-message-on-error", is_flag=True, help="Accepted, no effect: no record fails to be shown.")
+@click.option("--reject", is_flag=True, help="Reject every record instead of accepting it: it is not delivered again.")
+@click.option("--release", is_flag=True, help="Release every record instead of accepting it: it can be delivered again.")
+@click.option("--reject-message-on-error", is_flag=True, help="Accepted, no effect: every record can be shown.")
 @click.option(
     "--formatter", default=FORMATTERS[0], callback=only(*FORMATTERS), help="Formatter: DefaultMessageFormatter or NoOpMessageFormatter."
 )
@@ -42,7 +42,7 @@ DEFAULT_GROUP = "console-share-consumer"
 def console_share_consumer(
     bootstrap: str, command: tuple[str, ...], formatter_properties: tuple[str, ...], traceback: bool, **options: Any
 ) -> None:
-    """Print records of a share group until interrupted, or as long as the options say."""
+    """Print records as a member of a share group until interrupted, or until a limit in the options is reached."""
     if options["reject"] and options["release"]:
         raise click.UsageError("At most one of --reject and --release may be specified.")
     properties = formatter_properties_of(formatter_properties, options)

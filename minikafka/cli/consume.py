@@ -1,4 +1,4 @@
-"""`minikafka consume`: records to the standard output, in kcat's format strings or as JSON."""
+"""`minikafka consume`: print records to standard output, with kcat's format strings or as JSON."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ POLL_MS = 200
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 
 
-#: kcat's words for where to begin, which it takes with -o.
+#: Start offsets that kcat accepts with -o.
 KCAT_OFFSET = re.compile(r"beginning|start|end|-?\d+|s?@\d+|end-\d+")
 
 
 class _OutputOrOffset(click.Choice):  # type: ignore[type-arg]
-    """A format; or, as kcat has it, where to begin."""
+    """A format or, as in kcat, a start offset."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Raises click.BadParameter."""
         return value if isinstance(value, str) and KCAT_OFFSET.fullmatch(value) else super().convert(value, param, ctx)
 
 
-#: What a format may ask for, and text that stands for a character.
+#: Placeholders and escapes in a format string.
 WORDS = re.compile(r"%[tpoksThSK%]|\\[ntr0\\]")
 
 
-def _known_words(context: click.Context, parameter: click.Parameter, template: str | None) -> str | None:
+def _check_template(context: click.Context, parameter: click.Parameter, template: str | None) -> str | None:
     unknown = re.search(r"%.?", WORDS.sub("", template or ""))
     if unknown is not None:
-        raise click.BadParameter(f"{unknown[0]} is not known; known are %t %p %o %k %s %T %h %S %K and %%")
+        raise click.BadParameter(f"{unknown[0]} is unknown; use %t %p %o %k %s %T %h %S %K or %%")
     return template
 
 
@@ -52,11 +52,11 @@ def _known_words(context: click.Context, parameter: click.Parameter, template: s
 @bootstrap_option
 @command_config_option
 @click.argument("topic_argument", required=False, metavar="[TOPIC]")
-@click.option("--topic", "-t", help="Topic to read; ^PATTERN with --group and -X group.protocol=consumer.")
+@click.option("--topic", "-t", help="Topic to read. With --group and -X group.protocol=consumer also ^PATTERN.")
 @click.option("--group", "-g", help="Read as a member of this group and commit offsets.")
 @click.option("--partition", "-p", "partitions", multiple=True, type=click.IntRange(0), help="Only this partition; may be repeated.")
-@click.option("--offset", help="Where to begin: earliest, latest, end-N (the last N), a number, or @milliseconds since 1970.")
-@click.option("--from-beginning", is_flag=True, help="Begin with the earliest record.")
+@click.option("--offset", help="Start at earliest, latest, end-N (the last N), an offset, or @milliseconds since 1970.")
+@click.option("--from-beginning", is_flag=True, help="Start with the earliest record.")
 @click.option("--max-messages", "-n", "-c", "records_max", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--exit-at-end", "-e", "exit_at_end", is_flag=True, help="Stop at the end of the log as it was at the start.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record has come for this long.")
@@ -65,34 +65,34 @@ def _known_words(context: click.Context, parameter: click.Parameter, template: s
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_uncommitted",
     show_default=True,
-    help="Whether aborted and open transactions are shown.",
+    help="read_uncommitted also shows records of open and aborted transactions.",
 )
 @click.option(
     "--format",
     "-f",
     "template",
     default=None,
-    callback=_known_words,
-    help="kcat's: %t topic %p partition %o offset %k key %s value %T timestamp %h headers %S %K lengths; \\n \\t.",
+    callback=_check_template,
+    help="kcat's format: %t topic %p partition %o offset %k key %s value %T timestamp %h headers %S %K lengths; \\n \\t.",
 )
 @click.option(
     "--output",
     "-o",
     type=_OutputOrOffset(OUTPUTS),
     multiple=True,
-    help="json, jsonl, yaml: objects; table, wide: one record a line with everything. Or kcat's offsets: beginning, end, N, -N, s@TIME.",
+    help="json, jsonl, yaml: objects. table, wide: one line per record. Or a start offset as in kcat: beginning, end, N, -N, s@TIME.",
 )
-@click.option("-J", "kcat_json", is_flag=True, help="kcat's JSON: a line a record, with its names of fields.")
-@click.option("--rack", default="", help="Read from the replica in this rack.")
+@click.option("-J", "kcat_json", is_flag=True, help="One line of JSON per record, with kcat's field names.")
+@click.option("--rack", default="", help="Read from a replica in this rack, if there is one.")
 @traceback_option
 def consume(bootstrap: str, topic_argument: str | None, topic: str | None, traceback: bool, **options: Any) -> None:
-    """Read records until interrupted, or as long as the options say."""
+    """Read records until interrupted, or until a limit in the options is reached."""
     words = options.pop("output")
     options["output"] = next((word for word in words if word in OUTPUTS), None)
     options["offset"] = next((word for word in words if word not in OUTPUTS), options["offset"])
     name = topic or topic_argument
     if not name:
-        raise click.UsageError("which topic? Give --topic")
+        raise click.UsageError("specify a topic with --topic")
     settings = arguments()
     options["group"] = settings.pop("group_id", options["group"])
     options["settings"] = {
@@ -102,9 +102,9 @@ def consume(bootstrap: str, topic_argument: str | None, topic: str | None, trace
         **settings,
     }
     if name.startswith("^") and options["exit_at_end"]:
-        raise click.UsageError("--exit-at-end does not go with a pattern")
+        raise click.UsageError("--exit-at-end cannot be combined with a pattern")
     if options["group"] and (options["partitions"] or options["offset"]):
-        raise click.UsageError("--partition and --offset do not go with --group")
+        raise click.UsageError("--partition and --offset cannot be combined with --group")
 
     async def go() -> int:
         return await _consume(bootstrap, name, options)
@@ -140,9 +140,9 @@ async def _consume(bootstrap: str, topic: str, options: dict[str, Any]) -> int:
 
 
 async def _begin(consumer: Consumer, topic: str, options: dict[str, Any]) -> dict[tuple[str, int], int]:
-    """Assign or subscribe; the ends at which to stop with --exit-at-end."""
+    """Assign or subscribe. Returns the end offsets at which --exit-at-end stops."""
     if options["group"] and topic.startswith("^"):
-        # As librdkafka writes a pattern; the broker looks at it.
+        # librdkafka's syntax for a pattern, which the broker evaluates.
         await consumer.subscribe(pattern=topic)
         return {}
     info = await consumer.cluster.fresh_topic(topic)
@@ -240,7 +240,7 @@ def _time(milliseconds: int) -> str:
 
 
 def _as_kcat(record: ConsumedRecord) -> dict[str, Any]:
-    """kcat's envelope, without the broker that it was read from; headers are names and values in turn."""
+    """kcat's JSON envelope, without the field `broker`. Headers are a flat list of alternating names and values."""
     headers = [text for name, value in record.headers for text in (name, None if value is None else _text(value))]
     return {
         "topic": record.topic,

@@ -1,4 +1,4 @@
-"""`minikafka demo`: a cluster is started, loaded, used, broken, healed and audited, before your eyes."""
+"""`minikafka demo`: start a cluster, load it, use it, break it, heal it and audit it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ ROWS_DEFAULT = 50_000
 
 
 @click.command("demo")
-@click.option("--rows", default=ROWS_DEFAULT, show_default=True, help="Rows of the table that is bulk-loaded.")
-@click.option("--engine", type=click.Choice(["auto", "spark", "local"]), default="auto", show_default=True, help="Runs load and audit.")
-@click.option("--keep", is_flag=True, help="Leave the brokers' directories behind.")
-@click.option("--seed", default=None, type=int, help="Seed of the table's contents.")
+@click.option("--rows", default=ROWS_DEFAULT, show_default=True, help="Number of rows to bulk-load.")
+@click.option(
+    "--engine", type=click.Choice(["auto", "spark", "local"]), default="auto", show_default=True, help="Engine of load and audit."
+)
+@click.option("--keep", is_flag=True, help="Keep the brokers' directories.")
+@click.option("--seed", default=None, type=int, help="Random seed for the table's contents.")
 def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
-    """Three brokers, a bulk load, a killed leader, and a proof that nothing acknowledged was lost."""
+    """Start three brokers, bulk-load a table, kill leaders, and prove that no acknowledged record was lost."""
     if importlib.util.find_spec("pyarrow") is None:
         missing = "the demo loads a table with pyarrow, which is not installed: pip install pyarrow pandas, and pyspark for Spark"
         click.echo(f"error: {missing}", err=True)
         sys.exit(2)
-    # Said before anything slow is imported.
+    # Print this before the slow imports.
     click.echo("starting three brokers; the demo takes about 20 seconds on an idle machine ...", err=True)
     from minikafka.cli.demo_chapters import play
 

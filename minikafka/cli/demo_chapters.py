@@ -1,4 +1,4 @@
-"""What `minikafka demo` plays: a cluster is started, loaded, used, broken, healed and audited."""
+"""The chapters of `minikafka demo`: start a cluster, load it, use it, break it, heal it and audit it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORPHANS = 5
 
 
 def play(rows: int, engine: str, *, keep: bool, seed: int | None) -> bool:
-    """The whole demo; True when nothing was lost and the audit passed."""
+    """Run the whole demo. True if nothing was lost and the audit passed."""
     story = Story(Console(highlight=False, soft_wrap=True))
     directory = Path(tempfile.mkdtemp(prefix="minikafka-demo-"))
     try:
@@ -49,7 +49,7 @@ def play(rows: int, engine: str, *, keep: bool, seed: int | None) -> bool:
 
 
 class Story:
-    """Numbered chapters with the seconds since the beginning."""
+    """Prints numbered chapters, each line with the seconds since the demo began."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -62,21 +62,21 @@ class Story:
         return time.monotonic() - self._started
 
     def chapter(self, title: str) -> None:
-        """Open the next chapter."""
+        """Begin the next chapter."""
         self._chapter += 1
         self._console.print(f"\n[bold cyan]{self._chapter}. {title}[/]")
 
     def say(self, line: str) -> None:
-        """One line of narration."""
+        """Print a line of narration."""
         self._console.print(f"[dim]{self.elapsed_s:6.1f}s[/]  {line}")
 
     def fail(self, line: str) -> None:
-        """One line of bad news."""
+        """Print a line about a failure."""
         self._console.print(f"[dim]{self.elapsed_s:6.1f}s[/]  [bold red]{line}[/]")
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[Callable[[str], None]]:
-        """A spinner on a terminal, a plain line elsewhere; the callback changes its text."""
+        """Show a spinner on a terminal, a plain line elsewhere. The yielded callback changes its text."""
         if self._console.is_terminal:
             with self._console.status(what) as status:
                 yield status.update
@@ -86,7 +86,7 @@ class Story:
 
 
 class Engine:
-    """Where load and audit run. Spark takes seconds to start: it does so while the brokers do."""
+    """The engine for the load and the audit. Spark takes seconds to start, so it starts while the brokers do."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -114,7 +114,7 @@ class Engine:
         return LocalEngine(0)
 
     def driver(self) -> Any:
-        """The engine, once it has started."""
+        """The engine, once it has started. Blocks until then."""
         return self._opening.result()
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Engine:
 
 @dataclass(slots=True)
 class Ledger:
-    """What the producers were told: a value is `sent` and, once acknowledged, has a partition and an offset."""
+    """What the producer sent and what the brokers acknowledged: each acknowledged value has a partition and an offset."""
 
     acknowledged: dict[str, tuple[int, int]] = field(default_factory=dict)
     retried: int = 0
@@ -146,7 +146,7 @@ class Demo:
         self._loaded = 0
 
     def run(self) -> bool:
-        """Play every chapter; True when the data is all there and the audit passes."""
+        """Run every chapter. True if all data are there and the audit passes."""
         story = self._story
         story.chapter("Three brokers")
         engine = Engine(self._engine_name)
@@ -265,7 +265,7 @@ class Demo:
         return await self._read_back(cluster)
 
     async def _choose_victim(self, admin: Admin, active: int) -> tuple[int, int]:
-        """A partition led by a node other than the active controller, which has a chapter of its own."""
+        """A partition whose leader is not the active controller; the controller is killed in a later chapter."""
         topic = (await admin.describe_topics([TOPIC]))[0]
         for partition in topic.partitions:
             if partition.leader not in (-1, active):
@@ -280,12 +280,12 @@ class Demo:
         count = len(self._ledger.acknowledged)
         killed = time.monotonic()
         cluster.kill(active)
-        story.say(f"[bold red]SIGKILL[/] to node {active}, which holds the office and leads {led} of {PARTITIONS} partitions")
+        story.say(f"[bold red]SIGKILL[/] to node {active}, the active controller, which leads {led} of {PARTITIONS} partitions")
         await self._until(lambda: cluster.active_controller() not in (-1, active), "another active controller")
         next_one = cluster.active_controller()
         story.say(f"node [bold]{next_one}[/] is the active controller  ({time.monotonic() - killed:.2f} s after the kill)")
         await self._all(admin, lambda p: p.leader not in (-1, active), "leaders for all partitions")
-        story.say(f"every partition has a living leader  ({time.monotonic() - killed:.2f} s after the kill)")
+        story.say(f"every partition has a live leader  ({time.monotonic() - killed:.2f} s after the kill)")
         await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writing to go on")
         with story.working(f"starting node {active} again"):
             await asyncio.to_thread(cluster.restart, active)
@@ -293,7 +293,7 @@ class Demo:
         story.say(f"node {active} is back: three in-sync replicas of every partition")
 
     async def _orphan_records(self, cluster: ProcessCluster, victim: int, partition: int) -> None:
-        """Give the leader records that nobody copies: its followers are paused, so that acks=1 is all it can promise."""
+        """Write records with acks=1 while the followers are paused, so that only the leader has them."""
         followers = [node_id for node_id in cluster.nodes if node_id != victim]
         producer = Producer(cluster.bootstrap, acks=1, enable_idempotence=False, linger_ms=0)
         await producer.start()
@@ -301,13 +301,13 @@ class Demo:
             await (await producer.send(TOPIC, b"warm-up", partition=partition))
             for node_id in followers:
                 cluster.pause(node_id)
-            # The fetches that the followers have parked at the leader carry this one away; after it they ask for nothing.
+            # This record answers the fetches that the paused followers still have waiting at the leader. They send no new ones.
             await asyncio.wait_for(await producer.send(TOPIC, b"warm-up", partition=partition), 1.0)
             futures = [await producer.send(TOPIC, f"orphan-{n}".encode(), partition=partition) for n in range(ORPHANS)]
             await asyncio.wait_for(asyncio.gather(*futures), 1.0)
             cluster.pause(victim)
         except TimeoutError:
-            self._story.say("the leader had no chance to take unreplicated records this time")
+            self._story.say("the leader could not take unreplicated records this time")
         finally:
             for node_id in followers:
                 cluster.resume(node_id)
@@ -396,12 +396,12 @@ class Demo:
         with story.working(f"auditing three log directories with {engine.title}"):
             report = reporting.build(run_audit(directories, driver))
         for finding in report["findings"][:10]:
-            tell = story.fail if finding["level"] == "error" else story.say
-            tell(f"{finding['level']} {finding['check']} {reporting.where(finding)}: {finding['message']}")
+            show = story.fail if finding["level"] == "error" else story.say
+            show(f"{finding['level']} {finding['check']} {reporting.where(finding)}: {finding['message']}")
         story.say(reporting.one_line(report))
         return bool(report["exit_code"] == 0)
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- observing -------------------------------------------------------------------------------------------------
 
     async def _partitions(self, admin: Admin):  # type: ignore[no-untyped-def]
         return (await admin.describe_topics([TOPIC]))[0].partitions
@@ -422,7 +422,7 @@ class Demo:
         return next(p for p in found if p.index == partition)
 
     async def _all(self, admin: Admin, condition, what: str, timeout_s: float = 30):  # type: ignore[no-untyped-def]
-        """The partitions, once the condition holds for each."""
+        """Wait until the condition holds for every partition, and return the partitions."""
         deadline = time.monotonic() + timeout_s
         with self._story.working(f"waiting for {what}"):
             while time.monotonic() < deadline:

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 @click.option("--topic-list", help="Only these topics: a,b.")
 @click.option("--broker-list", help="Only these brokers: 1,2.")
 def log_dirs(bootstrap: str, describe: bool, topic_list: str | None, broker_list: str | None, output: str, traceback: bool) -> None:
-    """Log directories of brokers: size and lag of every replica."""
+    """Show the log directories of brokers, with the size and lag of every replica."""
     if not describe:
-        raise click.UsageError("say what to do: --describe")
+        raise click.UsageError("specify an action: --describe")
     topics = {name.strip() for name in topic_list.split(",")} if topic_list else None
-    wanted = numbers(broker_list, "--broker-list") if broker_list else None
+    broker_ids = numbers(broker_list, "--broker-list") if broker_list else None
 
     async def work(admin: Maintenance) -> None:
         await admin.cluster.refresh([])
         alive = sorted(admin.cluster.brokers)
-        missing = [node_id for node_id in wanted or [] if node_id not in alive]
+        missing = [node_id for node_id in broker_ids or [] if node_id not in alive]
         if missing:
             raise ClientError(
                 f"The given brokers do not exist from --broker-list: {','.join(map(str, missing))}. Current existent brokers:"
                 f" {','.join(map(str, alive))}"
             )
-        chosen = wanted or alive
+        chosen = broker_ids or alive
         answers = await admin.describe_log_dirs(chosen)
         brokers: list[dict[str, Any]] = []
         for node_id, answer in answers.items():

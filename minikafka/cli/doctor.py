@@ -1,4 +1,4 @@
-"""`minikafka doctor`: dial every address that a cluster advertises, and say what is wrong and what to do."""
+"""`minikafka doctor`: connect to every address that a cluster advertises, and report what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DIAL_TIMEOUT_S = 3.0
 
 @operator_command("doctor")
 def doctor(bootstrap: str, output: str, traceback: bool) -> None:
-    """Look for common mistakes: listeners, TLS and SASL, replication, groups, disks, clocks. Say what is wrong and what to do.
+    """Look for common mistakes in listeners, TLS and SASL, replication, groups, disks and clocks, and explain how to fix them.
 
-    Exit status 1 when something is wrong, 3 when nothing answers."""
+    Exit status: 0 nothing is wrong, 1 something is wrong, 3 nothing answers."""
     findings: list[Finding] = run(lambda: _examine(bootstrap), traceback=traceback)
     if output != "table":
         rows = [{"check": f.check, "state": f.state, "text": f.text, "advice": f.advice} for f in findings]
@@ -40,9 +40,9 @@ def _show(findings: list[Finding]) -> None:
     from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=True)
-    marks = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[bold red]error  [/]"}
+    labels = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "error": "[bold red]error  [/]"}
     for f in findings:
-        console.print(f"{marks[f.state]} {escape(f.check)}: {escape(f.text)}")
+        console.print(f"{labels[f.state]} {escape(f.check)}: {escape(f.text)}")
         if f.advice:
             console.print(f"        {escape(f.advice)}")
 
@@ -73,7 +73,7 @@ async def _examine(bootstrap: str) -> list[Finding]:
 
 
 async def _dial(host: str, port: int) -> tuple[str, str] | None:
-    """What is wrong with an address, and what to do; None when a broker answers there."""
+    """What is wrong with an address, and how to fix it; None if a broker answers there."""
     from minikafka.cli.connection import properties_in_use
     from minikafka.client.cluster import client_security
     from minikafka.net.channel import Channel
@@ -97,19 +97,19 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
             security=client_security(properties),
         )
     except ConnectionRefusedError:
-        return "the connection is refused", "Nobody listens there: is the broker running, and is this port published by its container?"
+        return "the connection is refused", "Nothing listens there. Is the broker running? Does its container publish this port?"
     except AuthenticationFailed as error:
         return await _mismatch(host, port, properties) or (str(error), refusal_advice(str(error)))
     except TimeoutError:
         return await _mismatch(host, port, properties) or (
-            "no answer", "The connection opens into nothing, or what listens does not speak Kafka: a firewall, another program?"
+            "no answer", "A firewall drops the packets, or a program that does not speak Kafka's protocol listens there."
         )  # fmt: skip
     except (OSError, WireError) as error:
         return await _mismatch(host, port, properties) or (
-            f"the connection breaks ({error})", "What listens closes the connection: is it a Kafka broker at all?"
+            f"the connection breaks ({error})", "The other side closes the connection. Is it a Kafka broker?"
         )  # fmt: skip
     channel.close()
-    # A SASL listener tells its versions to everybody.
+    # A SASL listener answers ApiVersions before authentication.
     return None if properties.get("sasl.mechanism") else await _mismatch(host, port, properties)
 
 
@@ -125,10 +125,10 @@ async def _mismatch(host: str, port: int, properties: Mapping[str, str]) -> tupl
 def _unresolved(host: str) -> str:
     if "." not in host:
         return (
-            f"{host} looks like the name of a container, which only its network knows: add a listener for clients outside, "
-            "and advertise it as localhost or as this machine's name."
+            f"{host} looks like a container's name, which resolves only in the container's network: add a listener for outside "
+            "clients, and advertise it as localhost or as this machine's name."
         )
-    return "Use a name that this machine knows: advertised.listeners must hold what clients can resolve."
+    return "Use a name that this machine can resolve: advertised.listeners must hold names that clients can resolve."
 
 
 def _is_loopback(host: str) -> bool:
@@ -149,8 +149,8 @@ async def _broker(broker: BrokerInfo, bootstrap: list[tuple[str, int]]) -> list[
     if _is_loopback(broker.host) and not all(_is_loopback(host) for host, _ in bootstrap):
         return [
             Finding(
-                check, "error", "it answers, but on this machine's own loopback: perhaps another broker",
-                "You asked a remote broker and it sends clients to localhost: set advertised.listeners to its address.",
+                check, "error", "it answers, but on this machine's own loopback: perhaps it is another broker",
+                "The broker is remote but sends clients to localhost: set advertised.listeners to its address.",
             )
         ]  # fmt: skip
     if _is_loopback(broker.host):

@@ -1,4 +1,4 @@
-"""What `minikafka doctor` says of a cluster: decided from facts that were gathered, so that each can be tried without a cluster."""
+"""Findings of `minikafka doctor` about a cluster: pure functions of collected facts, so that tests need no cluster."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from minikafka.cli.doctor_findings import Finding
 
 CLOCK_SKEW_MS_MAX = 5000
 ROUND_TRIP_MS_MAX = 1000
-#: Less than this share of a volume is little.
+#: A volume with a smaller free share is nearly full.
 FREE_SHARE_MIN = 0.1
 DESCRIPTORS_MIN = 4096
 SHOWN_MAX = 10
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
-#: Of `cluster up` and of tests, which delete it themselves.
+#: Temporary directories of `cluster up` and of tests, which delete them themselves.
 OWN_TEMPORARY = "/tmp/minikafka-"
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as far as it is looked at: replicas and in-sync replicas by partition, and what its configuration says."""
+    """The facts about a topic: replicas and in-sync replicas by partition, and its configuration."""
 
     name: str
     replicas: tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ class Topic:
 
 
 def addresses(advertised: Mapping[int, tuple[str, int]]) -> list[Finding]:
-    """Two brokers that send clients to one place."""
+    """Brokers that advertise the same address."""
     by_address: dict[tuple[str, int], list[int]] = {}
     for broker, address in sorted(advertised.items()):
         by_address.setdefault(address, []).append(broker)
@@ -49,15 +49,15 @@ def addresses(advertised: Mapping[int, tuple[str, int]]) -> list[Finding]:
 
 
 def cluster_ids(found: Mapping[str, str]) -> list[Finding]:
-    """Addresses of different clusters in one list. `found`: cluster id by address."""
+    """Addresses that belong to different clusters. `found`: cluster id by address."""
     if len(set(found.values())) < 2:
         return []
-    text = ", ".join(f"{address} is of {cluster}" for address, cluster in sorted(found.items()))
-    return [Finding("clusters", "error", text, "These are different clusters: a bootstrap list, and advertised addresses, must be of one.")]
+    text = ", ".join(f"{address} belongs to {cluster}" for address, cluster in sorted(found.items()))
+    return [Finding("clusters", "error", text, "A bootstrap list and the advertised addresses must all belong to one cluster.")]
 
 
 def topics(found: Iterable[Topic], brokers: int) -> list[Finding]:
-    """What acks=all writes and a dead broker will meet."""
+    """Topics that fail acks=all writes, now or once a broker is down, and topics that can lose records."""
     findings: list[Finding] = []
     never, now, fragile, single, unclean = [], [], [], [], []
     for topic in found:
@@ -77,34 +77,39 @@ def topics(found: Iterable[Topic], brokers: int) -> list[Finding]:
          "Lower it (minikafka configs --alter --topic NAME --add-config min.insync.replicas=1), or add replicas (reassign-partitions)."),
         (now, "error", "fewer in sync than min.insync.replicas: writes with acks=all fail now", "Start the brokers that are missing."),
         (fragile, "warning", "min.insync.replicas equals the number of replicas: one broker down stops writes with acks=all",
-         "Usual are three replicas and min.insync.replicas=2."),
-        (single, "warning", "one replica: a dead broker takes its partitions along", "Create topics with --replication-factor 3."),
-        (unclean, "warning", "unclean.leader.election.enable=true: a leader that lacks acknowledged records may be elected",
+         "Three replicas and min.insync.replicas=2 are usual."),
+        (single, "warning", "only one replica: a dead broker takes its partitions down", "Create topics with --replication-factor 3."),
+        (unclean, "warning", "unclean.leader.election.enable=true: the cluster may elect a leader that lacks acknowledged records",
          "Set it to false unless losing records is better than waiting."),
     )  # fmt: skip
     for names, state, text, advice in table:
         if names:
             findings.append(Finding("topics", state, f"{_list(names)}: {text}", advice))
-    return findings or [Finding("topics", "ok", "replicas and min.insync.replicas fit")]
+    return findings or [Finding("topics", "ok", "the replication factors and min.insync.replicas fit together")]
 
 
 def broker_configs(node_id: int, configs: Mapping[str, str | None], brokers: int, topic_names: Iterable[str]) -> list[Finding]:
-    """Properties that bite later. `configs`: of one broker."""
+    """Properties of one broker that cause trouble later."""
     existing, findings, check = set(topic_names), [], f"broker {node_id}"
     for name, internal, what in (
         ("offsets.topic.replication.factor", "__consumer_offsets", "consumer groups"),
         ("transaction.state.log.replication.factor", "__transaction_state", "transactions"),
     ):
-        wanted = int(configs.get(name) or 1)
-        if wanted > brokers and internal not in existing:
+        replication_factor = int(configs.get(name) or 1)
+        if replication_factor > brokers and internal not in existing:
             findings.append(
-                Finding(check, "error", f"{name}={wanted}, and there are {brokers} brokers: {what} wait for more", f"Set {name}={brokers}.")
+                Finding(
+                    check,
+                    "error",
+                    f"{name}={replication_factor} exceeds the number of brokers ({brokers}): {what} cannot work",
+                    f"Set {name}={brokers}, or add brokers.",
+                )
             )
     for path in (configs.get("log.dirs") or configs.get("log.dir") or "").split(","):
         if path.strip().startswith(TEMPORARY) and not path.strip().startswith(OWN_TEMPORARY):
             findings.append(
                 Finding(check, "warning", f"log.dirs {path.strip()} is a directory for temporary files",
-                        "It may be emptied at a restart: name another one, and in a container a volume.")
+                        "A restart may empty it: choose another directory, or a volume in a container.")
             )  # fmt: skip
     fetched, taken = int(configs.get("replica.fetch.response.max.bytes") or 0), int(configs.get("message.max.bytes") or 0)
     if 0 < fetched < taken:
@@ -116,11 +121,11 @@ def broker_configs(node_id: int, configs: Mapping[str, str | None], brokers: int
 
 
 def group(name: str, state: str, members: int, partitions: int) -> list[Finding]:
-    """A group that waits, or that has more members than work."""
+    """A group that keeps rebalancing, or has more members than partitions."""
     if state in ("PreparingRebalance", "CompletingRebalance"):
         return [
             Finding(f"group {name}", "warning", f"is rebalancing ({state})",
-                    "If it stays so, a member takes longer than max.poll.interval.ms between polls, or dies and comes back.")
+                    "If this persists, a member takes longer than max.poll.interval.ms between polls, or keeps restarting.")
         ]  # fmt: skip
     if partitions and members > partitions:
         return [
@@ -135,9 +140,7 @@ def disk(node_id: int, path: str, total: int, usable: int, error: str) -> list[F
     check = f"broker {node_id}, {path}"
     if error:
         return [
-            Finding(
-                check, "error", f"the log directory is offline ({error})", "See the broker's log; it comes back when the broker restarts."
-            )
+            Finding(check, "error", f"the log directory is offline ({error})", "See the broker's log. A restart brings the directory back.")
         ]
     if total > 0 and 0 <= usable < total * FREE_SHARE_MIN:
         share = f"{usable / total:.0%}" if usable else "nothing"
@@ -150,11 +153,11 @@ def disk(node_id: int, path: str, total: int, usable: int, error: str) -> list[F
 
 
 def round_trip(node_id: int, took_ms: int) -> list[Finding]:
-    """A broker that answers late."""
+    """A broker that answers slowly. `took_ms`: the time of one small request."""
     if took_ms <= ROUND_TRIP_MS_MAX:
         return []
     return [
-        Finding(f"broker {node_id}", "warning", f"took {took_ms} ms for a small question",
+        Finding(f"broker {node_id}", "warning", f"took {took_ms} ms to answer a small request",
                 "The network or the machine is slow: raise request.timeout.ms and session.timeout.ms, or give it more CPU.")
     ]  # fmt: skip
 
@@ -163,12 +166,12 @@ def clock(skew_ms: int) -> Finding:
     """`skew_ms`: this machine's time minus the controller's."""
     if abs(skew_ms) > CLOCK_SKEW_MS_MAX:
         return Finding("clocks", "warning", f"the controller's clock is {skew_ms} ms from this machine's",
-                       "Timestamps and retention will surprise: run NTP.")  # fmt: skip
+                       "Timestamps and time-based retention will be wrong: run NTP.")  # fmt: skip
     return Finding("clocks", "ok", f"the controller's clock is within {max(abs(skew_ms), 1)} ms of this machine's")
 
 
 def descriptors(limit: int) -> list[Finding]:
-    """Of this machine, when brokers run on it."""
+    """The file descriptor limit of this machine, if brokers run on it."""
     if limit >= DESCRIPTORS_MIN or limit < 0:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Gathers what `minikafka doctor` decides about: health, configurations, groups, disks, clocks. What is not answered is left out."""
+"""Collects the facts for `minikafka doctor`: health, configurations, groups, disks, clocks. Requests without an answer are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.cli.doctor_findings import Finding
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
 
-#: Of a large cluster a part is looked at; the finding says so.
+#: Only this many topics are examined; a finding says so if there are more.
 TOPICS_MAX, GROUPS_MAX = 200, 50
 AT_ONCE = 10
 TOPIC, BROKER = 2, 4
@@ -22,7 +22,7 @@ LOOPBACK = ("localhost", "127.", "::1")
 
 
 async def examine(admin: Maintenance, bootstrap: list[str]) -> list[Finding]:
-    """Everything about the cluster behind the listeners."""
+    """Findings about the cluster itself, as opposed to its listeners."""
     findings = await _health(admin)
     brokers = dict(admin.cluster.brokers)
     findings += judge.addresses({node_id: (b.host, b.port) for node_id, b in brokers.items()})
@@ -41,7 +41,7 @@ async def examine(admin: Maintenance, bootstrap: list[str]) -> list[Finding]:
 
 
 async def _answer(asked: Awaitable[Any]) -> Any:
-    """None when nobody answers, or may not."""
+    """The answer, or None if there is none or the request is not authorized."""
     from minikafka.client.errors import ClientError
 
     try:
@@ -57,9 +57,9 @@ async def _health(admin: Maintenance) -> list[Finding]:
     findings = []
     if report["controller_id"] < 0:
         text = "A majority of the controllers must run: see controller.quorum.voters."
-        findings.append(Finding("controller", "error", "none is known", text))
+        findings.append(Finding("controller", "error", "the cluster has no active controller", text))
     else:
-        findings.append(Finding("controller", "ok", f"broker {report['controller_id']} speaks for it"))
+        findings.append(Finding("controller", "ok", f"reachable through broker {report['controller_id']}"))
     findings += await _versions(admin, report["brokers"])
     for title, key, state, advice in (
         ("leaderless partitions", "leaderless_partitions", "error", "Their in-sync replicas are down: start those brokers."),
@@ -72,7 +72,7 @@ async def _health(admin: Maintenance) -> list[Finding]:
 
 
 async def _versions(admin: Maintenance, brokers: list[int]) -> list[Finding]:
-    """What brokers serve, and how long they take to say it."""
+    """API versions that brokers serve, and how long each broker takes to answer."""
     findings: list[Finding] = []
     views = {}
     for node_id in brokers:
@@ -111,7 +111,7 @@ async def _topics(admin: Maintenance, brokers: int) -> list[Finding]:
 
     findings = judge.topics(await asyncio.gather(*(look(topic) for topic in described)), brokers)
     if len(described) == TOPICS_MAX:
-        findings.append(Finding("topics", "ok", f"only the first {TOPICS_MAX} were looked at"))
+        findings.append(Finding("topics", "ok", f"only the first {TOPICS_MAX} were examined"))
     return findings
 
 
@@ -137,19 +137,19 @@ async def _disks(admin: Maintenance) -> list[Finding]:
 
 
 async def _clock(admin: Maintenance) -> Finding:
-    """The quorum's leader tells its time when it describes itself."""
+    """Compare this machine's clock with the quorum leader's, whose DescribeQuorum answer holds its time."""
     response = await _answer(admin.describe_quorum())
     if response is None:
-        return Finding("clocks", "warning", "cannot be compared: no answer from the quorum")
+        return Finding("clocks", "warning", "cannot be compared: the quorum does not answer")
     partition = response.topics[0].partitions[0]
     leader = next((r for r in partition.current_voters if r.replica_id == partition.leader_id), None)
     if leader is None or leader.last_fetch_timestamp <= 0:
-        return Finding("clocks", "ok", "the quorum does not tell its time")
+        return Finding("clocks", "ok", "cannot be compared: the quorum does not report its time")
     return judge.clock(time.time_ns() // 1_000_000 - leader.last_fetch_timestamp)
 
 
 def _descriptors() -> int:
-    """The hard limit here; -1 where there is none."""
+    """This machine's hard limit of open files; -1 if there is none."""
     try:
         import resource
     except ImportError:

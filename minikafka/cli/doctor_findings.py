@@ -1,30 +1,30 @@
-"""What `minikafka doctor` finds, and what it says of a listener that does not take a client."""
+"""The `Finding` of `minikafka doctor`, and its advice about a listener that rejects a client."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Parts of what TLS and SASL say -> what to do. The first that fits counts.
+#: (part of a TLS or SASL error, advice). The first match applies.
 REFUSALS = (
-    ("is not enabled there", "Set sasl.mechanism to one of those, or add yours to sasl.enabled.mechanisms of the brokers."),
-    ("expired", "Renew the certificate, or set the clock of this machine."),
-    ("not yet valid", "Set the clock of this machine: the certificate begins later."),
-    ("ostname mismatch", "Connect under a name of the certificate, or give the certificate this name (subjectAltName)."),
-    ("IP address mismatch", "Connect under a name of the certificate, or give the certificate this address (subjectAltName)."),
+    ("is not enabled there", "Set sasl.mechanism to one of those, or add yours to the brokers' sasl.enabled.mechanisms."),
+    ("expired", "Renew the certificate, or correct this machine's clock."),
+    ("not yet valid", "Correct this machine's clock: the certificate is not valid until later."),
+    ("ostname mismatch", "Connect by a name in the certificate, or add this name to the certificate (subjectAltName)."),
+    ("IP address mismatch", "Connect by a name in the certificate, or add this address to the certificate (subjectAltName)."),
     (
         "certificate verify failed",
-        "Name the authority that signed it: ssl.truststore.location (PEM: ssl.truststore.type=PEM), or ssl.ca.location.",
+        "Trust the authority that signed it: set ssl.truststore.location (PEM: ssl.truststore.type=PEM) or ssl.ca.location.",
     ),
-    ("certificate required", "The listener asks clients for certificates: set ssl.keystore.location, or ssl.certificate.location."),
-    ("uthentication failed", "Compare user and password (sasl.jaas.config, sasl.username, sasl.password) with what the brokers know."),
+    ("certificate required", "The listener requires a client certificate: set ssl.keystore.location or ssl.certificate.location."),
+    ("uthentication failed", "Check the user and password (sasl.jaas.config, sasl.username, sasl.password)."),
 )
-COMPARE = "Compare security.protocol, ssl.* and sasl.* of --command-config (or -X) with what the listener wants."
+COMPARE = "Compare security.protocol, ssl.* and sasl.* of --command-config (or -X) with what the listener requires."
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: `state` is ok, warning or error; `advice` is what to do."""
+    """The result of one check: `state` is ok, warning or error; `advice` says how to fix it."""
 
     check: str
     state: str
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What an address says when it is asked without a login: `what` is kafka, http, other or silent. `mechanisms` None: no SASL."""
+    """What listens at an address, found without logging in: `what` is kafka, http, other or silent. `mechanisms` is None without SASL."""
 
     what: str
     is_tls: bool = False
@@ -43,31 +43,31 @@ class Heard:
 
     @property
     def protocol(self) -> str:
-        """The security.protocol that the listener wants."""
+        """The security.protocol that the listener requires."""
         return ("SASL_" if self.mechanisms is not None else "") + ("SSL" if self.is_tls else "PLAINTEXT")
 
 
 def mismatch(heard: Heard, properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong and what to do, when the listener wants something else than the client is set to; None when they fit."""
+    """What is wrong and how to fix it, if the client's settings do not match the listener; None if they match."""
     if heard.what == "http":
         return (
-            "an HTTP server answers, no Kafka broker",
-            "Give the brokers' port: 9092 by default; 9404 has metrics, 8081 a schema registry.",
+            "an HTTP server answers, not a Kafka broker",
+            "Use the brokers' port: 9092 by default. 9404 serves metrics, 8081 is usual for a schema registry.",
         )
     if heard.what != "kafka":
         return None
     if heard.is_controller:
         return (
-            "this is a listener of controllers, which takes no clients",
-            "Give a port of listeners that is not in controller.listener.names.",
+            "this is a controller listener, which clients cannot use",
+            "Use the port of a listener that is not in controller.listener.names.",
         )
-    wanted = properties.get("security.protocol", "PLAINTEXT").upper()
-    if wanted != heard.protocol:
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol != heard.protocol:
         more = f" -X sasl.mechanism={heard.mechanisms[0]} -X sasl.username=... -X sasl.password=..." if heard.mechanisms else ""
-        return f"the listener speaks {heard.protocol}, this client {wanted}", f"Connect with -X security.protocol={heard.protocol}{more}"
+        return f"the listener speaks {heard.protocol}, this client {protocol}", f"Connect with -X security.protocol={heard.protocol}{more}"
     return None
 
 
 def refusal_advice(text: str) -> str:
-    """What to do about a refusal of TLS or SASL."""
+    """How to fix a TLS or SASL error with this text."""
     return next((advice for part, advice in REFUSALS if part in text), COMPARE)

@@ -1,4 +1,4 @@
-"""What listens at an address: a few bytes of Kafka's protocol, and of TLS around them, before anybody logs in."""
+"""Finds out what listens at an address by speaking a little Kafka protocol, plain or over TLS, without logging in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import struct
 from minikafka.cli.doctor_findings import Heard
 
 DIAL_TIMEOUT_S = 3.0
-#: What is listened to at once: the answer to ApiVersions takes a few hundred bytes.
+#: Bytes to read at once; an ApiVersions response takes a few hundred.
 ANSWER_BYTES_MAX = 1 << 16
 CLIENT_ID = b"minikafka-doctor"
 API_VERSIONS, SASL_HANDSHAKE, PRODUCE = 18, 17, 0
@@ -20,7 +20,7 @@ TLS_ALERT = b"\x15\x03"
 
 
 async def listen_at(host: str, port: int) -> Heard:
-    """Ask in plain text, and when nothing sensible comes, in TLS whose certificate is not looked at. Raises OSError, TimeoutError."""
+    """Ask in plain text, then, without a sensible answer, over TLS, without verifying the certificate. Raises OSError, TimeoutError."""
     heard = await _asked(host, port, None)
     if heard.what in ("kafka", "http"):
         return heard
@@ -31,7 +31,7 @@ async def listen_at(host: str, port: int) -> Heard:
         in_tls = await _asked(host, port, context)
     except (OSError, TimeoutError):
         return heard
-    # Who shakes hands and then says nothing wants a certificate of the client first.
+    # A listener that completes the handshake and then stays silent requires a client certificate.
     return Heard("kafka", is_tls=True) if in_tls.what == "silent" else in_tls
 
 
@@ -57,7 +57,7 @@ async def _asked(host: str, port: int, context: ssl.SSLContext | None) -> Heard:
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, api_key: int, body: bytes) -> bytes | None:
-    """The answer to a request without its size; what else has come, as it is; None for a connection that ends or is silent."""
+    """The response to a request, without its size field, or whatever other bytes came; None if the connection ends or stays silent."""
     version = 1 if api_key == SASL_HANDSHAKE else 0
     request = struct.pack(">hhih", api_key, version, api_key, len(CLIENT_ID)) + CLIENT_ID + body
     try:
@@ -74,7 +74,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ap
 
 
 def _api_keys(answer: bytes) -> set[int] | None:
-    """Of an ApiVersionsResponse v0; None when it is none."""
+    """The API keys in an ApiVersionsResponse v0; None if the bytes are not one."""
     if len(answer) < 10 or int.from_bytes(answer[:4], "big") != API_VERSIONS:
         return None
     (count,) = struct.unpack_from(">i", answer, 6)
@@ -84,7 +84,7 @@ def _api_keys(answer: bytes) -> set[int] | None:
 
 
 def _mechanisms(answer: bytes) -> tuple[str, ...] | None:
-    """Of a SaslHandshakeResponse; None where SASL is not spoken."""
+    """The mechanisms in a SaslHandshakeResponse; None if the listener does not speak SASL."""
     (error,) = struct.unpack_from(">h", answer, 4) if len(answer) >= 10 else (ILLEGAL_SASL_STATE,)
     if error == ILLEGAL_SASL_STATE:
         return None

@@ -1,6 +1,6 @@
-"""Log files as lines of text, field for field as Apache Kafka's DumpLogSegments prints them, and as JSON values.
+"""Log files as text lines, field for field as Apache Kafka's DumpLogSegments prints them, or as JSON values.
 
-Parsing is the audit's own (minikafka.spark.logformat): the dump shows what the audit sees.
+It uses the audit's parser (minikafka.spark.logformat), so the dump shows what the audit sees.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class DumpOptions:
 
 @dataclass(slots=True)
 class Problems:
-    """What was found wrong; printed behind the files, and decides the exit status."""
+    """Problems found in the files. They are printed after the files and determine the exit status."""
 
     lines: list[str] = field(default_factory=list)
 
 
 def dump_file(path: str, options: DumpOptions, problems: Problems) -> Iterator[str]:
-    """The lines of one file, chosen by its name. Raises OSError, and FormatError for a file name that is not known."""
+    """The lines of one file, chosen by its name. Raises OSError, and FormatError for an unknown kind of file."""
     name = os.path.basename(path)
     yield f"Dumping {path}"
     extension = name.rsplit(".", 1)[-1]
@@ -107,7 +107,7 @@ def _log_lines(path: str, name: str, options: DumpOptions, problems: Problems) -
 
 
 def read_log(path: str, options: DumpOptions) -> Iterator[dict[str, Any]]:
-    """The batches of a segment as dictionaries; the last may be {"error", "line"} when bytes are left that are no batch."""
+    """The batches of a segment as dictionaries. If the file ends with bytes that are not a batch, the last item is {"error", "line"}."""
     with open(path, "rb") as file:
         size = min(os.fstat(file.fileno()).st_size, options.bytes_max)
         reader = SegmentReader(file.fileno(), size)
@@ -122,10 +122,10 @@ def read_log(path: str, options: DumpOptions) -> Iterator[dict[str, Any]]:
             if reader.stopped == "length":
                 length = int.from_bytes(os.pread(file.fileno(), 4, reader.position + 8), "big", signed=True)
                 line = f"Found batch length {length} at position {reader.position}, smaller than a batch header: "
-                line += f"the {rest} bytes from there on are not read"
+                line += f"the remaining {rest} bytes are not read"
             else:
                 line = f"Found {rest} invalid bytes at the end of {os.path.basename(path)}"
-            yield {"error": f"{rest} bytes behind position {reader.position} are not a batch", "line": line}
+            yield {"error": f"{rest} bytes after position {reader.position} are not a batch", "line": line}
 
 
 def _batch(batches: Batches, index: int) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def shown(record: dict[str, Any], decoder: str) -> tuple[str | None, str | None]
 
 
 def json_item(item: dict[str, Any], options: DumpOptions) -> dict[str, Any]:
-    """A batch for JSON output: keys and values as text where they are text, else as {"base64": ...}."""
+    """A batch for JSON output. Keys and values are strings if they are text, else {"base64": ...}."""
     result = {name: value for name, value in item.items() if name != "records"}
     if not options.deep or "records" not in item:
         return result
@@ -346,7 +346,7 @@ def _batches_of(path: str, problems: Problems) -> tuple[Any, Any, Any] | None:
     """Start positions, base and last offsets of the segment that an index belongs to."""
     segment = path.removesuffix(".index") + ".log"
     if not os.path.exists(segment):
-        problems.lines.append(f"{path}: {segment} is not there, entries are not verified")
+        problems.lines.append(f"{path}: {segment} is missing, so entries are not verified")
         return None
     starts, bases, lasts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     with open(segment, "rb") as file:
@@ -384,7 +384,7 @@ def _snapshot_lines(path: str, data: bytes, options: DumpOptions, problems: Prob
 
 
 def _checkpoint_lines(path: str, data: bytes, problems: Problems) -> Iterator[str]:
-    """Text checkpoints: their entries, each field named."""
+    """The entries of a text checkpoint, with named fields."""
     epochs = os.path.basename(path) == "leader-epoch-checkpoint"
     try:
         entries = logformat.parse_checkpoint(data, 2 if epochs else 3)

@@ -1,4 +1,4 @@
-"""`minikafka dump-log`: what is in a log directory's files (flags and fields of Apache Kafka's kafka-dump-log)."""
+"""`minikafka dump-log`: print the files of a log directory, with the flags and fields of kafka-dump-log.sh."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from minikafka.cli.dump_files import DumpOptions, Problems
 
 
-#: What Kafka's tool shows keys and values with by default, under its present and its former name.
+#: Current and former class name of the decoder that Kafka's tool uses by default for keys and values.
 DECODERS = ("org.apache.kafka.tools.api.StringDecoder", "kafka.serializer.StringDecoder", "kafka.serializer.DefaultDecoder")
 
 
 def _only_strings(context: click.Context, parameter: click.Parameter, value: str) -> None:
     if value not in DECODERS:
-        raise click.BadParameter(f"{value}: classes of Java cannot be loaded here; known: {DECODERS[0]}; or -o json, which has the bytes")
+        raise click.BadParameter(f"{value}: cannot load Java classes; use {DECODERS[0]}, or -o json for the bytes")
 
 
 @click.command("dump-log")
 @click.option("--files", required=True, help="Comma-separated .log, .index, .timeindex, .txnindex, .snapshot and checkpoint files.")
-@click.option("--print-data-log", is_flag=True, help="Print keys and values too (implies --deep-iteration).")
-@click.option("--deep-iteration", is_flag=True, help="Print each record, not only each batch.")
+@click.option("--print-data-log", is_flag=True, help="Also print keys and values (implies --deep-iteration).")
+@click.option("--deep-iteration", is_flag=True, help="Print each record as well as each batch.")
 @click.option("--index-sanity-check", is_flag=True, help="Only check that indexes are sorted and complete.")
 @click.option("--verify-index-only", is_flag=True, help="Check indexes against their segment without printing them.")
 @click.option("--cluster-metadata-decoder", "decoder", flag_value="metadata", help="Decode records of __cluster_metadata.")
@@ -41,7 +41,7 @@ def _only_strings(context: click.Context, parameter: click.Parameter, value: str
     hidden=True,
     callback=_only_strings,
     expose_value=False,
-    help="Accepted; keys are shown as strings.",
+    help="Accepted, no effect: keys are shown as strings.",
 )
 @click.option(
     "--value-decoder-class",
@@ -51,9 +51,9 @@ def _only_strings(context: click.Context, parameter: click.Parameter, value: str
     hidden=True,
     callback=_only_strings,
     expose_value=False,
-    help="Accepted; values are shown as strings.",
+    help="Accepted, no effect: values are shown as strings.",
 )
-@click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
+@click.option("--skip-record-metadata", is_flag=True, help="Print only the keys and values of records.")
 @click.option("--max-bytes", type=click.IntRange(1), default=None, help="Read at most this many bytes of each .log file.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl", "yaml"]), default="text", show_default=True)
 def dump_log(files: str, print_data_log: bool, deep_iteration: bool, index_sanity_check: bool, verify_index_only: bool, decoder: str | None,
@@ -98,7 +98,7 @@ def _print_text(path: str, options: DumpOptions, problems: Problems) -> None:
 
 
 def _print_json(path: str, options: DumpOptions, problems: Problems, output: str) -> None:
-    """Segments: a JSON object a batch; other files: one object with their lines."""
+    """Print a JSON object for each batch of a segment; for any other file, one object with its lines."""
     from minikafka.cli.dump_files import dump_file, json_item, read_log
 
     if not path.endswith((".log", ".checkpoint")):

@@ -1,7 +1,7 @@
 """Keys and values of Kafka's internal records as JSON, in the form of Apache Kafka's generated JSON converters.
 
-Fields in declared order under Kafka's names; a tagged field is left out while it holds its default; uuids as 22 characters,
-bytes as base64.
+Fields are in declared order, under Kafka's names. A tagged field is left out if it has its default value. UUIDs are 22 characters,
+bytes are base64.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def compact(value: Any) -> str:
 
 
 def decode(decoder: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-    """Key and value as text. What cannot be decoded comes back as a line that says why."""
+    """Key and value as text. If they cannot be decoded, the value is a line that says why."""
     try:
         if decoder == "metadata":
             return None, None if value is None else _metadata(value)
@@ -112,7 +112,7 @@ def _coordinator(decoder: str, key: bytes | None, value: bytes | None) -> tuple[
 
 
 def _show_consumer_protocol(group: dict[str, Any]) -> None:
-    """In a consumer group the members' bytes are ConsumerProtocol messages; Kafka's tool shows their content."""
+    """Members of a consumer group carry ConsumerProtocol messages. Decode them in place, as Kafka's tool does."""
     from minikafka.wire.records.client_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
     for member in group["members"]:
@@ -124,7 +124,7 @@ def _show_consumer_protocol(group: dict[str, Any]) -> None:
 
 
 def control_record(key: bytes | None, value: bytes | None) -> str:
-    """What a control record says (key: int16 version, int16 type)."""
+    """The content of a control record as text (key: int16 version, int16 type)."""
     from minikafka.wire.records import client_records
 
     kind = int.from_bytes(key[2:4], "big") if key is not None and len(key) >= 4 else -1

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 @operator_command("leader-election")
 @click.option(
     "--election-type", type=click.Choice(["preferred", "unclean"], case_sensitive=False), required=True,
-    help="preferred: the first replica; unclean: any live replica, even one out of sync, losing records.",
+    help="preferred: the first replica. unclean: any live replica, even one that is out of sync and lacks records.",
 )  # fmt: skip
 @click.option("--all-topic-partitions", is_flag=True, help="Every partition.")
-@click.option("--topic", help="With --partition: this partition only.")
+@click.option("--topic", help="With --partition: only this partition.")
 @click.option("--partition", type=click.IntRange(0), help="With --topic.")
 @click.option("--path-to-json-file", help='{"partitions": [{"topic": "t", "partition": 0}]}')
 def leader_election(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
     """Elect leaders of partitions."""
     chosen = [options["all_topic_partitions"], options["topic"] is not None, options["path_to_json_file"] is not None]
     if sum(chosen) != 1:
-        raise click.UsageError("say which partitions: --all-topic-partitions, --topic with --partition, or --path-to-json-file")
+        raise click.UsageError("specify the partitions: --all-topic-partitions, --topic with --partition, or --path-to-json-file")
     if (options["topic"] is None) != (options["partition"] is None):
-        raise click.UsageError("--topic and --partition go together")
+        raise click.UsageError("--topic and --partition need each other")
     partitions = None
     if options["topic"] is not None:
         partitions = [(options["topic"], options["partition"])]

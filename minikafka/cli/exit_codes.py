@@ -1,10 +1,10 @@
-"""Exit statuses of all commands, as the page about the command line shows them; `tests/cli/test_exit_codes.py` tries them."""
+"""Exit statuses of all commands, as docs/command-line.md shows them. `tests/cli/test_exit_codes.py` checks them."""
 
 from __future__ import annotations
 
 import click
 
-#: What holds for every command.
+#: Common to all commands.
 COMMON: dict[int, str] = {
     0: "done",
     1: "the cluster refused, or the data are not as asked",
@@ -12,7 +12,7 @@ COMMON: dict[int, str] = {
     3: "the cluster cannot be reached or does not answer in time",
     130: "interrupted (Ctrl-C)",
 }
-#: command -> status -> what it means there, where that is more than the common meaning.
+#: command -> status -> its meaning there, if it says more than the common one.
 STATUSES: dict[str, dict[int, str]] = {
     "audit": {
         0: "every replica that was compared agrees, and something was compared",
@@ -20,21 +20,21 @@ STATUSES: dict[str, dict[int, str]] = {
         3: "something could not be compared, or nothing was",
     },
     "cluster": {1: "`up`: the cluster could not start", 3: "`kill` and the like: no `cluster up` runs there"},
-    "consumer-groups": {1: "refused, or a group that was asked for does not exist"},
-    "demo": {0: "PASS", 1: "a step failed: it is named"},
+    "consumer-groups": {1: "refused, or a requested group does not exist"},
+    "demo": {0: "PASS", 1: "a step failed, and the output names it"},
     "doctor": {
-        0: "every advertised listener answers",
-        1: "one does not, or the brokers disagree",
+        0: "every advertised listener answers, and no check fails",
+        1: "something is wrong: a listener does not answer, or a check fails",
         3: "nothing answers at the address itself",
     },
     "dump-log": {1: "a file is damaged, or an index is wrong", 2: "a file cannot be read"},
     "health": {0: "healthy", 1: "not healthy, or with `-e` not within `--timeout`"},
-    "install-shims": {1: "a file of that name is there already"},
+    "install-shims": {1: "a file of that name already exists"},
     "load": {0: "every row is in the topic, once", 1: "refused, or rows are missing"},
-    "share-groups": {1: "refused, or a group that was asked for does not exist"},
-    "streams-groups": {1: "refused, or a group that was asked for does not exist"},
-    "sim": {1: "an invariant was broken: the seed is named"},
-    "start": {0: "stopped in order", 1: "the node could not run or go on"},
+    "share-groups": {1: "refused, or a requested group does not exist"},
+    "streams-groups": {1: "refused, or a requested group does not exist"},
+    "sim": {1: "an invariant was violated, and the output names the seed"},
+    "start": {0: "stopped cleanly", 1: "the node could not start or continue"},
     "storage": {1: "`format`: refused; `info`: something is wrong"},
     "verifiable-producer": {1: "a record was not acknowledged"},
     "verify-files": {0: "the files are whole", 1: "they are not"},

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 METADATA_VERSION = "metadata.version"
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-#: As Kafka's tool lists them (Feature.java).
+#: In the order of Kafka's tool (Feature.java).
 ORDER = ("transaction.version", "group.version", "eligible.leader.replicas.version", "share.version", "streams.version")
-#: Levels of metadata.version that features ask for (Feature.java of Apache Kafka 4.3).
+#: The metadata.version levels that features require (Feature.java of Apache Kafka 4.3).
 DEPENDENCIES = {("eligible.leader.replicas.version", 1): ((METADATA_VERSION, 23),)}
 
 
@@ -36,7 +36,7 @@ DEPENDENCIES = {("eligible.leader.replicas.version", 1): ((METADATA_VERSION, 23)
 @command_config_option
 @click.pass_context
 def features(context: click.Context, bootstrap: str) -> None:
-    """Features of the cluster and their levels."""
+    """Show and change the features of the cluster and their levels."""
     context.obj = bootstrap
 
 
@@ -47,7 +47,7 @@ def _shown(name: str, level: int | None) -> str:
 
 
 @features.command("describe")
-@click.option("--node-id", type=int, help="What this broker supports.")
+@click.option("--node-id", type=int, help="Show what this broker supports.")
 @output_option
 @traceback_option
 @click.pass_obj
@@ -109,23 +109,23 @@ def _update(bootstrap: str, levels: dict[str, int], verb: str, kind: int, *, dry
 
 _feature_option = click.option("--feature", "-f", "pairs", multiple=True, metavar="NAME=LEVEL", help="Feature and level; may be repeated.")
 _metadata_option = click.option("--metadata", metavar="RELEASE", help="Older form of --feature metadata.version=LEVEL.")
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it would be done.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only check whether the change is possible.")
 
 
 @features.command("upgrade")
 @_feature_option
 @_metadata_option
-@click.option("--release-version", help="The levels of this release.")
+@click.option("--release-version", help="Set the levels of this release.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
 def upgrade(
     bootstrap: str, pairs: tuple[str, ...], metadata: str | None, release_version: str | None, dry_run: bool, traceback: bool
 ) -> None:
-    """Raise levels."""
+    """Raise feature levels."""
     levels = _checked(_with_metadata(pairs, metadata), release_version)
     if release_version is not None and not pairs:
-        # What the release does not have yet stays as it is.
+        # Features that the release does not have keep their level.
         levels = {name: level for name, level in levels.items() if level > 0}
     _update(bootstrap, levels, "upgrade", UPGRADE, dry_run=dry_run, traceback=traceback)
 
@@ -133,7 +133,7 @@ def upgrade(
 @features.command("downgrade")
 @_feature_option
 @_metadata_option
-@click.option("--release-version", help="The levels of this release.")
+@click.option("--release-version", help="Set the levels of this release.")
 @click.option("--unsafe", is_flag=True, help="Even if metadata are lost.")
 @_dry_run_option
 @traceback_option
@@ -147,7 +147,7 @@ def downgrade(
     dry_run: bool,
     traceback: bool,
 ) -> None:
-    """Lower levels."""
+    """Lower feature levels."""
     kind = UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE
     _update(bootstrap, _checked(_with_metadata(pairs, metadata), release_version), "downgrade", kind, dry_run=dry_run, traceback=traceback)
 
@@ -159,7 +159,7 @@ def downgrade(
 @traceback_option
 @click.pass_obj
 def disable(bootstrap: str, names: tuple[str, ...], unsafe: bool, dry_run: bool, traceback: bool) -> None:
-    """Set levels to 0."""
+    """Disable features, which sets their levels to 0."""
     kind = UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE
     _update(bootstrap, dict.fromkeys(names, 0), "disable", kind, dry_run=dry_run, traceback=traceback)
 
@@ -178,10 +178,10 @@ def _checked(pairs: tuple[str, ...], release: str | None) -> dict[str, int]:
 
 
 @features.command("version-mapping")
-@click.option("--release-version", "-r", default=None, help="Release, such as 4.3; the newest when left out.")
+@click.option("--release-version", "-r", default=None, help="Release, such as 4.3 [default: the newest].")
 @output_option
 def version_mapping(release_version: str | None, output: str) -> None:
-    """The levels of every feature in a release."""
+    """Show the level of every feature in a release."""
     newest = list(RELEASES)[-1]
     release = release_version or newest
     levels = _checked((), release)
@@ -201,7 +201,7 @@ def version_mapping(release_version: str | None, output: str) -> None:
 @_feature_option
 @output_option
 def feature_dependencies(pairs: tuple[str, ...], output: str) -> None:
-    """Which levels of other features a level needs."""
+    """Show which levels of other features a feature level requires."""
     levels: dict[str, Any] = _levels(pairs, None)
     if not levels:
         raise click.UsageError("say which: --feature NAME=LEVEL")

@@ -1,4 +1,4 @@
-"""Topics that a node creates when it has started: `KAFKA_CREATE_TOPICS=orders:6:3,audit:1:1:compact` and `start --topic`."""
+"""Topics that a node creates once it has started: `KAFKA_CREATE_TOPICS=orders:6:3,audit:1:1:compact` and `start --topic`."""
 
 from __future__ import annotations
 
@@ -52,15 +52,16 @@ def parse_topics(texts: Iterable[str]) -> list[FirstTopic]:
     return topics
 
 
-def wanted_topics(options: Iterable[str]) -> list[FirstTopic]:
-    """Those of the environment and of the command line. Raises ConfigurationError."""
+def requested_topics(options: Iterable[str]) -> list[FirstTopic]:
+    """The topics named in the environment and on the command line. Raises ConfigurationError."""
     separator = os.environ.get(SEPARATOR_VARIABLE) or ","
     return parse_topics([*os.environ.get(VARIABLE, "").split(separator), *options])
 
 
 async def create_topics(address: str, topics: list[FirstTopic], security: ClientSecurity | None = None) -> None:
-    """Create what is not there yet. Every node of a cluster may try; one that comes before the others waits for enough of them.
-    `security`: how to reach the broker's own listener."""
+    """Create the topics that do not exist yet. Every node of a cluster may try. A node that starts early waits for enough brokers.
+
+    `security`: the settings for connecting to the broker's own listener."""
     from minikafka.client.admin import Admin
     from minikafka.client.errors import BrokerError, ClientError
     from minikafka.wire.errors import ErrorCode
@@ -76,7 +77,7 @@ async def create_topics(address: str, topics: list[FirstTopic], security: Client
                 except BrokerError as error:
                     if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                         break
-                    # Too few brokers, or no controller: both pass when the cluster comes up.
+                    # Too few brokers, or no controller: both can be temporary while the cluster starts.
                     is_early = error.code is ErrorCode.INVALID_REPLICATION_FACTOR or error.code.retriable
                     if not is_early or asyncio.get_running_loop().time() > deadline:
                         logger.error("cannot create topic %s: %s", topic.name, error)

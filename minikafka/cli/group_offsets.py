@@ -1,4 +1,4 @@
-"""Where a group is to go on: what the options of --reset-offsets of Kafka's tools mean, for groups of every type."""
+"""The new offsets that the --reset-offsets options of Kafka's tools ask for, for groups of every type."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ Partition = tuple[str, int]
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 RESETS = ("to_earliest", "to_latest", "to_offset", "to_datetime", "by_duration", "shift_by", "to_current", "from_file")
 _OPTIONS = (
-    click.option("--to-earliest", is_flag=True, help="To the first offset."),
-    click.option("--to-latest", is_flag=True, help="To the end."),
-    click.option("--to-current", is_flag=True, help="To where it is."),
-    click.option("--to-offset", type=int, help="To this offset."),
-    click.option("--to-datetime", help="To the first record from YYYY-MM-DDTHH:MM:SS.sss[Z] on."),
-    click.option("--by-duration", help="To the first record of the last PnDTnHnMnS."),
-    click.option("--shift-by", type=int, help="By so many records, back when negative."),
-    click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="As an --export has written: topic,partition,offset."),
-    click.option("--dry-run", is_flag=True, help="Only show what would be."),
-    click.option("--execute", is_flag=True, help="Do it."),
-    click.option("--export", is_flag=True, help="Print as CSV."),
+    click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset."),
+    click.option("--to-latest", is_flag=True, help="Reset to the log end offset."),
+    click.option("--to-current", is_flag=True, help="Reset to the current committed offset."),
+    click.option("--to-offset", type=int, help="Reset to this offset."),
+    click.option("--to-datetime", help="Reset to the first record at or after YYYY-MM-DDTHH:MM:SS.sss[Z]."),
+    click.option("--by-duration", help="Reset to the first record of the last PnDTnHnMnS."),
+    click.option("--shift-by", type=int, help="Shift the offset by this many records; negative values go back."),
+    click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="CSV file written by --export: topic,partition,offset."),
+    click.option("--dry-run", is_flag=True, help="Only show the new offsets."),
+    click.option("--execute", is_flag=True, help="Apply the new offsets."),
+    click.option("--export", is_flag=True, help="Print the new offsets as CSV."),
 )
 
 
 def reset_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all options of a reset."""
+    """Add all reset options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def check_reset(options: Mapping[str, Any]) -> None:
-    """Exactly one of the places to go to. Raises click.UsageError."""
+    """Check that exactly one reset target is given. Raises click.UsageError."""
     ways = [name for name in RESETS if name in options]
     if len([name for name in ways if options[name] not in (None, False)]) != 1:
-        raise click.UsageError("say where to: one of " + ", ".join("--" + name.replace("_", "-") for name in ways))
+        raise click.UsageError("specify the new offset with one of " + ", ".join("--" + name.replace("_", "-") for name in ways))
 
 
 def echo_csv(found: list[dict[str, Any]], *, is_one_group: bool) -> None:
-    """Rows of group, topic, partition and new_offset as --from-file reads them."""
+    """Print rows of group, topic, partition and new_offset in the format that --from-file reads."""
     for row in found:
         cells = [row["topic"], row["partition"], row["new_offset"]]
         click.echo(",".join(map(str, cells if is_one_group else [row["group"], *cells])))
@@ -58,7 +58,7 @@ def echo_csv(found: list[dict[str, Any]], *, is_one_group: bool) -> None:
 async def targets(
     admin: Maintenance, group: str, keys: list[Partition], committed: Mapping[Partition, int], options: Mapping[str, Any]
 ) -> dict[Partition, int]:
-    """Where the options of a reset say that a group is to go on, in these partitions or, of --from-file, in those. Raises ClientError."""
+    """The new offsets for these partitions, or for those in --from-file. Raises ClientError."""
     if options.get("from_file"):
         return await _within(admin, _from_file(options["from_file"], group))
     if options["to_earliest"] or options["to_latest"]:
@@ -81,12 +81,12 @@ async def targets(
     return await _within(admin, {key: offset + options["shift_by"] for key, offset in current.items()})
 
 
-async def _within(admin: Maintenance, wanted: dict[Partition, int]) -> dict[Partition, int]:
-    """Offsets are kept between the ends of the logs."""
-    low = await admin.list_offsets(dict.fromkeys(wanted, "earliest"))
-    high = await admin.list_offsets(dict.fromkeys(wanted, "latest"))
+async def _within(admin: Maintenance, requested: dict[Partition, int]) -> dict[Partition, int]:
+    """The offsets, limited to the range of each partition's log."""
+    low = await admin.list_offsets(dict.fromkeys(requested, "earliest"))
+    high = await admin.list_offsets(dict.fromkeys(requested, "latest"))
     settled = {}
-    for key, offset in wanted.items():
+    for key, offset in requested.items():
         settled[key] = min(max(offset, low[key].offset), high[key].offset)
         if settled[key] != offset:
             side = "higher than latest" if offset > settled[key] else "lower than earliest"
@@ -98,7 +98,7 @@ async def _within(admin: Maintenance, wanted: dict[Partition, int]) -> dict[Part
 
 
 async def partitions_of(admin: Maintenance, topics: tuple[str, ...]) -> list[Partition]:
-    """Partitions that TOPIC or TOPIC:0,1 stand for. Raises ClientError."""
+    """The partitions that TOPIC or TOPIC:0,1 names. Raises ClientError."""
     keys: list[Partition] = []
     for text in topics:
         name, separator, span = text.rpartition(":")
@@ -114,7 +114,7 @@ async def partitions_of(admin: Maintenance, topics: tuple[str, ...]) -> list[Par
 
 
 def _from_file(path: str, group: str) -> dict[Partition, int]:
-    wanted: dict[Partition, int] = {}
+    requested: dict[Partition, int] = {}
     with open(path, encoding="utf-8", newline="") as file:
         for number, row in enumerate(csv.reader(io.StringIO(file.read())), 1):
             if not row:
@@ -125,8 +125,8 @@ def _from_file(path: str, group: str) -> dict[Partition, int]:
             except (IndexError, ValueError) as error:
                 raise ClientError(f"{path}, line {number}: must be topic,partition,offset") from error
             if len(row) == 3 or row[0] == group:
-                wanted[(topic, index)] = offset
-    return wanted
+                requested[(topic, index)] = offset
+    return requested
 
 
 def _datetime(text: str) -> datetime:

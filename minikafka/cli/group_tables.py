@@ -1,4 +1,4 @@
-"""What Kafka's tools for groups print alike: tables, lists by state, and what became of groups that were to be deleted."""
+"""Output that Kafka's group tools share: tables, lists of groups by state, and the results of deletions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH_MIN = 15
 
 
 def kafka_table(rows: list[dict[str, Any]], least: Mapping[str, int], *, is_last_padded: bool = False) -> str:
-    """Columns with the names of Kafka's tools, as wide as they are there at least (15 where `least` does not say)."""
+    """Columns with the names and minimum widths of Kafka's tools. `least`: minimum width by column, 15 for the others."""
     columns = list(rows[0])
     cells = [["-" if row[column] is None else str(row[column]) for column in columns] for row in rows]
     titles = [TITLES.get(column, column.upper().replace("_", "-")) for column in columns]
@@ -32,18 +32,20 @@ def kafka_table(rows: list[dict[str, Any]], least: Mapping[str, int], *, is_last
     return "\n".join(" ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in [titles, *cells])
 
 
-def echo_groups(listed: list[tuple[str, str]], wanted: str | None, states: Sequence[str], output: str) -> int:
-    """Ids of groups, with `wanted` (also when it is empty) with their states, and of those states alone. Raises click.BadParameter."""
+def echo_groups(listed: list[tuple[str, str]], requested: str | None, states: Sequence[str], output: str) -> int:
+    """Print group ids. `requested`: comma-separated states to show, or "" for all, both with the states; None for the ids alone.
+
+    Raises click.BadParameter for an unknown state."""
     by_name = {state.lower(): state for state in states}
-    names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
+    names = [name.strip() for name in (requested or "").split(",") if name.strip()]
     strange = [name for name in names if name.lower() not in by_name]
     if strange:
-        raise click.BadParameter(f"{strange[0]}: known are {', '.join(states)}", param_hint="--state")
+        raise click.BadParameter(f"{strange[0]}: must be one of {', '.join(states)}", param_hint="--state")
     chosen = {by_name[name.lower()] for name in names}
     rows = [{"group": name, "state": state} for name, state in listed if not chosen or state in chosen]
     if output != "table":
         emit(rows, output, ["group", "state"])
-    elif wanted is None:
+    elif requested is None:
         for row in rows:
             click.echo(row["group"])
     else:
@@ -54,7 +56,7 @@ def echo_groups(listed: list[tuple[str, str]], wanted: str | None, states: Seque
 
 
 async def delete_groups(admin: Maintenance, groups: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Those that could not be deleted: the name of the error, and the words of Kafka's tools for it."""
+    """Delete groups. Returns, for each that could not be deleted, the error's name and the message of Kafka's tools."""
     failed: dict[str, tuple[str, str]] = {}
     for name in groups:
         try:
@@ -65,7 +67,7 @@ async def delete_groups(admin: Maintenance, groups: Iterable[str]) -> dict[str, 
 
 
 def echo_deletion(kind: str, groups: list[str], failed: Mapping[str, tuple[str, str]], output: str) -> int:
-    """Which groups were deleted and which were not, as `delete_groups` says; an exit code."""
+    """Print which groups were deleted and which were not. `failed` comes from `delete_groups`. Returns the exit code."""
     good = [name for name in groups if name not in failed]
     shown = ", ".join(f"'{name}'" for name in good)
     if output != "table":
@@ -83,7 +85,7 @@ def echo_deletion(kind: str, groups: list[str], failed: Mapping[str, tuple[str, 
 
 
 def outcome_rows(outcomes: Mapping[tuple[str, int], ErrorCode]) -> list[dict[str, Any]]:
-    """What became of offsets that were to be forgotten, for a table."""
+    """Table rows with the result of deleting the offsets of each partition."""
     return [
         {"topic": topic, "partition": index, "status": "Successful" if code is ErrorCode.NONE else f"Error: {code.text}"}
         for (topic, index), code in outcomes.items()

@@ -29,26 +29,26 @@ _LEAST = {"partition": 10, "state": 20, "assignment_strategy": 20, "coordinator"
 @click.option("--describe", "action", flag_value="describe", help="Show offsets and lag, or members, or state.")
 @click.option("--delete", "action", flag_value="delete", help="Delete groups without members.")
 @click.option("--reset-offsets", "action", flag_value="reset", help="Set a group's offsets (with --execute).")
-@click.option("--delete-offsets", "action", flag_value="delete-offsets", help="Forget a group's offsets of --topic.")
+@click.option("--delete-offsets", "action", flag_value="delete-offsets", help="Delete a group's offsets of --topic.")
 @click.option("--group", "groups", multiple=True, help="Group; may be repeated.")
 @click.option("--all-groups", is_flag=True, help="Every group.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Topic, or partitions of it; may be repeated.")
-@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets of.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has committed offsets for.")
 @click.option("--members", "view", flag_value="members", help="Describe the members.")
 @click.option("--state", "view", flag_value="state", help="Describe the state; with --list, show it.")
 @click.option("--offsets", "view", flag_value="offsets", help="Describe the offsets.")
 @click.option("--type", "types", is_flag=False, flag_value="", metavar="[TYPE,..]", help="With --list: show types, or only these types.")
-@click.option("--verbose", is_flag=True, help="With --members: what each is assigned.")
+@click.option("--verbose", is_flag=True, help="With --members: also show each member's assignment.")
 @reset_options
-@click.option("--validate-regex", "regex", metavar="REGEX", help="Whether a pattern is one that groups can subscribe to (RE2).")
-@click.option("--timeout", type=int, default=5000, help="Accepted for Kafka's sake.", hidden=True)
+@click.option("--validate-regex", "regex", metavar="REGEX", help="Check whether groups can subscribe with this pattern (RE2).")
+@click.option("--timeout", type=int, default=5000, help="Accepted, no effect.", hidden=True)
 def consumer_groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List, describe, reset and delete consumer groups."""
     if options["regex"] is not None:
         _validate(options["regex"])
         return
     if action is None:
-        raise click.UsageError("say what to do: --list, --describe, --reset-offsets, --delete-offsets or --delete")
+        raise click.UsageError("specify an action: --list, --describe, --reset-offsets, --delete-offsets or --delete")
     if action != "list" and not options["groups"] and not options["all_groups"]:
         raise click.UsageError(f"--{action} needs --group{'' if action == 'delete-offsets' else ' or --all-groups'}")
     if action == "reset":
@@ -77,19 +77,19 @@ def _validate(regex: str) -> None:
         click.echo(f"The regular expression `{regex}` is valid.")
 
 
-#: What Kafka's tool calls types of groups.
+#: Group types, as Kafka's tool names them.
 TYPES = ("Classic", "Consumer", "Share", "Streams", "Unknown")
 
 
 def _list(listed: list[tuple[str, str, str, str]], view: str | None, types: str | None, output: str) -> int:
-    wanted = [name.strip().capitalize() for name in (types or "").split(",") if name.strip()]
-    strange = [name for name in wanted if name not in TYPES]
+    chosen_types = [name.strip().capitalize() for name in (types or "").split(",") if name.strip()]
+    strange = [name for name in chosen_types if name not in TYPES]
     if strange:
-        raise click.BadParameter(f"{strange[0].lower()}: known are {', '.join(TYPES).lower()}", param_hint="--type")
+        raise click.BadParameter(f"{strange[0].lower()}: must be one of {', '.join(TYPES).lower()}", param_hint="--type")
     rows = [
         {"group": name, "state": state, "protocol_type": kind, "type": group_type.capitalize()}
         for name, kind, state, group_type in listed
-        if not wanted or group_type.capitalize() in wanted
+        if not chosen_types or group_type.capitalize() in chosen_types
     ]
     if output != "table":
         emit(rows, output, ["group", "state", "protocol_type", "type"])
@@ -112,16 +112,16 @@ def _list(listed: list[tuple[str, str, str, str]], view: str | None, types: str 
 @click.option("--list", "action", flag_value="list", help="List groups of all types.")
 @click.option("--group-type", "kind", type=click.Choice([name.lower() for name in TYPES], case_sensitive=False), help="Only this type.")
 @click.option("--protocol", help="Only this protocol type.")
-@click.option("--consumer", "chosen", flag_value="consumer", help="Only groups of consumers, those that only store offsets included.")
+@click.option("--consumer", "chosen", flag_value="consumer", help="Only consumer groups, including groups that only store offsets.")
 @click.option("--share", "chosen", flag_value="share", help="Only share groups.")
 @click.option("--streams", "chosen", flag_value="streams", help="Only streams groups.")
 def groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
-    """List groups of all types, as kafka-groups.sh."""
+    """List groups of all types, like kafka-groups.sh."""
     if action is None:
-        raise click.UsageError("say what to do: --list")
+        raise click.UsageError("specify an action: --list")
     chosen, kind, protocol = options["chosen"], options["kind"], options["protocol"]
     if chosen and (kind or protocol):
-        raise click.UsageError(f"--{chosen} does not go with --group-type and --protocol")
+        raise click.UsageError(f"--{chosen} cannot be combined with --group-type and --protocol")
 
     async def work(admin: Maintenance) -> int:
         rows = [

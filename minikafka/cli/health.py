@@ -1,4 +1,4 @@
-"""`minikafka health`: is the cluster well, and which partitions are not; made for compose files and CI."""
+"""`minikafka health`: check a cluster and name its unhealthy partitions. Made for compose files and CI."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.2
 ATTEMPT_S_MIN = 2.0
-#: How long a fenced broker has to take a connection.
+#: Time for a fenced broker to accept a connection.
 ANSWER_S = 1.0
 
 
 @operator_command("health")
-@click.option("--exit-when-healthy", "-e", is_flag=True, help="Wait until it is healthy; combine with --timeout.")
-@click.option("--watch", "-w", is_flag=True, help="Print it again whenever it changes, until interrupted.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=None, help="Seconds to wait [health: 5, with -e: no end].")
-@click.option("--brokers", type=click.IntRange(1), help="How many brokers must be there.")
+@click.option("--exit-when-healthy", "-e", is_flag=True, help="Wait until the cluster is healthy; combine with --timeout.")
+@click.option("--watch", "-w", is_flag=True, help="Print the state again whenever it changes, until interrupted.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=None, help="Seconds to wait [default: 5; with -e: unlimited].")
+@click.option("--brokers", type=click.IntRange(1), help="Number of brokers that must be running.")
 def health(
     bootstrap: str, exit_when_healthy: bool, watch: bool, timeout_s: float | None, brokers: int | None, output: str, traceback: bool
 ) -> None:
-    """Show controller, brokers, leaderless and under-replicated partitions. Exit status: 0 healthy, 1 not healthy, 3 cannot be reached."""
+    """Show the controller, the brokers, and leaderless and under-replicated partitions.
+
+    Exit status: 0 healthy, 1 not healthy, 3 the cluster cannot be reached."""
     limit = timeout_s if timeout_s is not None else (None if exit_when_healthy or watch else 5.0)
     sys.exit(run(lambda: _watch(bootstrap, exit_when_healthy, watch, limit, brokers, output), traceback=traceback))
 
@@ -41,7 +43,7 @@ async def _watch(bootstrap: str, until_healthy: bool, watch: bool, limit_s: floa
     deadline = None if limit_s is None else time.monotonic() + limit_s
     shown: Any = None
     while True:
-        # The last look may take its time: an answer that is a little late says more than none.
+        # Give the last attempt some extra time: a slightly late answer is better than none.
         left = 5.0 if deadline is None else max(deadline - time.monotonic(), ATTEMPT_S_MIN)
         admin = Maintenance(bootstrap, client_id="minikafka-health", timeout_ms=int(left * 1000))
         report: dict[str, Any]
@@ -64,7 +66,7 @@ async def _watch(bootstrap: str, until_healthy: bool, watch: bool, limit_s: floa
 
 
 async def examine(admin: Maintenance, expected_brokers: int | None = None) -> dict[str, Any]:
-    """What is wrong with a cluster: `healthy`, `reasons`, and the facts behind them. Raises ClientError, OSError."""
+    """The state of a cluster: `healthy`, `reasons` (what is wrong), and the facts behind them. Raises ClientError, OSError."""
     response = await admin.cluster.refresh(None)
     alive = sorted(admin.cluster.brokers)
     node_ids, leaderless, under, offline = set(alive), [], [], []
@@ -87,9 +89,10 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
     if down:
         reasons.append(f"brokers down: {', '.join(map(str, down))}")
     if fenced:
-        reasons.append(f"brokers fenced though they answer: {', '.join(map(str, fenced))} (the controller hears no heartbeats of them)")
+        names = ", ".join(map(str, fenced))
+        reasons.append(f"brokers fenced although they answer: {names} (the controller receives no heartbeats from them)")
     if expected_brokers is not None and len(alive) < expected_brokers:
-        reasons.append(f"{len(alive)} of {expected_brokers} brokers are there")
+        reasons.append(f"only {len(alive)} of {expected_brokers} brokers are running")
     if leaderless:
         reasons.append(f"leaderless partitions: {len(leaderless)}")
     if under:
@@ -109,13 +112,13 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
 
 
 async def _fenced_but_alive(admin: Maintenance) -> list[int]:
-    """Registered brokers that are not in service and yet take connections: alive, and of no use to anybody."""
+    """Fenced brokers that accept connections: their processes run, but they serve no partitions."""
     from minikafka.client.errors import ClientError
 
     try:
         nodes = (await admin.describe_nodes(include_fenced=True)).brokers
     except ClientError:
-        return []  # brokers before KIP-1073 do not tell
+        return []  # brokers without KIP-1073 do not list fenced brokers
     fenced = [node for node in nodes if getattr(node, "is_fenced", False)]
     answers = await asyncio.gather(*(_answers(admin, node.host, node.port) for node in fenced))
     return sorted(node.broker_id for node, alive in zip(fenced, answers, strict=True) if alive)

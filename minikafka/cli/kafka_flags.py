@@ -1,6 +1,6 @@
-"""Flags and tools of Apache Kafka 4.3 that have no effect here, or that are not offered: what is said instead of "no such option".
+"""Flags and tools of Apache Kafka 4.3 that have no effect here or are not offered, with an answer better than "no such option".
 
-`tests/golden/tool_flags-4.3.tsv` holds every flag of Kafka's tools; a test asks that each is an option of ours or stands here.
+`tests/golden/tool_flags-4.3.tsv` lists every flag of Kafka's tools. A test checks that each is an option here or in this module.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import click
 
 from minikafka.cli.version import show_version
 
-_CLIENT = "the bundled client decides that itself"
+_CLIENT = "the bundled client decides this itself"
 
-#: command -> flag with a value -> why it changes nothing.
+#: command -> flag with a value -> why it has no effect.
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
     "console-producer": {
         "--max-block-ms": _CLIENT,
@@ -23,7 +23,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
     },
     "consumer-perf-test": {"--socket-buffer-size": _CLIENT},
     "dump-log": {"--max-message-size": "batches of every size are read"},
-    "topics": {"--partition-size-limit-per-response": "answers are read to their end, whatever their size"},
+    "topics": {"--partition-size-limit-per-response": "responses are always read to the end"},
 }
 #: command -> flag -> what to do instead. Flags may come with or without a value.
 NOT_OFFERED: dict[str, dict[str, str]] = {
@@ -36,14 +36,14 @@ TOOLS_NOT_OFFERED: dict[str, str] = {
     "metadata-shell": "use minikafka dump-log --cluster-metadata-decoder --files on the directory's __cluster_metadata-0",
     "replica-verification": "use minikafka audit --bootstrap-server, which compares every batch and ends with a verdict",
 }
-_MARK = "_knows_kafkas_flags"
+_HAS_KAFKA_FLAGS = "_has_kafka_flags"
 
 
 def answer_for(name: str, command: click.Command) -> None:
-    """Give a command, and the commands in it, the flags of this module and `--version`; once."""
-    if getattr(command, _MARK, False):
+    """Add the flags of this module and `--version` to a command and its subcommands. Further calls do nothing."""
+    if getattr(command, _HAS_KAFKA_FLAGS, False):
         return
-    setattr(command, _MARK, True)
+    setattr(command, _HAS_KAFKA_FLAGS, True)
     mine = [_accepting(flag, why) for flag, why in WITHOUT_EFFECT.get(name, {}).items()]
     mine += [_refusing(flag, why) for flag, why in NOT_OFFERED.get(name, {}).items()]
     for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):

@@ -1,4 +1,4 @@
-"""What a node says of its listeners at its start: where each is bound, what clients are told, from where that works, and what cannot."""
+"""A node's report about its listeners at startup: bound and advertised addresses, where clients can run, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One listener: `registered` is what clients are told, None for listeners of controllers."""
+    """One listener. `registered` is the advertised (host, port), None for controller listeners."""
 
     name: str
     protocol: str
@@ -26,12 +26,12 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """localhost and the addresses of the loopback interface, as text."""
+    """Whether a host is localhost or an address of the loopback interface."""
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def listeners_of(node: Any) -> list[Listener]:
-    """Of a node that is in service."""
+    """The listeners of a node that is in service."""
     registered = node.registered_listeners if node.config.is_broker else {}
     endpoints = (*node.config.broker_listeners, *node.config.controller_listeners)
     protocols = {endpoint.name: PROTOCOLS.get(endpoint.security_protocol, "?") for endpoint in endpoints}
@@ -42,12 +42,12 @@ def listeners_of(node: Any) -> list[Listener]:
 
 
 def works_from(listener: Listener) -> str:
-    """Where the clients can be that this listener is for."""
+    """Where clients of this listener can run."""
     if listener.registered is None:
         return "controllers and brokers"
     host, port = listener.registered
     if not is_loopback(host):
-        return f"wherever {host} leads here"
+        return f"wherever {host} resolves to this machine"
     if is_loopback(listener.host):
         return "this machine"
     published = "" if port == listener.port else f" as {listener.port}"
@@ -56,7 +56,7 @@ def works_from(listener: Listener) -> str:
 
 def table(listeners: list[Listener]) -> list[str]:
     """Lines, aligned."""
-    rows = [("listener", "protocol", "bound to", "clients are told", "works from")]
+    rows = [("listener", "protocol", "bound to", "advertised as", "works from")]
     rows += [
         (e.name, e.protocol, _address(e.host or "0.0.0.0", e.port), _address(*e.registered) if e.registered else "-", works_from(e))
         for e in listeners
@@ -77,8 +77,8 @@ def problems(
     other_hosts: list[str],
     is_own: Callable[[str], bool],
 ) -> list[str]:
-    """What cannot work. `addresses`: of each advertised name, None when it cannot be resolved here; `other_hosts`: of the other voters;
-    `is_own`: whether an address is one of this machine."""
+    """Advertised addresses that cannot work. `addresses`: the addresses of each advertised name, None if it cannot be resolved here;
+    `other_hosts`: hosts of the other voters; `is_own`: whether an address belongs to this machine."""
     found = []
     seen: dict[tuple[str, int], str] = {}
     ports = {listener.port for listener in listeners}
@@ -86,19 +86,19 @@ def problems(
         if listener.registered is None:
             continue
         host, port = listener.registered
-        what = f"listener {listener.name}: clients are told {host}:{port}"
+        what = f"listener {listener.name} is advertised as {host}:{port}"
         if listener.registered in seen:
-            found.append(f"{what}, and so are those of {seen[listener.registered]}: they meet the wrong one; give each a port of its own")
+            found.append(f"{what}, and so is {seen[listener.registered]}: clients reach the wrong one; give each its own port")
         seen.setdefault(listener.registered, listener.name)
         resolved = addresses.get(host)
         if resolved is None:
-            found.append(f"{what}, but {host} cannot be resolved here; clients need a name that they can resolve (advertised.listeners)")
+            found.append(f"{what}, but {host} cannot be resolved here; advertise a name that clients can resolve (advertised.listeners)")
         elif port not in ports and resolved and all(is_own(address) and not is_loopback(address) for address in resolved):
-            found.append(f"{what}, which is this machine, where nothing listens on {port}; is {listener.port} meant?")
+            found.append(f"{what}, which is this machine, but nothing listens on {port}; did you mean {listener.port}?")
         if listener.name == inter_broker and is_loopback(host) and not all(map(is_loopback, other_hosts)):
             found.append(
-                f"{what}, and so are the other brokers: each would look for this one on its own machine. Give brokers a listener of"
-                " their own (inter.broker.listener.name), advertised by a name that they know"
+                f"{what}, and the other brokers use that address too: each would look for this broker on its own machine. Give brokers"
+                " a separate listener (inter.broker.listener.name), and advertise it by a name that they can resolve"
             )
     return found
 
@@ -123,11 +123,11 @@ async def _resolve(host: str) -> list[str] | None:
 
 
 async def warn(node: Any, listeners: list[Listener]) -> None:
-    """Look the advertised names up, and warn of what cannot work."""
+    """Resolve the advertised names, and warn about addresses that cannot work."""
     config = node.config
     hosts = {listener.registered[0] for listener in listeners if listener.registered is not None}
     addresses = dict(zip(hosts, await asyncio.gather(*map(_resolve, hosts)), strict=True))
     others = [host for node_id, (host, _) in config.voters.items() if node_id != config.node_id]
     found = problems(listeners, addresses, inter_broker=config.inter_broker_listener, other_hosts=others, is_own=_is_own)
     for problem in found:
-        logger.warning("%s. minikafka doctor, run where a client is, says more", problem)
+        logger.warning("%s. Run minikafka doctor where your client runs for details", problem)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_option, command_config_option
-from minikafka.cli.load_files import FilesWanted, files_options
+from minikafka.cli.load_files import FilesOptions, files_options
 from minikafka.cli.load_source import Source
-from minikafka.cli.spark_options import EngineWanted, name_and_value, spark_options
+from minikafka.cli.spark_options import EngineOptions, name_and_value, spark_options
 
 if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
@@ -21,47 +21,47 @@ _COUNT = click.IntRange(0)
 
 
 def _one_character(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """`\\t` is what a shell hands on when a tab is meant."""
+    """Check that a separator is one character. `\\t` stands for a tab, since a shell passes it on unchanged."""
     value = value.replace("\\t", "\t")
     if len(value) > 1:
         raise click.BadParameter(f"{value!r} is longer than one character")
     return value
 
 
-#: Names of the parameters are those of LoadOptions.
+#: The parameters are named like the fields of LoadOptions.
 _OPTIONS = (
     bootstrap_option,
     click.option("--topic", required=True),
-    click.option("--key", default="", help="Column of the key; rows without a key are spread over the partitions."),
+    click.option("--key", default="", help="Column of the key. Rows without a key are spread over the partitions."),
     click.option("--value", default="", help="Column of the value [default: the row as JSON]."),
-    click.option("--timestamp", default="", help="Column of the record's time [default: now]."),
+    click.option("--timestamp", default="", help="Column of the timestamp [default: now]."),
     click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="A record header from a column (repeatable)."),
-    click.option("--partition", default="", help="Column of the partition [default: by the key]."),
+    click.option("--partition", default="", help="Column of the partition [default: chosen by key]."),
     click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True,
-                 help="As Kafka's clients (murmur2) or as librdkafka (crc32c)."),
-    click.option("--partitions", type=_COUNT, default=0, help="Create the topic with this many partitions when it is missing."),
-    click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's; with --to-files up to 3]."),
+                 help="Partition by key like Kafka's clients (murmur2) or like librdkafka (crc32c)."),
+    click.option("--partitions", type=_COUNT, default=0, help="Create the topic with this many partitions if it does not exist."),
+    click.option("--replication-factor", type=int, default=-1, help="Replicas of a new topic [default: the broker's; --to-files: max. 3]."),
     click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True),
     click.option("--batch-size", "batch_bytes", type=click.IntRange(1024), default=512 << 10, show_default=True,
                  help="Size of a record batch before compression, in bytes."),
-    click.option("--format", default="", help="parquet, csv, jsonl; with --master what Spark reads, too (orc, delta, avro, table)."),
+    click.option("--format", default="", help="parquet, csv or jsonl; with --master also Spark's formats (orc, delta, avro, table)."),
     click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE",
-                 help="An option of Spark's reader of that format, such as versionAsOf of delta (repeatable)."),
+                 help="An option of Spark's reader for the format, such as versionAsOf for delta (repeatable)."),
     click.option("--delimiter", default="", callback=_one_character,
-                 help="Separator of CSV columns; \\t is a tab [default: a comma, in .tsv files a tab]."),
+                 help="CSV separator; \\t is a tab [default: a comma, in .tsv files a tab]."),
     click.option("--unpacked-bytes-max", type=_COUNT, default=0, metavar="BYTES",
-                 help="The most that a compressed file may unpack to [default: 250 times its size, 256 MiB at least]."),
-    click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes for one task."),
+                 help="Most bytes that a compressed file may unpack to [default: 250 times its size, at least 256 MiB]."),
+    click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes per task."),
     click.option("--job-id", "job", default="",
-                 help="Name of the load. The same command with the same name continues where it stopped [default: random]."),
+                 help="Name of the load. Repeating a command with the same name resumes the load [default: random]."),
     click.option("--throttle", "bytes_per_second", type=_COUNT, default=0, metavar="BYTES",
-                 help="Most bytes a second, of all tasks together."),
-    click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send or write nothing."),
+                 help="Most bytes per second, over all tasks."),
+    click.option("--dry-run", is_flag=True, help="Read, partition and encode, but do not send or write anything."),
 )  # fmt: skip
 
 
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What becomes LoadOptions."""
+    """Add the options that become LoadOptions to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -73,11 +73,11 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @load_options
 @spark_options
 @files_options
-@click.option("--audit", "audited", is_flag=True, help="Then prove over the wire that all replicas of the topic are equal.")
+@click.option("--audit", "audited", is_flag=True, help="Afterwards prove over the network that all replicas are equal.")
 @click.option(
     "--metrics-file",
     type=click.Path(dir_okay=False),
-    help="Write progress and result to this file, in Prometheus' text format (minikafka_bulkload_*).",
+    help="Write progress and result to this file in Prometheus text format (minikafka_bulkload_*).",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 def load(
@@ -87,27 +87,27 @@ def load(
 ) -> None:  # fmt: skip
     """Load TABLE (a file, a directory or a pattern) into a topic with acks=all, each row exactly once.
 
-    With --to-files no broker is needed: DIR becomes a new cluster that holds the topic, one directory a node with its server.properties
-    and every replica, to be opened by `minikafka start` and by Apache Kafka. `minikafka verify-files DIR` checks it.
+    --to-files DIR needs no broker. It writes a new cluster that holds the topic: one directory per node, with its server.properties and
+    its replicas, ready for `minikafka start` or Apache Kafka. `minikafka verify-files DIR` checks the files.
 
-    Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table, 3 no broker, or no Spark
-    master, answers; with --audit also 1 when replicas differ, 3 when they could not be compared.
+    Exit status: 0 every row was acknowledged (or written), 1 some rows were not, 2 wrong usage or an unreadable table, 3 no broker or
+    Spark master answers. With --audit also 1 if replicas differ, 3 if they could not be compared.
     """
     from minikafka.spark.report import one_line
 
     options = _load_options(chosen)
     source = Source(table, options, name_and_value(read_options, "--read-option"))
-    wanted = EngineWanted("load", engine, master, confs, packages, processes)
+    engine_options = EngineOptions("load", engine, master, confs, packages, processes)
 
     def start_engine() -> Any:
-        return wanted.start(source.is_for_spark)
+        return engine_options.start(source.is_for_spark)
 
     if to_files is not None or nodes or configs or cluster_id:
         if metrics_file:
-            _fail("--metrics-file is for loads into a running cluster", 2)
-        files = FilesWanted(to_files, nodes, node_count, options.replication_factor, configs, cluster_id)
+            _fail("--metrics-file works only for loads into a running cluster", 2)
+        files = FilesOptions(to_files, nodes, node_count, options.replication_factor, configs, cluster_id)
         if audited:
-            _fail("--audit asks brokers; `minikafka audit` of the directories proves that they agree", 2)
+            _fail("--audit needs running brokers; to compare the written replicas, run `minikafka audit` on the directories", 2)
         files.run(source, start_engine, output)
         return
     listeners: list[Any] = [Line()] if sys.stderr.isatty() and output == "table" else []
@@ -145,7 +145,7 @@ def _load_options(chosen: dict[str, Any]) -> LoadOptions:
 def _run(
     source: Source, start_engine: Callable[[], Any], listeners: list[Any], audited: bool
 ) -> tuple[LoadReport, dict[str, Any] | None]:  # fmt: skip
-    """Load, and audit the topic when that is wanted; leaves with one line and status 1, 2 or 3 when that fails."""
+    """Load, and audit the topic if `audited`. On failure prints one line and exits with status 1, 2 or 3."""
 
     def progress(rows: int, share: float | None) -> None:
         for listener in listeners:
@@ -169,13 +169,13 @@ def _run(
         driver.close()
 
 
-def _load(source: Source, driver: Any, told: Callable[[int, float | None], None] | None) -> LoadReport:
+def _load(source: Source, driver: Any, on_progress: Callable[[int, float | None], None] | None) -> LoadReport:
     from minikafka.spark.load import run_load
     from minikafka.spark.load_frame import load_dataframe
 
     if source.is_for_spark:
-        return load_dataframe(source.frame(driver), source.options, told)
-    return run_load(source.table, source.options, driver, told)
+        return load_dataframe(source.frame(driver), source.options, on_progress)
+    return run_load(source.table, source.options, driver, on_progress)
 
 
 def _audit(options: LoadOptions, topic: str, driver: Any) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _audit(options: LoadOptions, topic: str, driver: Any) -> dict[str, Any]:
 
 
 def _status_and_text(error: Exception, source: Source) -> tuple[int, str] | None:
-    """Of what can happen to a load; None for what nobody expected."""
+    """Exit status and message for an expected error; None for any other."""
     from minikafka.spark.fetch_client import BrokerError
     from minikafka.spark.load import LoadFailed
     from minikafka.spark.produce_client import ProduceFailed, Unreachable
@@ -196,7 +196,7 @@ def _status_and_text(error: Exception, source: Source) -> tuple[int, str] | None
     if isinstance(error, (TableError, ValueError)):
         return 2, str(error)
     if isinstance(error, BrokerError):
-        return EXIT_UNREACHABLE, f"the rows are loaded, but the audit fails: {error.text}"
+        return EXIT_UNREACHABLE, f"the rows are loaded, but the audit failed: {error.text}"
     if isinstance(error, (LoadFailed, ProduceFailed)):
         return EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_REFUSED, str(error)
     if isinstance(error, OSError):
@@ -213,7 +213,7 @@ def _fail(text: str, status: int) -> Any:
 
 
 class Line:
-    """One line on the terminal that is written over: rows, share, rate and what is left."""
+    """A progress line on the terminal, updated in place: rows, share, rate and remaining time."""
 
     def __init__(self) -> None:
         self.begun, self.shown = time.monotonic(), False
@@ -233,7 +233,7 @@ class Line:
 
 
 class MetricsFile:
-    """A textfile for node_exporter, written anew at every step; a file that cannot be written does not end the load."""
+    """A text file for node_exporter, rewritten at every step. The load continues if the file cannot be written."""
 
     def __init__(self, path: str, options: LoadOptions) -> None:
         self.path, self.options, self.begun = path, options, time.monotonic()

@@ -1,4 +1,4 @@
-"""`minikafka load --to-files`: a table as the directories of a new cluster; `minikafka verify-files`: are they still what was written."""
+"""`minikafka load --to-files` writes a table as the directories of a new cluster. `minikafka verify-files` checks them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from minikafka.spark.cluster_files import ClusterOptions
     from minikafka.spark.to_files import FilesReport
 
-#: Options of `load` that speak to brokers.
+#: Options of `load` that need brokers.
 ONLY_BROKERS = {"bootstrap": "--bootstrap-server", "job": "--job-id", "bytes_per_second": "--throttle"}
 
 
 def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of `load` for writing files."""
+    """Add the options for writing files to `load`."""
     for option in reversed(
         (
-            click.option("--to-files", metavar="DIR", type=click.Path(), help="Write a new cluster with the topic to DIR; no brokers."),
+            click.option("--to-files", metavar="DIR", type=click.Path(), help="Write a new cluster holding the topic to DIR; no brokers."),
             click.option(
                 "--node",
                 "nodes",
                 multiple=True,
                 metavar="NODE",
-                help="With --to-files: ID@HOST:PORT[:CONTROLLER_PORT], or the server.properties of a node; once for each.",
+                help="With --to-files: a node as ID@HOST:PORT[:CONTROLLER_PORT], or its server.properties (repeatable).",
             ),
             click.option(
                 "--nodes",
@@ -40,7 +40,7 @@ def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 type=click.IntRange(1, 1000),
                 default=3,
                 show_default=True,
-                help="With --to-files and without --node: this many nodes on localhost, from port 9092 on.",
+                help="With --to-files, without --node: number of nodes on localhost, starting at port 9092.",
             ),
             click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="With --to-files: a property of the topic."),
             click.option("--cluster-id", default="", help="With --to-files: id of the cluster, 22 characters [default: random]."),
@@ -51,8 +51,8 @@ def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class FilesWanted:
-    """What was asked for on the command line."""
+class FilesOptions:
+    """The command-line options for writing files."""
 
     directory: str | None
     nodes: tuple[str, ...]
@@ -62,7 +62,7 @@ class FilesWanted:
     cluster_id: str
 
     def run(self, source: Source, start_engine: Callable[[], Any], output: str) -> None:
-        """Write, report, leave with status 1 or 2 and one line when that fails."""
+        """Write the files and print a report. On failure prints one line and exits with status 1 or 2."""
         from minikafka.spark.cluster_files import ClusterOptions
         from minikafka.spark.cluster_segments import FilesFailed
         from minikafka.spark.load import run_load
@@ -71,7 +71,7 @@ class FilesWanted:
         from minikafka.spark.to_files import instructions, plan_load
 
         if self.directory is None:
-            _fail("--node, --config and --cluster-id are for --to-files DIR; a running cluster has its own", 2)
+            _fail("--node, --config and --cluster-id need --to-files DIR; a running cluster has its own", 2)
         self._refuse_others()
         cluster = ClusterOptions(
             self.directory, self.nodes, self.node_count, self.replication_factor, self.cluster_id, parse_pairs(self.configs, "--config")
@@ -105,7 +105,7 @@ class FilesWanted:
         context = click.get_current_context()
         for name, shown in ONLY_BROKERS.items():
             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-                _fail(f"{shown} is for a running cluster, --to-files writes a new one", 2)
+                _fail(f"{shown} needs a running cluster, but --to-files writes a new one", 2)
 
     def _write(self, source: Source, cluster: ClusterOptions, driver: Any, progress: Progress | None) -> FilesReport:
         from minikafka.spark.to_files import dataframe_to_files, load_to_files
@@ -116,7 +116,7 @@ class FilesWanted:
 
 
 class Progress:
-    """One line that is written over: the pass, its share, what is left of it."""
+    """A progress line, updated in place: the stage, its share, its remaining time."""
 
     def __init__(self) -> None:
         self.stage, self.begun = "", 0.0
@@ -147,15 +147,15 @@ def _fail(text: str, status: int) -> NoReturn:
 
 @click.command("verify-files")
 @click.argument("directory", type=click.Path())
-@click.option("--processes", type=click.IntRange(0), default=0, help="Processes that read [default: one a core].")
+@click.option("--processes", type=click.IntRange(0), default=0, help="Number of reading processes [default: one per core].")
 @output_option
 def verify_files(directory: str, processes: int, output: str) -> None:
-    """Compare DIRECTORY, written by `load --to-files`, with its manifest: every file's size and CRC-32C, none missing, none too many.
+    """Compare DIRECTORY, written by `load --to-files`, with its manifest: the size and CRC-32C of every file, missing and extra files.
 
-    It is for files that no broker has opened yet (after a copy, before a start); afterwards `minikafka audit` says whether the
-    replicas agree.
+    Use it before a broker opens the files, for example after copying them. Once brokers have started, `minikafka audit` checks whether
+    the replicas agree.
 
-    Exit status: 0 everything is as it was written, 1 something is not, 2 there is no manifest.
+    Exit status: 0 all files are as written, 1 some files differ, 2 there is no manifest.
     """
     from minikafka.spark.cluster_manifest import ManifestError, check_directory
     from minikafka.spark.engine_local import LocalEngine
@@ -172,7 +172,7 @@ def verify_files(directory: str, processes: int, output: str) -> None:
     if output not in ("table", "wide"):
         emit_one({**asdict(found), "good": found.is_good}, output)
     elif found.is_good:
-        click.echo(f"{directory}: {found.files:,} files ({human_bytes(found.bytes)}, {found.rows:,} rows) are as they were written")
+        click.echo(f"{directory}: {found.files:,} files ({human_bytes(found.bytes)}, {found.rows:,} rows) are unchanged")
     else:
         for problem in found.problems:
             click.echo(problem)
@@ -180,5 +180,5 @@ def verify_files(directory: str, processes: int, output: str) -> None:
             click.echo(f"... and {found.count - len(found.problems):,} more")
         if found.used_by:
             used = ", ".join(sorted(set(found.used_by)))
-            click.echo(f"{used}: started since, so files have changed; `minikafka audit` says whether the replicas agree")
+            click.echo(f"{used}: the node has been started, so its files have changed; `minikafka audit` checks whether the replicas agree")
     sys.exit(0 if found.is_good else 1)

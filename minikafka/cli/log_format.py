@@ -1,4 +1,4 @@
-"""The broker's log: lines for people, or one JSON object a line with what machines look for."""
+"""Format of the broker's log: plain lines for people, or one JSON object per line for machines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CONSOLE = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
 _PARTITION = re.compile(r"^([\w.-]+-\d+): ")
 _EPOCH = re.compile(r"\bepoch (\d+)\b")
 
-#: What log4j has besides Python's names.
+#: log4j's level names that Python does not have.
 LOG4J_LEVELS = {"ALL": "DEBUG", "TRACE": "DEBUG", "WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
 
 
 def log_level(name: str) -> str:
-    """The level of Python's logging that is called so there or in log4j, in any case. Raises ConfigurationError."""
+    """Python's name of a log level that is given as in Python or log4j, in any letter case. Raises ConfigurationError."""
     level = LOG4J_LEVELS.get(name.upper(), name.upper())
     if level not in logging.getLevelNamesMapping():
         raise ConfigurationError([f"log level {name}: must be debug, info, warning or error"])
@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
         self._node_id = node_id
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """The record as one line of JSON."""
         message = record.getMessage()
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         entry: dict[str, object] = {"timestamp": when, "level": record.levelname, "logger": record.name, "node": self._node_id}
@@ -50,7 +50,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def use_json(node_id: int) -> None:
-    """From now on the root logger writes JSON to the standard output."""
+    """Make the root logger write JSON to standard output."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter(node_id))
     logging.getLogger().handlers[:] = [handler]

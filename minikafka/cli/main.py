@@ -18,55 +18,55 @@ if TYPE_CHECKING:
 #: name -> (module, attribute, one line of help). The help is here so that `--help` imports no subcommand.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "acls": ("minikafka.cli.acls", "acls", "Add, remove and list ACLs."),
-    "audit": ("minikafka.cli.audit", "audit", "Prove that replicas agree: of a running cluster, or in log directories."),
+    "audit": ("minikafka.cli.audit", "audit", "Prove that replicas agree, in a running cluster or in log directories."),
     "bench": ("minikafka.cli.bench", "bench", "Measure a running cluster."),
-    "broker-api-versions": ("minikafka.cli.api_versions", "broker_api_versions", "APIs and versions that brokers serve."),
-    "client-metrics": ("minikafka.cli.client_metrics", "client_metrics", "Which of their own metrics clients are asked to send."),
-    "cluster": ("minikafka.cli.cluster", "cluster", "Start a cluster on this machine (up), break it, look at it."),
+    "broker-api-versions": ("minikafka.cli.api_versions", "broker_api_versions", "Show the APIs and versions that brokers serve."),
+    "client-metrics": ("minikafka.cli.client_metrics", "client_metrics", "Choose which of their own metrics clients send."),
+    "cluster": ("minikafka.cli.cluster", "cluster", "Start a cluster on this machine (up), break it, inspect it."),
     "completion": ("minikafka.cli.shims", "completion", "Print a shell's completion script."),
     "configs": ("minikafka.cli.configs", "configs", "Describe and alter configurations."),
-    "console-consumer": ("minikafka.cli.console", "console_consumer", "Read records, as kafka-console-consumer.sh."),
-    "console-producer": ("minikafka.cli.console", "console_producer", "Write records, as kafka-console-producer.sh."),
+    "console-consumer": ("minikafka.cli.console", "console_consumer", "Read records, like kafka-console-consumer.sh."),
+    "console-producer": ("minikafka.cli.console", "console_producer", "Write records, like kafka-console-producer.sh."),
     "console-share-consumer": (
         "minikafka.cli.console_share",
         "console_share_consumer",
-        "Read records of a share group, as kafka-console-share-consumer.sh.",
+        "Read records of a share group, like kafka-console-share-consumer.sh.",
     ),
     "consume": ("minikafka.cli.consume", "consume", "Read records."),
     "consumer-groups": ("minikafka.cli.groups", "consumer_groups", "List, describe, reset and delete consumer groups."),
-    "consumer-perf-test": ("minikafka.cli.perf", "consumer_perf_test", "Measure reading."),
+    "consumer-perf-test": ("minikafka.cli.perf", "consumer_perf_test", "Measure how fast a consumer reads."),
     "delete-records": ("minikafka.cli.offsets", "delete_records", "Delete records before an offset."),
-    "demo": ("minikafka.cli.demo", "demo", "Three brokers, a killed leader, and a proof that nothing was lost."),
-    "doctor": ("minikafka.cli.doctor", "doctor", "Look for common mistakes, and say what to do."),
+    "demo": ("minikafka.cli.demo", "demo", "Watch a cluster survive killed brokers without losing a record."),
+    "doctor": ("minikafka.cli.doctor", "doctor", "Look for common mistakes, and explain how to fix them."),
     "dump-log": ("minikafka.cli.dump_log", "dump_log", "Show what is in log, index and snapshot files."),
-    "features": ("minikafka.cli.features", "features", "Features of the cluster and their levels."),
-    "get-offsets": ("minikafka.cli.offsets", "get_offsets", "Offsets of partitions at a given time."),
+    "features": ("minikafka.cli.features", "features", "Show and change the cluster's feature levels."),
+    "get-offsets": ("minikafka.cli.offsets", "get_offsets", "Show the offsets of partitions at a given time."),
     "groups": ("minikafka.cli.groups", "groups", "List groups of all types."),
     "health": ("minikafka.cli.health", "health", "Check that the cluster is healthy, or wait until it is (-e)."),
-    "install-shims": ("minikafka.cli.shims", "install_shims", "Write kafka-topics.sh and its siblings."),
+    "install-shims": ("minikafka.cli.shims", "install_shims", "Write kafka-topics.sh and Kafka's other scripts."),
     "leader-election": ("minikafka.cli.elections", "leader_election", "Elect preferred or unclean leaders."),
     "load": ("minikafka.cli.load", "load", "Bulk-load a table into a topic."),
-    "log-dirs": ("minikafka.cli.disks", "log_dirs", "Log directories of brokers."),
-    "metadata-quorum": ("minikafka.cli.quorum", "metadata_quorum", "The quorum of controllers."),
+    "log-dirs": ("minikafka.cli.disks", "log_dirs", "Show the log directories of brokers."),
+    "metadata-quorum": ("minikafka.cli.quorum", "metadata_quorum", "Show and change the quorum of controllers."),
     "produce": ("minikafka.cli.produce", "produce", "Write records."),
-    "producer-perf-test": ("minikafka.cli.perf", "producer_perf_test", "Measure writing."),
+    "producer-perf-test": ("minikafka.cli.perf", "producer_perf_test", "Measure how fast a producer writes."),
     "reassign-partitions": ("minikafka.cli.reassign", "reassign_partitions", "Move replicas between brokers."),
     "streams-groups": ("minikafka.cli.streams_groups", "streams_groups", "List, describe, reset and delete streams groups."),
     "share-groups": ("minikafka.cli.share_groups", "share_groups", "List, describe, reset and delete share groups."),
-    "sim": ("minikafka.cli.sim", "sim", "Play seeds of the deterministic cluster simulator."),
+    "sim": ("minikafka.cli.sim", "sim", "Run the deterministic cluster simulator."),
     "start": ("minikafka.cli.start", "start", "Run a broker, a controller, or both."),
     "storage": ("minikafka.cli.storage", "storage", "Format log directories; generate cluster ids."),
     "top": ("minikafka.cli.top", "top", "Watch partitions, replicas and groups."),
     "topics": ("minikafka.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
-    "transactions": ("minikafka.cli.transactions", "transactions", "List, describe and abort transactions; find those that hang."),
-    "verifiable-consumer": ("minikafka.cli.verifiable", "verifiable_consumer", "Read records and report on each, as JSON lines."),
-    "verifiable-producer": ("minikafka.cli.verifiable", "verifiable_producer", "Write records and report on each, as JSON lines."),
+    "transactions": ("minikafka.cli.transactions", "transactions", "List, describe and abort transactions; find hanging ones."),
+    "verifiable-consumer": ("minikafka.cli.verifiable", "verifiable_consumer", "Read records and report each as a JSON line."),
+    "verifiable-producer": ("minikafka.cli.verifiable", "verifiable_producer", "Write records and report each as a JSON line."),
     "verify-files": ("minikafka.cli.load_files", "verify_files", "Check what load --to-files wrote."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A command group that imports each command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the table."""
@@ -85,13 +85,13 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does; Ctrl-C at any moment ends with the shell's status for it and no word."""
+        """Like click's method, but Ctrl-C exits silently at any moment, with the shell's status for it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(130)
         except click.UsageError as error:
-            raise _with_where_names_go(error) from None
+            raise _with_name_option_hint(error) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of the table, without importing anything."""
@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name][2]) for name in sorted(COMMANDS)])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for a misspelt name."""
+        """Like click's method, with a suggestion for a misspelt name."""
         import difflib
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -120,8 +120,8 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _with_where_names_go(error: click.UsageError) -> click.UsageError:
-    """`topics --create orders` is the commonest slip: Kafka's tools take names after an option."""
+def _with_name_option_hint(error: click.UsageError) -> click.UsageError:
+    """Say which option takes the name: `topics --create orders` without --topic is a common mistake."""
     if "unexpected extra argument" not in error.message or error.ctx is None:
         return error
     options = {option for parameter in error.ctx.command.params for option in parameter.opts}
@@ -129,7 +129,7 @@ def _with_where_names_go(error: click.UsageError) -> click.UsageError:
     return click.UsageError(f"{error.message}. Names follow {' or '.join(takes)}.", error.ctx) if takes else error
 
 
-#: Parameters whose values are names that the cluster knows.
+#: Parameters whose values are names of topics or groups in the cluster.
 TOPIC_PARAMETERS = frozenset({"topic", "topics", "names", "topic_argument"})
 GROUP_PARAMETERS = frozenset({"group", "groups", "group_id"})
 

@@ -20,15 +20,15 @@ DELETE_TO_END = -1
 
 
 @operator_command("get-offsets")
-@click.option("--topic", help="Pattern of topics; all when left out.")
+@click.option("--topic", help="Regular expression of topics [default: all].")
 @click.option("--partitions", help="Only these partitions: 0,1.")
-@click.option("--topic-partitions", help="TOPIC:FROM-TO,..: patterns with ranges, the end not included; t:1 one, t:2- from there.")
+@click.option("--topic-partitions", help="TOPIC:FROM-TO,..: patterns with ranges, TO exclusive. t:1 is one partition, t:2- all from 2.")
 @click.option("--time", "when", default="latest", show_default=True, help="earliest, latest, max-timestamp, .. or milliseconds since 1970.")
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out internal topics.")
 def get_offsets(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
-    """Offsets of partitions at a given time."""
+    """Show the offsets of partitions at a given time."""
     if options["topic_partitions"] and (options["topic"] or options["partitions"]):
-        raise click.UsageError("--topic-partitions does not go with --topic and --partitions")
+        raise click.UsageError("--topic-partitions cannot be combined with --topic and --partitions")
     text = options["when"]
     if text not in TIMES and not re.fullmatch(r"-?\d+", text):
         raise click.BadParameter(f"{text!r} is not a time: {', '.join(TIMES)} or milliseconds since 1970", param_hint="--time")
@@ -71,22 +71,22 @@ def _chooser(options: dict[str, Any]) -> Any:
         pattern = re.compile(options["topic"] or ".*")
     except re.error as error:
         raise click.BadParameter(f"{options['topic']!r}: {error}", param_hint="--topic") from error
-    wanted = set(numbers(options["partitions"], "--partitions")) if options["partitions"] else None
-    return lambda topic, index: bool(pattern.fullmatch(topic)) and (wanted is None or index in wanted)
+    requested = set(numbers(options["partitions"], "--partitions")) if options["partitions"] else None
+    return lambda topic, index: bool(pattern.fullmatch(topic)) and (requested is None or index in requested)
 
 
 @operator_command("delete-records")
 @click.option("--offset-json-file", required=True, help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}]}; -1 = to the end.')
 def delete_records(bootstrap: str, offset_json_file: str, output: str, traceback: bool) -> None:
     """Delete the records of partitions before an offset."""
-    wanted: dict[tuple[str, int], int] = {}
+    requested: dict[tuple[str, int], int] = {}
     for key, offset in partitions_from_json(offset_json_file, "--offset-json-file", "offset"):
         if type(offset) is not int or offset < DELETE_TO_END:
             raise click.BadParameter(f"{named([key])} needs an offset, not {offset!r}", param_hint="--offset-json-file")
-        wanted[key] = offset
+        requested[key] = offset
 
     async def work(admin: Maintenance) -> int:
-        found = await admin.delete_records_of(wanted)
+        found = await admin.delete_records_of(requested)
         if output != "table":
             rows = [
                 {

@@ -1,4 +1,4 @@
-"""`minikafka producer-perf-test` and `consumer-perf-test`: load from this machine, with the summary lines of Kafka's tools."""
+"""`minikafka producer-perf-test` and `consumer-perf-test`: generate load, and print the summary lines of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Latencies:
         self._window_bytes = 0
 
     def add(self, latency_ms: float, size: int) -> str | None:
-        """Note one acknowledged record; a line for the window when it is over."""
+        """Add an acknowledged record. Returns the line of a reporting window that has ended, else None."""
         self._all.append(latency_ms)
         self._bytes += size
         self._window_bytes += size
@@ -53,7 +53,7 @@ class Latencies:
         return line
 
     def total(self) -> str:
-        """The last line."""
+        """The summary line."""
         rows = sorted(self._all)
         seconds = max(time.monotonic() - self._started, 1e-6)
         if not rows:
@@ -74,11 +74,11 @@ class Latencies:
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
 @click.option("--num-records", type=click.IntRange(1), help="Records to send.")
-@click.option("--record-size", type=click.IntRange(1), help="Bytes of a record.")
-@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="File of records to choose from, one a line.")
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="What separates them.")
-@click.option("--payload-monotonic", is_flag=True, help="Records are increasing numbers.")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as possible.")
+@click.option("--record-size", type=click.IntRange(1), help="Bytes per record.")
+@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="File with records to choose from, one per line.")
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="Separator of the records in the file.")
+@click.option("--payload-monotonic", is_flag=True, help="Send increasing numbers as records.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records per second; -1: unlimited.")
 @click.option(
     "--command-property",
     "--producer-props",
@@ -87,13 +87,13 @@ class Latencies:
     metavar="NAME=VALUE",
     help="A client property, such as acks, linger.ms, batch.size or compression.type.",
 )
-@click.option("--transactional-id", help="Write in transactions of this id.  [default with a duration: a random one]")
+@click.option("--transactional-id", help="Transactional id.  [default with a duration: a random one]")
 @click.option(
     "--transaction-duration-ms",
     type=click.IntRange(1),
-    help="How long a transaction takes before it is committed.  [default with an id: 3000]",
+    help="Milliseconds until a transaction is committed.  [default with an id: 3000]",
 )
-@click.option("--warmup-records", type=click.IntRange(0), default=0, help="Number of first records that are not measured.")
+@click.option("--warmup-records", type=click.IntRange(0), default=0, help="Number of records to send before measuring.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds between two lines.")
 @click.option("--print-metrics", is_flag=True, help="Accepted, no effect: the bundled client has no metrics.")
 @click.argument("more_properties", nargs=-1)
@@ -107,10 +107,10 @@ def producer_perf_test(
     traceback: bool,
     **options: Any,
 ) -> None:
-    """Send records as fast as possible, or at a given rate, and print rate and latencies."""
+    """Send records as fast as possible, or at a given rate, and print the rate and latencies."""
     given = [options["record_size"] is not None, options["payload_file"] is not None, options["payload_monotonic"]]
     if sum(given) != 1:
-        raise click.UsageError("say what to send: --record-size, --payload-file or --payload-monotonic")
+        raise click.UsageError("specify the records: --record-size, --payload-file or --payload-monotonic")
     if num_records is None:
         raise click.UsageError("--num-records is missing")
     settings = command_settings([*command, *more_properties])
@@ -186,7 +186,7 @@ async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, s
 
 
 class _Transactions:
-    """One after the other, each of some length, when the producer is transactional; else nothing."""
+    """Consecutive transactions of a given length if the producer is transactional; else every method does nothing."""
 
     def __init__(self, producer: Any, seconds: float) -> None:
         self._producer = producer if hasattr(producer, "begin") else None
@@ -229,14 +229,14 @@ def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size:
 @bootstrap_option
 @command_config_option
 @click.option("--topic", help="Topic to read.")
-@click.option("--include", help="Pattern of topics to read.")
+@click.option("--include", help="Regular expression of topics to read.")
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True, help="Records to read.")
 @click.option("--group", default=None, help="Group (default: a new one).")
 @click.option("--timeout", "timeout_ms", type=int, default=10000, show_default=True, help="Most milliseconds to wait for a record.")
-@click.option("--fetch-size", type=int, default=1 << 20, show_default=True, help="Most bytes of one partition in a fetch.")
-@click.option("--from-latest", is_flag=True, help="Begin with the latest record.")
+@click.option("--fetch-size", type=int, default=1 << 20, show_default=True, help="Most bytes per partition and fetch.")
+@click.option("--from-latest", is_flag=True, help="Start with the latest record.")
 @click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
-@click.option("--show-detailed-stats", is_flag=True, help="A line for each --reporting-interval.")
+@click.option("--show-detailed-stats", is_flag=True, help="Print a line for each --reporting-interval.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds.")
 @click.option("--print-metrics", is_flag=True, help="Accepted, no effect: the bundled client has no metrics.")
 @click.option("--command-property", "command", multiple=True, metavar="NAME=VALUE", help="A client property, such as isolation.level.")
@@ -301,7 +301,7 @@ async def _consume(bootstrap: str, topic: str | None, count: int, settings: dict
 
 
 def _row(when: str, total: int, records: int, size: int, count: int, seconds: float, join_seconds: float) -> None:
-    """One line of the table: totals, rates over `seconds`, the time until the group was joined, rates over the rest."""
+    """Print one line of the table: totals, rates over `seconds`, the time to join the group, rates over the remaining time."""
     seconds = max(seconds, 1e-6)
     fetching = max(seconds - join_seconds, 1e-3)
     click.echo(

@@ -1,4 +1,4 @@
-"""`minikafka produce`: records from lines of the standard input or from JSON lines."""
+"""`minikafka produce`: send lines of standard input as records, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minikafka.client.errors import ClientError
 @click.argument("topic_argument", required=False, metavar="[TOPIC]")
 @click.option("--topic", "-t", help="Topic to write to.")
 @click.option("--key", "-k", help="Key of every record.")
-@click.option("--key-separator", "-K", help="Each line is key, this separator, value.")
+@click.option("--key-separator", "-K", help="Each line is a key, this separator and a value.")
 @click.option("--partition", "-p", type=click.IntRange(0), help="Partition of every record.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated.")
 @click.option(
@@ -30,7 +30,7 @@ from minikafka.client.errors import ClientError
     type=click.Choice(["lines", "jsonl"]),
     default="lines",
     show_default=True,
-    help="jsonl: objects with key, value, partition, timestamp, headers.",
+    help="jsonl: each line is an object with key, value, partition, timestamp, headers.",
 )
 @click.option("--null-marker", help="A key or value with this text is null.")
 @click.option(
@@ -51,21 +51,21 @@ from minikafka.client.errors import ClientError
     help="Codec.",
 )
 @click.option("--linger-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch waits for more records.")
-@click.option("--timeout-ms", type=click.IntRange(1), default=120_000, show_default=True, help="How long to try to deliver a record.")
+@click.option("--timeout-ms", type=click.IntRange(1), default=120_000, show_default=True, help="How long to try to send a record.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["none", *OUTPUTS]),
     default="none",
     show_default=True,
-    help="Where each record went.",
+    help="Report the partition and offset of each record in this format.",
 )
 @traceback_option
 def produce(bootstrap: str, topic_argument: str | None, topic: str | None, traceback: bool, **options: Any) -> None:
-    """Write one record for each line of the standard input. Exit status 0 means that every record was acknowledged."""
+    """Write one record for each line of standard input. Exit status 0 means that every record was acknowledged."""
     name = topic or topic_argument
     if not name:
-        raise click.UsageError("which topic? Give --topic")
+        raise click.UsageError("specify a topic with --topic")
 
     async def go() -> None:
         await _produce(bootstrap, name, options)
@@ -79,7 +79,7 @@ async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
     headers = [_header(text) for text in options["headers"]]
     loop = asyncio.get_running_loop()
     if sys.stdin.isatty():
-        click.echo("one record a line; end with Ctrl-D", err=True)
+        click.echo("one record per line; end with Ctrl-D", err=True)
     settings = {
         "acks": options["acks"],
         "compression": options["compression"],
@@ -159,12 +159,12 @@ def _parse_json(line: bytes, number: int) -> dict[str, Any]:
 
 def _whole(value: Any, largest: int, what: str) -> int:
     if type(value) is not int or not 0 <= value <= largest:
-        raise ClientError(f"{what} must be a whole number that is not negative, not {json.dumps(value)}")
+        raise ClientError(f"{what} must be a non-negative integer, not {json.dumps(value)}")
     return value
 
 
 def _headers(headers: Any, number: int) -> list[tuple[str, bytes | None]]:
-    """From an object, or from a list of objects with key and value, as consume prints them."""
+    """Headers from an object, or from a list of objects with key and value, as `consume` prints them."""
     if isinstance(headers, dict):
         return [(name, _bytes(value)) for name, value in headers.items()]
     if not isinstance(headers, list) or not all(isinstance(h, dict) and isinstance(h.get("key"), str) for h in headers):

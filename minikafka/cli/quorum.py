@@ -24,22 +24,22 @@ NO_DIRECTORY = bytes(16)
 @command_config_option
 @click.pass_context
 def metadata_quorum(context: click.Context, bootstrap: str) -> None:
-    """The quorum of controllers that keeps the metadata."""
+    """Show and change the quorum of controllers that keeps the cluster's metadata."""
     context.obj = bootstrap
 
 
 @metadata_quorum.command("describe")
-@click.option("--status", "view", flag_value="status", help="Leader, epoch, high watermark, voters and observers.")
-@click.option("--replication", "view", flag_value="replication", help="Log end and lag of each replica.")
+@click.option("--status", "view", flag_value="status", help="Show leader, epoch, high watermark, voters and observers.")
+@click.option("--replication", "view", flag_value="replication", help="Show log end offset and lag of each replica.")
 @click.option("--human-readable", "-hr", is_flag=True, help="Show times as ages.")
 @click.option("--bootstrap-server", "-b", "own_bootstrap", help="host:port of one or more brokers.")
 @output_option
 @traceback_option
 @click.pass_obj
 def describe(bootstrap: str, view: str | None, human_readable: bool, own_bootstrap: str | None, output: str, traceback: bool) -> None:
-    """Show the quorum."""
+    """Show the state of the quorum."""
     if view is None:
-        raise click.UsageError("say what to show: --status or --replication")
+        raise click.UsageError("specify --status or --replication")
 
     async def work(admin: Maintenance) -> None:
         response = await admin.describe_quorum()
@@ -130,7 +130,7 @@ def _status(response: Any, cluster_id: str, output: str) -> None:
         click.echo(f"{name + ':':<24}{shown}")
 
 
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
 
 def _controller_here() -> tuple[int, str, tuple[str, ...]]:
@@ -141,7 +141,7 @@ def _controller_here() -> tuple[int, str, tuple[str, ...]]:
     from minikafka.storage.filesystem import OsFileSystem
     from minikafka.storage.log_dir import read_meta_properties
 
-    needed = "say --controller-id, --directory-id and --listener, or --command-config with the properties of the controller"
+    needed = "give --controller-id, --directory-id and --listener, or --command-config with the controller's properties"
     given = dict(properties_in_use())
     if "node.id" not in given:
         raise click.UsageError(needed)
@@ -151,23 +151,25 @@ def _controller_here() -> tuple[int, str, tuple[str, ...]]:
     except (ConfigurationError, StorageError, OSError) as error:
         raise click.UsageError(f"the controller of --command-config: {error}") from error
     if found is None:
-        raise click.UsageError(f"{config.metadata_directory} is not formatted: is this the machine of the controller?")
+        raise click.UsageError(f"{config.metadata_directory} is not formatted: is this the controller's machine?")
     own = [config.advertised[listener.name] for listener in config.controller_listeners]
     return found.node_id, uuid_to_text(found.directory_id), tuple(map(str, own))
 
 
 @metadata_quorum.command("add-controller")
 @click.option("--controller-id", type=int, help="Node id of the new voter.")
-@click.option("--directory-id", help="Its directory.id, of meta.properties.")
-@click.option("--listener", "listeners", multiple=True, metavar="NAME://host:port", help="Its listeners.")
+@click.option("--directory-id", help="Its directory.id from meta.properties.")
+@click.option("--listener", "listeners", multiple=True, metavar="NAME://host:port", help="A listener of the controller; may be repeated.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
 def add_controller(
     bootstrap: str, controller_id: int | None, directory_id: str | None, listeners: tuple[str, ...], dry_run: bool, traceback: bool
 ) -> None:
-    """Make a running controller a voter (KIP-853). Run beside it with its own properties as --command-config, as Kafka's tool wants it,
-    this finds out who it is; the options say it from elsewhere."""
+    """Make a running controller a voter (KIP-853).
+
+    On the controller's machine, give its properties file as --command-config, as with Kafka's tool. Elsewhere, give --controller-id,
+    --directory-id and --listener."""
     if controller_id is None or directory_id is None or not listeners:
         found = _controller_here()
         controller_id = found[0] if controller_id is None else controller_id
@@ -195,7 +197,7 @@ def add_controller(
 @metadata_quorum.command("remove-controller")
 @click.option("--controller-id", "-i", type=int, required=True, help="Node id of the voter.")
 @click.option("--controller-directory-id", "-d", required=True, help="Its directory.id.")
-@click.option("--unregister", is_flag=True, help="Unregister the controller, too (metadata.version 4.4-IV2).")
+@click.option("--unregister", is_flag=True, help="Also unregister the controller (metadata.version 4.4-IV2).")
 @_dry_run_option
 @traceback_option
 @click.pass_obj

@@ -13,18 +13,18 @@ from minikafka.client.errors import ClientError
 if TYPE_CHECKING:
     from minikafka.client.quotas import QuotaAdmin
 
-#: kafka-configs.sh's plural -> the protocol's type, what the tool calls one.
+#: kafka-configs.sh's plural -> the protocol's entity type, the tool's singular.
 KINDS = {"users": ("user", "user-principal"), "clients": ("client-id", "client-id"), "ips": ("ip", "ip")}
-#: An entity as asked for: plural, name (None = the default), whether every name is meant.
+#: A requested entity: plural type, name (None: the default entity), whether it stands for every name.
 Asked = tuple[str, str | None, bool]
 
 
 def quotas(
     bootstrap: str, action: str, asked: Sequence[Asked], added: Mapping[str, str], deleted: Sequence[str], output: str, traceback: bool
 ) -> None:
-    """Describe the quotas of entities (and the passwords of users), or change the quotas of one."""
+    """Describe the quotas of entities (and the SCRAM credentials of users), or change the quotas of one."""
     if action == "alter" and any(every for _, _, every in asked):
-        raise click.UsageError("whose? Give --entity-name or --entity-default for each --entity-type")
+        raise click.UsageError("give --entity-name or --entity-default for each --entity-type")
     changes: dict[str, float | None] = {}
     for key, text in added.items():
         try:
@@ -52,7 +52,7 @@ def quotas(
             passwords = await admin.describe_scram_credentials() if [plural for plural, _, _ in asked] == ["users"] else {}
             mine = {user: keys for user, keys in passwords.items() if asked[0][2] or asked[0][1] == user}
             if len(asked) == 1 and asked[0][0] == "users" and asked[0][1] is not None and not found and not mine:
-                # Kafka's tool says nothing at all, and succeeds.
+                # Kafka's tool prints nothing and succeeds.
                 click.echo(f"user {asked[0][1]} has neither a password nor a quota", err=True)
             if output != "table":
                 rows: list[dict[str, Any]] = [
@@ -72,7 +72,7 @@ def quotas(
 
 
 async def _check_deleted(admin: QuotaAdmin, asked: Sequence[Asked], deleted: Sequence[str]) -> None:
-    """As Kafka's tool: what is to be deleted is there. Raises ClientError."""
+    """Check, as Kafka's tool does, that the quotas to delete exist. Raises ClientError."""
     found = await admin.describe_quotas([(KINDS[plural][0], name, every) for plural, name, every in asked])
     there = {key for quota in found for key in quota.values}
     missing = [key for key in deleted if key not in there]
@@ -90,14 +90,14 @@ def _words(entity: Mapping[str, str | None]) -> str:
 
 
 def in_order(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """A callback that remembers in which order --entity-name and --entity-default stand: each belongs to the --entity-type before it."""
+    """A callback that records the order of --entity-name and --entity-default: each belongs to the --entity-type before it."""
     if value:
         context.meta.setdefault("minikafka.configs.order", []).append(parameter.name)
     return value
 
 
 def pair(context: click.Context, types: Sequence[str], names: Sequence[str], defaults: int, shorts: Mapping[str, Any]) -> list[Asked]:
-    """Entities of users, clients and ips as asked for. Raises click.UsageError."""
+    """The requested user, client and ip entities. Raises click.UsageError."""
     order = context.meta.get("minikafka.configs.order", [])
     given: list[str | None] = list(names)
     missing: list[str | None] = [None] * defaults
@@ -110,9 +110,9 @@ def pair(context: click.Context, types: Sequence[str], names: Sequence[str], def
             asked.append((plural, name, False))
     kinds = [plural for plural, _, _ in asked]
     if len(set(kinds)) != len(kinds):
-        raise click.UsageError("one entity of each type")
+        raise click.UsageError("give only one entity of each type")
     if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
-        raise click.UsageError("only users and clients go together")
+        raise click.UsageError("only users and clients can be combined")
     return asked
 
 

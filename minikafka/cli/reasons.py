@@ -1,10 +1,10 @@
-"""Errors of this machine in words for people."""
+"""Readable messages for errors of the operating system."""
 
 from __future__ import annotations
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong: of an OSError the system's words and the file, without the number; of an error without words its kind."""
+    """A readable message: an OSError's text and file without its number, or the class name of an error without a message."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error) or type(error).__name__
     return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)

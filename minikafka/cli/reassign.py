@@ -1,7 +1,7 @@
 """`minikafka reassign-partitions`: kafka-reassign-partitions.sh.
 
-Throttles are the properties that Kafka's tool sets (leader.replication.throttled.rate and its siblings): Apache Kafka obeys them, this
-broker stores them. Moves between the directories of one broker (log_dirs other than "any") are not offered.
+Throttles are the properties that Kafka's tool sets (leader.replication.throttled.rate and related ones). Apache Kafka applies them; a
+minikafka broker only stores them. Moves between the directories of one broker (log_dirs other than "any") are not offered.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 @operator_command("reassign-partitions")
 @bootstrap_controller_option
 @click.option("--generate", "action", flag_value="generate", help="Propose a plan for --topics-to-move-json-file over --broker-list.")
-@click.option("--execute", "action", flag_value="execute", help="Start the plan of --reassignment-json-file.")
-@click.option("--verify", "action", flag_value="verify", help="Tell whether the plan is done, and remove the throttles when it is.")
-@click.option("--cancel", "action", flag_value="cancel", help="Go back to the earlier replicas.")
-@click.option("--list", "action", flag_value="list", help="Show the moves that are under way.")
+@click.option("--execute", "action", flag_value="execute", help="Start the moves in --reassignment-json-file.")
+@click.option("--verify", "action", flag_value="verify", help="Check whether the moves are complete, and if so remove the throttles.")
+@click.option("--cancel", "action", flag_value="cancel", help="Cancel the moves in --reassignment-json-file.")
+@click.option("--list", "action", flag_value="list", help="Show the moves in progress.")
 @click.option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}')
 @click.option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"t"}]}')
-@click.option("--broker-list", help="Brokers for the replicas: 1,2,3.")
-@click.option("--throttle", type=int, default=-1, help="Bytes a second between brokers; -1 = unlimited.")
+@click.option("--broker-list", help="Brokers to place replicas on: 1,2,3.")
+@click.option("--throttle", type=int, default=-1, help="Most bytes per second between brokers; -1: unlimited.")
 @click.option(
     "--replica-alter-log-dirs-throttle",
     type=int,
     default=-1,
-    help="Accepted, no effect: replicas do not move between directories of a broker.",
+    help="Accepted, no effect: replicas do not move between the directories of a broker.",
 )
-@click.option("--additional", is_flag=True, help="Add to the moves that are under way.")
+@click.option("--additional", is_flag=True, help="Add to the moves in progress.")
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
-@click.option("--disable-rack-aware", is_flag=True, help="Propose replicas without regard to racks.")
+@click.option("--disable-rack-aware", is_flag=True, help="Ignore racks when proposing replicas.")
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse plans that change the number of replicas.")
 @click.option("--timeout", type=int, default=10000, show_default=True, help="Milliseconds for a request.")
 def reassign_partitions(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
     """Move replicas between brokers."""
     action = options["action"]
     if action is None:
-        raise click.UsageError("say what to do: --generate, --execute, --verify, --cancel or --list")
+        raise click.UsageError("specify an action: --generate, --execute, --verify, --cancel or --list")
     needed = {"generate": "topics_to_move_json_file", "list": None}.get(action, "reassignment_json_file")
     if needed and not options[needed]:
         raise click.UsageError(f"--{action} needs --{needed.replace('_', '-')}")
@@ -110,9 +110,9 @@ async def _directories(admin: Maintenance, brokers: Iterable[int]) -> dict[tuple
 
 
 def propose(current: dict[Partition, list[int]], brokers: dict[int, str | None], *, rack_aware: bool) -> dict[Partition, list[int]]:
-    """Spread the replicas of each topic over the brokers in turn, racks alternating; every topic keeps its replication factor.
+    """Spread each topic's replicas over the brokers in turn, alternating racks. Every topic keeps its replication factor.
 
-    Raises ClientError when there are fewer brokers than replicas."""
+    Raises ClientError if there are fewer brokers than replicas."""
     order = _alternating(brokers) if rack_aware else sorted(brokers)
     plan: dict[Partition, list[int]] = {}
     for topic in sorted({key[0] for key in current}):
@@ -138,7 +138,7 @@ def _alternating(brokers: dict[int, str | None]) -> list[int]:
 
 
 def _spread(first: int, factor: int, order: list[int], brokers: dict[int, str | None], number: int) -> list[int]:
-    """The first replica, then brokers in turn from there, a rack that is not used yet before one that is."""
+    """Replicas on `factor` brokers, in turn from the first one, preferring racks that have no replica yet."""
     start = order.index(first)
     rest = [order[(start + 1 + number // len(order) + step) % len(order)] for step in range(len(order))]
     chosen = [first]
@@ -158,12 +158,12 @@ async def _generate(admin: Maintenance, output: str, options: dict[str, Any]) ->
         topics = [str(row["topic"]) for row in data["topics"]]
     except (KeyError, TypeError) as error:
         raise ClientError(f'{options["topics_to_move_json_file"]} is not {{"topics": [{{"topic": ..}}]}}') from error
-    wanted = numbers(options["broker_list"], "--broker-list")
+    broker_ids = numbers(options["broker_list"], "--broker-list")
     current = await _current(admin, topics)
-    unknown = [node_id for node_id in wanted if node_id not in admin.cluster.brokers]
+    unknown = [node_id for node_id in broker_ids if node_id not in admin.cluster.brokers]
     if unknown:
         raise ClientError(f"brokers {', '.join(map(str, unknown))} of --broker-list are not in the cluster")
-    racks = {node_id: admin.cluster.brokers[node_id].rack for node_id in wanted}
+    racks = {node_id: admin.cluster.brokers[node_id].rack for node_id in broker_ids}
     is_aware = not options["disable_rack_aware"] and all(racks.values())
     plan = propose(current, racks, rack_aware=is_aware)
     directories = await _directories(admin, admin.cluster.brokers)
@@ -268,8 +268,8 @@ async def _verify(admin: Maintenance, output: str, options: dict[str, Any]) -> i
         elif current[key] == replicas:
             states[key] = "is completed."
         else:
-            found, wanted = ",".join(map(str, current[key])), ",".join(map(str, replicas))
-            states[key] = f"is completed, but the partition has replicas {found} instead of {wanted}."
+            found, planned = ",".join(map(str, current[key])), ",".join(map(str, replicas))
+            states[key] = f"is completed, but the partition has replicas {found} instead of {planned}."
     if output == "table":
         click.echo("Status of partition reassignment:")
         for key, state in states.items():

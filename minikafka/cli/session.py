@@ -1,4 +1,4 @@
-"""What the tools for operators share: a connection for the length of a command, output formats, Kafka's names of errors, JSON files."""
+"""Shared by the operator tools: an admin connection per command, output formats, Kafka's error class names, JSON files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Partition = tuple[str, int]
 
 
 def operator_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with the options that all of these tools have."""
+    """A click command with the options that all operator tools have."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         for option in (traceback_option, output_option, command_config_option, bootstrap_option):
@@ -31,7 +31,7 @@ def operator_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]
 
 
 def with_admin(bootstrap: str, work: Callable[[Maintenance], Awaitable[Any]], *, traceback: bool = False) -> Any:
-    """Run `work(admin)`; errors become a line and an exit code (common.run)."""
+    """Run `work(admin)`. An error becomes one line and an exit code (common.run)."""
 
     async def go() -> Any:
         from minikafka.client.maintenance import Maintenance
@@ -43,7 +43,7 @@ def with_admin(bootstrap: str, work: Callable[[Maintenance], Awaitable[Any]], *,
 
 
 def java_exception(code: ErrorCode) -> str:
-    """The class of Kafka's Java client for an error, as its tools print it."""
+    """The Java exception class for an error, as Kafka's tools print it."""
     words = "".join(part.capitalize() for part in code.name.split("_"))
     special = {"NotLeaderOrFollower": "NotLeaderOrFollower", "RequestTimedOut": "Timeout", "UnknownServerError": "UnknownServer"}
     return f"org.apache.kafka.common.errors.{special.get(words, words)}Exception"
@@ -83,7 +83,7 @@ def named(partitions: Iterable[Partition]) -> str:
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """1,2,3. Raises click.BadParameter."""
+    """Parse `1,2,3`. Raises click.BadParameter."""
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -91,7 +91,7 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 def partition_filter(text: str, option: str) -> list[tuple[re.Pattern[str], range | None]]:
-    """kafka-get-offsets' `topic:1-3,topic:7,topic:-2,other`: patterns of topics with ranges of partitions (None = all)."""
+    """Parse kafka-get-offsets.sh's `topic:1-3,topic:7,topic:-2,other`: topic patterns with ranges of partitions (None: all)."""
     rules: list[tuple[re.Pattern[str], range | None]] = []
     for part in text.split(","):
         topic, _, span = part.strip().partition(":")
@@ -110,7 +110,7 @@ def partition_filter(text: str, option: str) -> list[tuple[re.Pattern[str], rang
 
 
 async def matching_topics(consumer: Any, include: str) -> list[str]:
-    """Topics whose whole name a pattern matches, internal ones apart. Raises ClientError."""
+    """Topics, except internal ones, whose whole name matches a pattern. Raises ClientError."""
     from minikafka.client.errors import ClientError
 
     try:

@@ -29,23 +29,23 @@ _LEAST |= {"members": 8, "leader_epoch": 13, "start_offset": 13, "member_epoch":
 @click.option("--describe", "action", flag_value="describe", help="Show offsets and lag, or members, or state.")
 @click.option("--delete", "action", flag_value="delete", help="Delete share groups without members.")
 @click.option("--reset-offsets", "action", flag_value="reset", help="Set a group's start offsets (with --execute).")
-@click.option("--delete-offsets", "action", flag_value="delete-offsets", help="Forget a group's offsets of --topic.")
+@click.option("--delete-offsets", "action", flag_value="delete-offsets", help="Delete a group's offsets of --topic.")
 @click.option("--group", "groups", multiple=True, help="Share group; may be repeated.")
 @click.option("--all-groups", is_flag=True, help="Every share group.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Topic, or partitions of it; may be repeated.")
-@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets of.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets for.")
 @click.option("--members", "view", flag_value="members", help="Describe the members.")
 @click.option("--offsets", "view", flag_value="offsets", help="Describe the offsets.")
 @click.option(
     "--state", "states", is_flag=False, flag_value="", metavar="[STATE,..]", help="Describe the state; with --list, show it, or only these."
 )
-@click.option("--verbose", is_flag=True, help="Epochs, too, and what members are assigned.")
-@click.option("--to-earliest", is_flag=True, help="To the first offset.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-datetime", help="To the first record from YYYY-MM-DDTHH:MM:SS.sss[Z] on.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be.")
-@click.option("--execute", is_flag=True, help="Do it.")
-@click.option("--timeout", type=int, default=30_000, help="Accepted for Kafka's sake.", hidden=True)
+@click.option("--verbose", is_flag=True, help="Also show epochs and the members' assignments.")
+@click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset.")
+@click.option("--to-latest", is_flag=True, help="Reset to the log end offset.")
+@click.option("--to-datetime", help="Reset to the first record at or after YYYY-MM-DDTHH:MM:SS.sss[Z].")
+@click.option("--dry-run", is_flag=True, help="Only show the new offsets.")
+@click.option("--execute", is_flag=True, help="Apply the new offsets.")
+@click.option("--timeout", type=int, default=30_000, help="Accepted, no effect.", hidden=True)
 def share_groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List, describe, reset and delete share groups."""
     _check(action, options)
@@ -65,9 +65,9 @@ def share_groups(bootstrap: str, action: str | None, output: str, traceback: boo
 
 
 def _check(action: str | None, options: dict[str, Any]) -> None:
-    """Raises click.UsageError."""
+    """Check the combination of options. Raises click.UsageError."""
     if action is None:
-        raise click.UsageError("say what to do: --list, --describe, --reset-offsets, --delete-offsets or --delete")
+        raise click.UsageError("specify an action: --list, --describe, --reset-offsets, --delete-offsets or --delete")
     has_groups = bool(options["groups"]) or (options["all_groups"] and action not in ("reset", "delete-offsets"))
     if action != "list" and not has_groups:
         raise click.UsageError(f"--{action} needs --group")
@@ -157,7 +157,7 @@ async def _reset(admin: Maintenance, groups: list[str], output: str, options: di
 
     shares, group_id = ShareGroupAdmin(admin), groups[0]
     if len(groups) > 1:
-        raise ClientError("--reset-offsets is for one share group at a time")
+        raise ClientError("--reset-offsets takes one share group at a time")
     try:
         group = await shares.describe(group_id)
     except BrokerError as error:
@@ -182,7 +182,7 @@ async def _delete_offsets(admin: Maintenance, groups: list[str], output: str, op
     from minikafka.client.share_groups import ShareGroupAdmin
 
     if len(groups) > 1:
-        raise ClientError("--delete-offsets is for one share group at a time")
+        raise ClientError("--delete-offsets takes one share group at a time")
     outcomes = await ShareGroupAdmin(admin).delete_offsets(groups[0], dict.fromkeys(options["topics"]))
     rows = [
         {"topic": topic, "status": "Successful" if code is ErrorCode.NONE else f"Error: {code.text}"}

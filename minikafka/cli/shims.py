@@ -1,4 +1,4 @@
-"""`minikafka install-shims` writes kafka-topics.sh and the others; `minikafka completion` prints a shell's completion script."""
+"""`minikafka install-shims` writes kafka-topics.sh and similar scripts. `minikafka completion` prints a completion script."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.command("install-shims")
 @click.argument("directory", type=click.Path(file_okay=False))
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def install_shims(directory: str, force: bool) -> None:
-    """Write kafka-topics.sh and its siblings to DIRECTORY; each calls the subcommand of the same name."""
+    """Write kafka-topics.sh and Kafka's other scripts to DIRECTORY. Each script calls the subcommand of the same name."""
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
     taken = [name for name in SHIMS if (target / name).exists()]
     if taken and not force:
-        click.echo(f"error: {target} holds {taken[0]} already; --force replaces it", err=True)
+        click.echo(f"error: {target} already contains {taken[0]}; --force replaces it", err=True)
         sys.exit(1)
     for name, command in SHIMS.items():
         path = target / name
@@ -49,7 +49,7 @@ def install_shims(directory: str, force: bool) -> None:
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def completion(shell: str | None) -> None:
-    """Print the completion script of SHELL. It completes commands and options, and asks the cluster for topics and groups.
+    """Print the completion script for SHELL. It completes commands, options, and the cluster's topics and groups.
 
     \b
     bash    eval "$(minikafka completion bash)"     in ~/.bashrc
@@ -65,5 +65,5 @@ def completion(shell: str | None) -> None:
     if found is None:
         raise click.UsageError(f"there is no completion for {name}: {', '.join(SHELLS)}")
     script = found(cli, {}, "minikafka", "_MINIKAFKA_COMPLETE").source()
-    # Of click's script for fish: a description may have commas of its own.
+    # Fix click's fish script, which breaks on descriptions that contain commas.
     click.echo(script.replace('string split ","', 'string split --max 1 ","'))

@@ -1,4 +1,4 @@
-"""`minikafka sim`: play seeds of the deterministic cluster simulator."""
+"""`minikafka sim`: run seeds of the deterministic cluster simulator."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 PROFILES = ("calm", "one", "crashes", "network", "disks", "rot", "mixed", "storm")
 
 
-#: A long run that is broken off loses no more than this.
+#: An interrupted long run loses the totals of at most this many seeds.
 SAVE_EVERY_SEEDS = 100
 
 
 @click.command("sim")
-@click.option("--seed", type=int, help="Play one seed and print its story.")
-@click.option("--seeds", metavar="A..B", help="Play the seeds from A up to but not including B.")
-@click.option("--hours", type=float, help="Play seeds for this many hours of real time, from the first of --seeds on, or else from 0.")
+@click.option("--seed", type=int, help="Run one seed and print what happens.")
+@click.option("--seeds", metavar="A..B", help="Run the seeds from A up to but not including B.")
+@click.option("--hours", type=float, help="Run seeds for this many hours of real time, starting with the first of --seeds, or 0.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
-@click.option("--profile", type=click.Choice(PROFILES), help="Kinds of faults; without it each seed draws a profile.")
-@click.option("--duration", type=float, help="Simulated seconds of load; without it each seed draws a number.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Kinds of faults [default: drawn from each seed].")
+@click.option("--duration", type=float, help="Simulated seconds of load [default: drawn from each seed].")
 @click.option(
     "--save",
     "save_path",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Add the totals to this JSON file, every 100 seeds and at the end.",
 )
-@click.option("--commit", help="Commit to list the totals under (default: that of the source tree).")
-@click.option("--no-shrink", is_flag=True, help="Do not look for the faults that a violation needs.")
-@click.option("--mutants", is_flag=True, help="Break one rule after another, and print which check notices it (in a source tree).")
-@click.option("-v", "--verbose", is_flag=True, help="A line for every seed; for one seed its whole story.")
+@click.option("--commit", help="Commit to list the totals under [default: the source tree's].")
+@click.option("--no-shrink", is_flag=True, help="Do not reduce a violation to the faults that cause it.")
+@click.option("--mutants", is_flag=True, help="Break one rule after another, and print which check catches it (needs a source tree).")
+@click.option("-v", "--verbose", is_flag=True, help="Print a line for every seed; for a single seed, every event.")
 def sim(
     seed: int | None,
     seeds: str | None,
@@ -50,31 +50,33 @@ def sim(
     mutants: bool,
     verbose: bool,
 ) -> None:
-    """Whole brokers, network, disks, clients and faults in one thread, all drawn from a seed. Exit status 1 when an invariant breaks."""
+    """Run whole brokers, network, disks, clients and faults in one thread, all determined by a seed.
+
+    Exit status: 1 if an invariant is violated."""
     from minikafka.sim.runner import Totals, run_seeds, source_commit
 
     if mutants:
         _mutants()
         return
     if seed is not None and (seeds is not None or hours is not None):
-        raise click.UsageError("--seed plays one seed: leave --seeds and --hours away")
+        raise click.UsageError("--seed runs one seed: do not give --seeds or --hours")
     if save_path is not None and commit is None:
-        # The tree may change while seeds are played.
+        # Read the commit now: the tree may change while seeds run.
         commit = source_commit()
     numbers = [seed] if seed is not None else _numbers(seeds, hours)
-    totals, kept = Totals(), _Kept(save_path, commit or "unknown")
+    totals, kept = Totals(), _SavedTotals(save_path, commit or "unknown")
     for outcome in run_seeds(numbers, profile=profile, duration_s=duration, jobs=jobs, hours=hours):
         totals.add(outcome)
         kept.add(outcome)
-        _tell(outcome, in_full=verbose or seed is not None, is_shrunk=not no_shrink)
+        _show(outcome, in_full=verbose or seed is not None, is_shrunk=not no_shrink)
     kept.save()
     for line in totals.lines():
         click.echo(line)
     sys.exit(1 if totals.failed else 0)
 
 
-class _Kept:
-    """Totals that go to the file of --save now and then, each seed and each state once."""
+class _SavedTotals:
+    """Totals, added to the --save file every SAVE_EVERY_SEEDS seeds. Each seed and each state counts once."""
 
     def __init__(self, path: Path | None, commit: str) -> None:
         from minikafka.sim.runner import Totals
@@ -98,8 +100,8 @@ class _Kept:
             self._unsaved.clear()
 
 
-def _tell(outcome: Outcome, *, in_full: bool, is_shrunk: bool) -> None:
-    """A line for a seed; of a violation the story, and the faults that it needs."""
+def _show(outcome: Outcome, *, in_full: bool, is_shrunk: bool) -> None:
+    """Print a line for a seed and, after a violation, the story and the faults that cause it."""
     from minikafka.sim.runner import run_drawn, shrink
 
     violation = outcome.violation
@@ -114,10 +116,10 @@ def _tell(outcome: Outcome, *, in_full: bool, is_shrunk: bool) -> None:
     click.echo(outcome.story)
     if is_shrunk:
         faults = shrink(outcome.options, outcome.faults, violation.rule)
-        click.echo(f"\n{len(faults)} of {len(outcome.faults)} faults are needed:")
+        click.echo(f"\n{len(faults)} of {len(outcome.faults)} faults are enough to cause it:")
         for fault in faults:
             click.echo(f"  {fault!r}")
-        click.echo("\nwith these alone:\n" + run_drawn(outcome.options, faults).story)
+        click.echo("\nwith only these:\n" + run_drawn(outcome.options, faults).story)
 
 
 def _mutants() -> None:
@@ -125,12 +127,12 @@ def _mutants() -> None:
 
     survivors: list[str] = []
 
-    def tell(mutant: Mutant, caught: Caught | None) -> None:
+    def report(mutant: Mutant, caught: Caught | None) -> None:
         click.echo(f"{mutant.name}: {'SURVIVES' if caught is None else caught.text}", err=True)
         if caught is None:
             survivors.append(mutant.name)
 
-    for line in table(Path.cwd(), on_caught=tell):
+    for line in table(Path.cwd(), on_caught=report):
         click.echo(line)
     sys.exit(1 if survivors else 0)
 
@@ -148,5 +150,5 @@ def _numbers(seeds: str | None, hours: float | None) -> Iterable[int]:
     if not last:
         raise click.UsageError(f"--seeds {seeds}: must be A..B")
     if int(last) <= int(first):
-        raise click.UsageError(f"--seeds {seeds}: A..B plays the seeds from A up to but not including B, so B must be larger than A")
+        raise click.UsageError(f"--seeds {seeds}: A..B runs the seeds from A up to but not including B, so B must be larger than A")
     return range(int(first), int(last))

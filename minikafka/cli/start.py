@@ -1,4 +1,4 @@
-"""`minikafka start`: run a node until SIGTERM or SIGINT."""
+"""`minikafka start`: run a node until it receives SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from minikafka.broker.config.image_environment import (
     read_environment,
 )
 from minikafka.broker.config.login_file import properties_of_login_file
-from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
+from minikafka.cli.first_topics import FirstTopic, create_topics, requested_topics
 from minikafka.cli.log_format import CONSOLE, log_level, use_json
 from minikafka.cli.reasons import reason
 from minikafka.net.garbage import GarbagePauses
@@ -47,13 +47,11 @@ logger = logging.getLogger("minikafka.node")
 
 @click.command("start")
 @click.argument("config_argument", required=False, metavar="[CONFIG]")
-@click.option("--config", "-c", "config_path", help="server.properties; KAFKA_* variables override it, or take its place.")
+@click.option("--config", "-c", "config_path", help="server.properties file. KAFKA_* variables override or replace it.")
 @click.option("--override", multiple=True, metavar="NAME=VALUE", help="Set one property; may be repeated.")
-@click.option(
-    "--format", "do_format", is_flag=True, help="Format log directories that are not formatted yet, for the cluster of --cluster-id."
-)
-@click.option("--cluster-id", envvar="CLUSTER_ID", help="Id of the cluster for --format: 22 characters, the same for every node.")
-@click.option("--container", is_flag=True, help="As the image does: a mounted file, or else a single node; data on a volume.")
+@click.option("--format", "do_format", is_flag=True, help="Format log directories that are not formatted yet; needs --cluster-id.")
+@click.option("--cluster-id", envvar="CLUSTER_ID", help="Cluster id for --format: 22 characters, the same for every node.")
+@click.option("--container", is_flag=True, help="Use the image's defaults: a mounted file or a single node; data on a volume.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic (KAFKA_CREATE_TOPICS).")
 @click.option("--log-level", "level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
 @click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")
@@ -69,15 +67,15 @@ def start(
     traceback: bool,
 ) -> None:
     """Run a broker, a controller, or both, as process.roles says. Storage must be formatted (minikafka storage format, or --format)."""
-    # The first process of a container has no default action for SIGTERM: without a handler the signal is lost.
+    # Without a handler, process 1 of a container ignores SIGTERM.
     signal.signal(signal.SIGTERM, _leave)
     try:
         image = read_environment(os.environ)
-        wanted = level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or ("debug" if image.debug else "info")
-        logging.basicConfig(level=log_level(wanted), format=CONSOLE, stream=sys.stdout)
+        level_name = level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or ("debug" if image.debug else "info")
+        logging.basicConfig(level=log_level(level_name), format=CONSOLE, stream=sys.stdout)
         given = read_configuration(config_path or config_argument, image, override, container=container)
         config = BrokerConfig.from_properties(given)
-        first_topics = wanted_topics(topics)
+        first_topics = requested_topics(topics)
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"error: {problem}", err=True)
@@ -98,12 +96,12 @@ def start(
         if traceback:
             raise
         click.echo(f"error: node {config.node_id} cannot run: {_reason(error)}", err=True)
-        logger.debug("the traceback", exc_info=True)
+        logger.debug("traceback", exc_info=True)
         _leave_process(EXIT_FAILED)
 
 
 def _reason(error: Exception) -> str:
-    """With what to do about a directory that nobody has prepared."""
+    """The error's message, with a hint if a directory is not formatted."""
     from minikafka.storage.errors import NotFormatted
 
     hint = "; minikafka storage format prepares it, or --format with --cluster-id" if isinstance(error, NotFormatted) else ""
@@ -113,9 +111,9 @@ def _reason(error: Exception) -> str:
 def read_configuration(
     path: str | None, image: ImageEnvironment, overrides: tuple[str, ...] = (), *, container: bool = False
 ) -> dict[str, str]:
-    """The file, over it the environment, over it the overrides. Raises ConfigurationError.
+    """The properties of the file, the environment and the overrides, each overriding the ones before. Raises ConfigurationError.
 
-    In a container the file may be a mounted one, one node is run when nobody says what to run, and data go where a volume is."""
+    In a container, a mounted file is used if there is one, the default is a single node, and data go to a mounted volume."""
     path = path or (mounted_config(os.path.isfile) if container else None)
     properties = load_properties(path) if path else {}
     properties |= image.properties
@@ -145,17 +143,17 @@ def _read_text(path: str) -> str:
 
 
 def _leave(*_: Any) -> None:
-    """SIGTERM before the node runs: there is nothing to stop yet."""
+    """Handle SIGTERM before the node runs, when there is nothing to stop yet."""
     sys.exit(0)
 
 
 def format_new_directories(config: BrokerConfig, cluster_id: str | None, image: ImageEnvironment | None = None) -> None:
-    """Format log directories that have never been; others stay as they are. Raises FormatError, OSError."""
+    """Format log directories that are not formatted yet, and leave the others unchanged. Raises FormatError, OSError."""
     from minikafka.broker.quorum.format import FormatError, format_storage
     from minikafka.storage.filesystem import OsFileSystem
 
     if not cluster_id:
-        raise FormatError("--format needs --cluster-id, or the variable CLUSTER_ID (minikafka storage random-uuid makes one)")
+        raise FormatError("--format needs --cluster-id or the variable CLUSTER_ID (minikafka storage random-uuid prints a new id)")
     lines = format_storage(
         OsFileSystem(),
         config,
@@ -171,20 +169,20 @@ def format_new_directories(config: BrokerConfig, cluster_id: str | None, image: 
 
 
 def run(config: BrokerConfig, first_topics: Sequence[FirstTopic] = ()) -> NoReturn:
-    """Run until told to stop, and end the process."""
+    """Run the node until a signal stops it, and end the process."""
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
 
         new_loop = uvloop.new_event_loop
-    # Neither closed nor dropped: both would wait for name look-ups that nobody needs any more.
+    # Do not close or drop the loop: both would wait for pending name lookups.
     runner = asyncio.Runner(loop_factory=new_loop)
     _leave_process(runner.run(_run(config, list(first_topics))))
 
 
 def _leave_process(status: int) -> NoReturn:
-    """End the process at once. A look-up of the name of a node that is gone can hang in a thread for many seconds, and both the event
-    loop and the interpreter would wait for that thread."""
+    """End the process at once. A thread can hang for many seconds in a name lookup of a node that is gone, and both the event loop and
+    the interpreter would wait for it."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -192,7 +190,7 @@ def _leave_process(status: int) -> NoReturn:
 
 
 async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
-    """The node's life; the status of the process."""
+    """Run the node from start to stop. Returns the exit status."""
     from minikafka.broker.node import Node
 
     executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
@@ -201,19 +199,19 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     http = await _http(node)
-    stop_wanted = asyncio.ensure_future(stopping.wait())
-    if not await _started(node, stop_wanted):
+    stop_requested = asyncio.ensure_future(stopping.wait())
+    if not await _started(node, stop_requested):
         return 0
     warning = _announce(node)
     creating = _begin_to_create(node, first_topics)
-    ends: list[asyncio.Future[Any]] = [stop_wanted, node.failed]
+    ends: list[asyncio.Future[Any]] = [stop_requested, node.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     status = 0
     if node.failed.done():
         logger.error("the node cannot go on: %s", node.failed.result())
         status = EXIT_FAILED
     else:
-        logger.info("stopping: leaderships are moved to other brokers first")
+        logger.info("stopping: moving leaderships to other brokers first")
     warning.cancel()
     if creating is not None:
         creating.cancel()
@@ -225,7 +223,7 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
 
 
 def _environment(config: BrokerConfig, executor: ThreadPoolExecutor) -> Environment:
-    """The real world: sockets, files, clocks, threads, chance."""
+    """The real environment: sockets, files, clocks, threads and random numbers."""
     from minikafka.broker.environment import Environment
     from minikafka.net import descriptors
     from minikafka.net.clock import SystemClock
@@ -257,7 +255,7 @@ def _environment(config: BrokerConfig, executor: ThreadPoolExecutor) -> Environm
 
 
 async def _http(node: Node) -> HttpServer | None:
-    """Metrics and probes, before the node is in service. Raises OSError."""
+    """The HTTP server of metrics and probes, started before the node is in service. Raises OSError."""
     config = node.config
     if config.minikafka_http_port < 0:
         return None
@@ -269,10 +267,10 @@ async def _http(node: Node) -> HttpServer | None:
     return http
 
 
-async def _started(node: Node, stop_wanted: asyncio.Future[Any]) -> bool:
-    """Wait until the node is in service; False when it shall stop before. Raises what the start raises."""
+async def _started(node: Node, stop_requested: asyncio.Future[Any]) -> bool:
+    """Wait until the node is in service. False if it is asked to stop first. Raises the errors of the start."""
     starting = asyncio.ensure_future(node.start())
-    await asyncio.wait([starting, stop_wanted], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([starting, stop_requested], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
@@ -290,7 +288,7 @@ def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] 
 
 
 def _announce(node: Any) -> asyncio.Task[None]:
-    """Which listener is where, so that a wrong advertised address is seen at once."""
+    """Log the address of every listener, so that a wrong advertised address is obvious."""
     from minikafka.cli.listeners import listeners_of, table, warn
 
     roles = " and ".join(node.config.process_roles)

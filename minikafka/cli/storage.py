@@ -11,7 +11,7 @@ from minikafka.cli.reasons import reason
 
 
 class WrongConfiguration(click.ClickException):
-    """The properties of the node are not ones that it could start with."""
+    """The node could not start with these properties."""
 
     exit_code = 2
 
@@ -23,7 +23,7 @@ def storage() -> None:
 
 @storage.command("random-uuid")
 def random_uuid() -> None:
-    """Print a random id, for a cluster or a directory."""
+    """Print a random id for a cluster or a directory."""
     from minikafka.broker.quorum.format import random_uuid as make
     from minikafka.wire.uuid import uuid_to_text
 
@@ -52,13 +52,13 @@ def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-un
 
 
 @storage.command("format")
-@click.option("-t", "--cluster-id", required=True, help="Id of the cluster: 22 characters, the same for every node.")
-@click.option("-c", "--config", type=click.Path(), help="The server.properties of the node; KAFKA_* variables override it.")
+@click.option("-t", "--cluster-id", required=True, help="Cluster id: 22 characters, the same for every node.")
+@click.option("-c", "--config", type=click.Path(), help="The node's server.properties; KAFKA_* variables override it.")
 @click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be repeated.")
-@click.option("-s", "--standalone", is_flag=True, help="The first and only controller of a new dynamic quorum.")
-@click.option("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,...", help="All first controllers of a new dynamic quorum.")
-@click.option("-N", "--no-initial-controllers", is_flag=True, help="A controller that joins a dynamic quorum later.")
-@click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are formatted already.")
+@click.option("-s", "--standalone", is_flag=True, help="Make this node the only controller of a new dynamic quorum.")
+@click.option("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,...", help="Initial controllers of a new dynamic quorum.")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="Format a controller that joins a dynamic quorum later.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are already formatted.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="Level of a feature. May be repeated.")
 @click.option(
     "-S",
@@ -66,9 +66,9 @@ def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-un
     "add_scram",
     multiple=True,
     metavar="MECHANISM=[name=..,password=..]",
-    help="A first SCRAM user, as in SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]. May be repeated.",
+    help="An initial SCRAM user, such as SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]. May be repeated.",
 )
-@click.option("-r", "--release-version", help="Take the metadata.version of this release, for example 4.3-IV0.")
+@click.option("-r", "--release-version", help="Use the feature levels of this release, for example 4.3-IV0.")
 def format_command(
     cluster_id: str,
     config: str | None,
@@ -81,7 +81,7 @@ def format_command(
     release_version: str | None,
     add_scram: tuple[str, ...],
 ) -> None:
-    """Format the log directories of a node, once, before its first start."""
+    """Format a node's log directories, once, before its first start."""
     from minikafka.broker.quorum.format import FormatError, format_storage
     from minikafka.storage.filesystem import OsFileSystem
 
@@ -109,7 +109,7 @@ def format_command(
 
 
 @storage.command("info")
-@click.option("-c", "--config", type=click.Path(), help="The server.properties of the node; KAFKA_* variables override it.")
+@click.option("-c", "--config", type=click.Path(), help="The node's server.properties; KAFKA_* variables override it.")
 @click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be repeated.")
 @click.pass_context
 def info(context: click.Context, config: str | None, overrides: tuple[str, ...]) -> None:

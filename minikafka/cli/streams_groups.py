@@ -25,7 +25,7 @@ _LEAST = {
     "partition": 10, "coordinator": 25, "state": 25, "target_assignment_epoch": 25, "topology_epoch": 14, "status": 0, "new_offset": 0,
     "offset_lag": 0, "assignments": 0,
 }  # fmt: skip
-#: Topics of these names, behind the group's, belong to a group: others are not deleted with it, whatever it says.
+#: Names of a group's internal topics, after its id and a dash. Other topics are not deleted with the group, even if it lists them.
 _INTERNAL = re.compile(
     r".*(-changelog|-repartition|-subscription-registration-topic|-subscription-response-topic"
     r"|.-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic)",
@@ -38,22 +38,22 @@ _INTERNAL = re.compile(
 @click.option("--describe", "action", flag_value="describe", help="Show offsets and lag, or members, or state.")
 @click.option("--delete", "action", flag_value="delete", help="Delete streams groups without members.")
 @click.option("--reset-offsets", "action", flag_value="reset", help="Set a group's offsets (with --execute).")
-@click.option("--delete-offsets", "action", flag_value="delete-offsets", help="Forget a group's offsets of input topics.")
+@click.option("--delete-offsets", "action", flag_value="delete-offsets", help="Delete a group's offsets of input topics.")
 @click.option("--group", "groups", multiple=True, help="Streams group; may be repeated.")
 @click.option("--all-groups", is_flag=True, help="Every streams group.")
 @click.option("--input-topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Input topic, or partitions of it; may be repeated.")
-@click.option("--all-input-topics", "all_topics", is_flag=True, help="Every topic that the group reads and has not made.")
+@click.option("--all-input-topics", "all_topics", is_flag=True, help="Every topic that the group reads but did not create.")
 @click.option("--members", "view", flag_value="members", help="Describe the members.")
 @click.option("--offsets", "view", flag_value="offsets", help="Describe the offsets.")
-@click.option("--topology", "view", flag_value="topology", help="Describe the topology, where brokers keep descriptions (Kafka 4.4).")
+@click.option("--topology", "view", flag_value="topology", help="Describe the topology, if brokers store it (Kafka 4.4).")
 @click.option(
     "--state", "states", is_flag=False, flag_value="", metavar="[STATE,..]", help="Describe the state; with --list, show it, or only these."
 )
-@click.option("--verbose", is_flag=True, help="Epochs, too, and what members are to have.")
+@click.option("--verbose", is_flag=True, help="Also show epochs and the members' target assignments.")
 @reset_options
-@click.option("--delete-internal-topic", "internal_topics", multiple=True, help="With --reset-offsets --execute: delete this topic, too.")
-@click.option("--delete-all-internal-topics", "all_internal", is_flag=True, help="Delete the topics that the group has made, too.")
-@click.option("--timeout", type=int, default=30_000, help="Accepted for Kafka's sake.", hidden=True)
+@click.option("--delete-internal-topic", "internal_topics", multiple=True, help="With --reset-offsets --execute: also delete this topic.")
+@click.option("--delete-all-internal-topics", "all_internal", is_flag=True, help="Also delete the topics that the group created.")
+@click.option("--timeout", type=int, default=30_000, help="Accepted, no effect.", hidden=True)
 def streams_groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List, describe, reset and delete streams groups."""
     _check(action, options)
@@ -73,9 +73,9 @@ def streams_groups(bootstrap: str, action: str | None, output: str, traceback: b
 
 
 def _check(action: str | None, options: dict[str, Any]) -> None:
-    """Raises click.UsageError."""
+    """Check the combination of options. Raises click.UsageError."""
     if action is None:
-        raise click.UsageError("say what to do: --list, --describe, --delete, --reset-offsets or --delete-offsets")
+        raise click.UsageError("specify an action: --list, --describe, --delete, --reset-offsets or --delete-offsets")
     if action != "list" and not options["groups"] and (not options["all_groups"] or action == "delete-offsets"):
         raise click.UsageError(f"--{action} needs --group{'' if action == 'delete-offsets' else ' or --all-groups'}")
     if action == "reset":
@@ -85,14 +85,14 @@ def _check(action: str | None, options: dict[str, Any]) -> None:
         if options["dry_run"] == options["execute"]:
             raise click.UsageError("--reset-offsets needs --dry-run or --execute")
     elif options["dry_run"] or options["execute"]:
-        raise click.UsageError("only --reset-offsets takes --execute or --dry-run")
+        raise click.UsageError("--execute and --dry-run need --reset-offsets")
     if action == "delete" and (options["topics"] or options["all_topics"]):
-        raise click.UsageError("a streams group is deleted as a whole: --delete takes no --input-topic and no --all-input-topics")
+        raise click.UsageError("--delete deletes whole streams groups: it cannot be combined with --input-topic or --all-input-topics")
     if action == "delete-offsets":
         if not (options["topics"] or options["all_topics"]):
             raise click.UsageError("--delete-offsets needs --input-topic or --all-input-topics")
         if len(options["groups"]) > 1:
-            raise click.UsageError("--delete-offsets is for one streams group at a time")
+            raise click.UsageError("--delete-offsets takes one streams group at a time")
     if options["internal_topics"] and not (action == "reset" and options["execute"]):
         raise click.UsageError("--delete-internal-topic needs --reset-offsets --execute")
     if options["all_internal"] and action != "delete" and not (action == "reset" and options["execute"]):
@@ -155,7 +155,7 @@ async def _describe_topology(admin: Maintenance, group_id: str, output: str) -> 
 
 
 async def _offset_rows(admin: Maintenance, group: StreamsGroupDescription, verbose: bool) -> list[dict[str, Any]]:
-    """Partitions that tasks of members read. What was not committed lags behind from the first record on."""
+    """Rows of the partitions that the members' tasks read. Without a committed offset, the lag counts from the first record."""
     keys = group.active_partitions()
     committed = await admin.group_offsets_and_epochs(group.group_id)
     starts = await admin.list_offsets(dict.fromkeys(keys, "earliest"))
@@ -231,7 +231,7 @@ async def _reset(admin: Maintenance, groups: list[str], output: str, options: di
         if options["execute"]:
             if offsets:
                 await admin.commit_offsets(name, offsets)
-            status = await _delete_topics(admin, name, _doomed(group, options), output) or status
+            status = await _delete_topics(admin, name, _topics_to_delete(group, options), output) or status
         found += [{"group": name, "topic": t, "partition": p, "new_offset": offset} for (t, p), offset in sorted(offsets.items())]
     if options["export"]:
         echo_csv(found, is_one_group=len(groups) == 1)
@@ -242,12 +242,12 @@ async def _reset(admin: Maintenance, groups: list[str], output: str, options: di
     return status
 
 
-def _doomed(group: StreamsGroupDescription, options: dict[str, Any]) -> list[str]:
+def _topics_to_delete(group: StreamsGroupDescription, options: dict[str, Any]) -> list[str]:
     return _internal_topics(group) if options["all_internal"] else list(options["internal_topics"])
 
 
 def _internal_topics(group: StreamsGroupDescription) -> list[str]:
-    """Those that the group has made, and that are named as such."""
+    """Topics that the group created and whose names show it. Prints an error for each of the others."""
     found = []
     for topic in group.internal_topics():
         if topic.startswith(group.group_id + "-") and _INTERNAL.fullmatch(topic):
@@ -284,7 +284,7 @@ async def _delete_offsets(admin: Maintenance, groups: list[str], output: str, op
     try:
         outcomes = await admin.delete_offsets(name, keys)
     except BrokerError as error:
-        raise ClientError(f"the offsets of group {name} stay: {error.code.text}") from error
+        raise ClientError(f"cannot delete the offsets of group {name}: {error.code.text}") from error
     is_good = all(code is ErrorCode.NONE for code in outcomes.values())
     rows = outcome_rows(dict(sorted(outcomes.items())))
     if output != "table":
@@ -311,9 +311,9 @@ async def _delete(admin: Maintenance, groups: list[str], states: dict[str, str],
             failed[name] = "GROUP_ID_NOT_FOUND", why
         elif states[name] != "Empty":
             failed[name] = "NON_EMPTY_GROUP", f"{java_exception(ErrorCode.NON_EMPTY_GROUP)}: Streams group '{name}' is not EMPTY."
-    wanted = [name for name in groups if name not in failed]
-    topics = {name: _internal_topics(await describe_streams_group(admin, name)) for name in wanted} if is_all else {}
-    failed |= await delete_groups(admin, wanted)
+    requested = [name for name in groups if name not in failed]
+    topics = {name: _internal_topics(await describe_streams_group(admin, name)) for name in requested} if is_all else {}
+    failed |= await delete_groups(admin, requested)
     status = echo_deletion("streams", groups, failed, output)
     emptied = [name for name, made in topics.items() if made and name not in failed]
     stayed = [name for name in emptied if await _delete_topics(admin, name, topics[name], output)]

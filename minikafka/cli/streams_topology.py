@@ -1,4 +1,4 @@
-"""A topology in the words of Kafka Streams' `Topology.describe()`, from what a broker keeps of it (KIP-1331)."""
+"""A topology in the format of Kafka Streams' `Topology.describe()`, from the description that a broker stores (KIP-1331)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCE, PROCESSOR = 1, 2
 
 
 def shown(description: StreamsGroupDescribeResponse.TopologyDescription) -> str:
-    """Subtopologies in the order of their numbers, global stores behind them."""
+    """The subtopologies in the order of their numbers, then the global stores."""
     parts: list[tuple[tuple[Any, ...], str]] = []
     for subtopology in description.subtopologies:
         lines = "\n".join(_node(node, subtopology.nodes) for node in subtopology.nodes)

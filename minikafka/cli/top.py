@@ -1,4 +1,4 @@
-"""`minikafka top`: the cluster, live in the terminal: partitions, leaders, epochs, in-sync sets, lag, rates."""
+"""`minikafka top`: a live view of partitions, leaders, epochs, in-sync sets, lag and rates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = ["topic", "partition", "leader", "leader_epoch", "replicas", "isr", "l
 
 @dataclass(slots=True)
 class Snapshot:
-    """The cluster at one moment; `lags` are those of replicas by (topic, partition, node id), in records, as their brokers tell."""
+    """The cluster at one moment. `lags`: each replica's lag in records, as its broker reports it, by (topic, partition, node id)."""
 
     taken_s: float
     controller: int
@@ -41,12 +41,12 @@ class Snapshot:
 @operator_command("top")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--interval", "interval_s", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between two updates.")
-@click.option("--iterations", "-n", type=click.IntRange(1), help="Stop after this many updates [on a terminal: never, else 1].")
-@click.option("--with-internal", is_flag=True, help="Show internal topics, too.")
+@click.option("--iterations", "-n", type=click.IntRange(1), help="Stop after this many updates [default: never; without a terminal 1].")
+@click.option("--with-internal", is_flag=True, help="Also show internal topics.")
 def top(
     bootstrap: str, topics: tuple[str, ...], interval_s: float, iterations: int | None, with_internal: bool, output: str, traceback: bool
 ) -> None:
-    """Watch partitions, replicas and groups. Ends with q or Ctrl-C."""
+    """Watch partitions, replicas and groups. Press q or Ctrl-C to quit."""
     looks = iterations or (None if sys.stdout.isatty() and output == "table" else 1)
     run(lambda: _watch(bootstrap, set(topics), interval_s, looks, with_internal, output), traceback=traceback)
 
@@ -65,26 +65,26 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
             console.width = PLAIN_WIDTH
         is_live = output == "table" and console.is_terminal
         live = Live(console=console, screen=True, auto_refresh=False) if is_live else None
-        wants_end = asyncio.Event()
+        quit_requested = asyncio.Event()
         if live is not None:
             live.start()
         keys = contextlib.ExitStack()
         try:
             if live is not None:
-                keys.enter_context(_keys(wants_end))
+                keys.enter_context(_keys(quit_requested))
             number = 0
             while looks is None or number < looks:
                 if number:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(wants_end.wait(), interval_s)
-                if wants_end.is_set():
+                        await asyncio.wait_for(quit_requested.wait(), interval_s)
+                if quit_requested.is_set():
                     break
                 number += 1
                 asking = look(admin, topics, with_internal=with_internal, before=before)
                 try:
                     snapshot = await (asking if live is None else asyncio.wait_for(asking, LOOK_TIMEOUT_S))
                 except (ClientError, OSError, TimeoutError) as error:
-                    # What is worth watching is worth watching while brokers die.
+                    # Keep watching while brokers are down.
                     if live is None or before is None:
                         raise
                     live.update(_page(before, console.height, str(error) or f"no answer within {LOOK_TIMEOUT_S:g} s"), refresh=True)
@@ -103,8 +103,8 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
 
 
 @contextlib.contextmanager
-def _keys(wants_end: asyncio.Event) -> Iterator[None]:
-    """While it holds, a terminal gives each key at once, and q sets the event."""
+def _keys(quit_requested: asyncio.Event) -> Iterator[None]:
+    """Within this context a terminal delivers each key at once, and q sets the event."""
     if not sys.stdin.isatty():
         yield
         return
@@ -118,7 +118,7 @@ def _keys(wants_end: asyncio.Event) -> Iterator[None]:
     def pressed() -> None:
         keys = os.read(descriptor, 64)
         if not keys or b"q" in keys.lower():
-            wants_end.set()
+            quit_requested.set()
 
     loop.add_reader(descriptor, pressed)
     try:
@@ -164,7 +164,7 @@ async def look(admin: Maintenance, topics: set[str], *, with_internal: bool, bef
 
 
 async def _disks(admin: Maintenance) -> list[tuple[int, Any]]:
-    """Answers of the brokers that answer: one may be dying."""
+    """The answers of the brokers that respond. Brokers that are down are left out."""
     from minikafka.client.errors import ClientError
 
     async def ask(node_id: int) -> list[tuple[int, Any]]:
@@ -196,7 +196,7 @@ async def _groups(admin: Maintenance) -> list[dict[str, Any]]:
 
 
 def _page(snapshot: Snapshot, height: int, trouble: str = "") -> Table:
-    """`trouble`: why the snapshot is not newer."""
+    """The table that fills the terminal. `trouble`: why the snapshot could not be updated, or ""."""
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
@@ -209,7 +209,7 @@ def _page(snapshot: Snapshot, height: int, trouble: str = "") -> Table:
         f"  under-replicated {under}  leaderless {leaderless}"
     )
     if trouble:
-        title += f"\n[red]not renewed: {escape(trouble)}[/red]"
+        title += f"\n[red]not updated: {escape(trouble)}[/red]"
     table = Table(
         title=title, title_justify="left", title_style="bold", caption=groups or None, caption_justify="left", box=None, pad_edge=False
     )
@@ -223,8 +223,8 @@ def _page(snapshot: Snapshot, height: int, trouble: str = "") -> Table:
             is_in_sync = node_id in row["isr"]
             is_down = node_id not in snapshot.brokers
             style = "red" if is_down else "bold green" if node_id == row["leader"] else "green" if is_in_sync else "yellow"
-            mark = "*" if node_id == row["leader"] else "" if is_in_sync else "!"
-            replicas.append(f"{node_id}{mark}{f'+{lag}' if lag else ''} ", style)
+            symbol = "*" if node_id == row["leader"] else "" if is_in_sync else "!"
+            replicas.append(f"{node_id}{symbol}{f'+{lag}' if lag else ''} ", style)
         rate = "-" if row["rate"] is None else f"{row['rate']:,.0f}"
         leader = Text(str(row["leader"])) if row["leader"] >= 0 else Text("none", "bold red")
         cells = [str(row["leader_epoch"]), _number(row["log_start_offset"]), _number(row["log_end_offset"]), rate, _size(row["size"])]

@@ -24,7 +24,7 @@ TOPIC_SOURCE = 1
 @click.option("--describe", "action", flag_value="describe", help="Show partitions, leaders and replicas.")
 @click.option("--delete", "action", flag_value="delete", help="Delete a topic.")
 @click.option("--alter", "action", flag_value="alter", help="Add partitions (--partitions).")
-@click.option("--topic", "names", multiple=True, help="Topic; may be repeated.")
+@click.option("--topic", "names", multiple=True, help="Name of a topic; may be repeated.")
 @click.option("--topic-id", help="With --describe: the topic with this id.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition.")
@@ -37,15 +37,15 @@ TOPIC_SOURCE = 1
 @click.option("--unavailable-partitions", "health", flag_value="unavailable", help="Only partitions without a leader.")
 @click.option("--under-min-isr-partitions", "health", flag_value="under-min-isr", help="Only partitions below min.insync.replicas.")
 @click.option("--at-min-isr-partitions", "health", flag_value="at-min-isr", help="Only partitions at min.insync.replicas.")
-@click.option("--topics-with-overrides", is_flag=True, help="Only topics with properties of their own.")
+@click.option("--topics-with-overrides", is_flag=True, help="Only topics that override properties.")
 @output_option
 @traceback_option
 def topics(bootstrap: str, action: str | None, names: tuple[str, ...], output: str, traceback: bool, **options: Any) -> None:
     """Create, list, describe, alter and delete topics."""
     if action is None:
-        raise click.UsageError("say what to do: --create, --list, --describe, --alter or --delete")
+        raise click.UsageError("specify an action: --create, --list, --describe, --alter or --delete")
     if options["topic_id"] and (names or action != "describe"):
-        raise click.UsageError("--topic-id goes with --describe, in place of --topic")
+        raise click.UsageError("--topic-id needs --describe and excludes --topic")
     if action in ("create", "alter", "delete") and not names:
         raise click.UsageError(f"--{action} needs --topic")
     work = _ACTIONS[action]
@@ -135,18 +135,18 @@ async def _name_of(admin: Admin, topic_id: str) -> str:
     from minikafka.wire.errors import ErrorCode
 
     try:
-        wanted = uuid_from_text(topic_id)
+        requested = uuid_from_text(topic_id)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--topic-id") from error
     await admin.cluster.refresh(None)
-    found = [topic.name for topic in admin.cluster.topics.values() if topic.topic_id == wanted]
+    found = [topic.name for topic in admin.cluster.topics.values() if topic.topic_id == requested]
     if not found:
         raise refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {topic_id}")
     return found[0]
 
 
 async def _with_offsets(admin: Admin, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a partition, with its offsets where it has a leader."""
+    """A row for each partition, with its offsets if it has a leader."""
     rows = [{"topic": topic["topic"], **partition} for topic in topics for partition in topic["partitions"]]
     led = [(row["topic"], row["partition"]) for row in rows if row["leader"] >= 0]
     starts, ends = await admin.list_offsets(dict.fromkeys(led, "earliest")), await admin.list_offsets(dict.fromkeys(led, "latest"))
@@ -221,7 +221,7 @@ async def _delete(admin: Admin, names: tuple[str, ...], output: str, options: di
 
 async def _alter(admin: Admin, names: tuple[str, ...], output: str, options: dict[str, Any]) -> None:
     if not options["partitions"]:
-        raise click.UsageError("--alter needs --partitions; properties are changed with minikafka configs")
+        raise click.UsageError("--alter needs --partitions; to change properties use minikafka configs")
     for name in names:
         await admin.create_partitions(name, options["partitions"])
 

@@ -36,14 +36,14 @@ MINUTE_MS = 60_000
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as Kafka's tool prints them: padded, each with a tab behind it."""
+    """Columns as Kafka's tool prints them: padded, each followed by a tab."""
     texts = [list(columns), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[number]) for row in texts) for number in range(len(columns))]
     return "".join("".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) + "\n" for row in texts)
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[object]], output: str) -> None:
-    """Print rows: Kafka's table, or objects whose keys are the columns' names in lower case, as all commands here have them."""
+    """Print rows as Kafka's table, or as objects with the column names in lower case as keys, like the other commands."""
     if output in ("table", "wide"):
         click.echo(table(columns, rows), nl=False)
         return
@@ -57,7 +57,7 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], output: str) 
 @traceback_option
 @click.pass_context
 def transactions(ctx: click.Context, bootstrap: str, traceback: bool) -> None:
-    """List, describe and abort transactions; find those that hang."""
+    """List, describe and abort transactions; find hanging ones."""
     ctx.obj = (bootstrap, traceback)
 
 
@@ -67,7 +67,7 @@ def _run(ctx: click.Context, work: Callable[[Maintenance], Awaitable[int]]) -> N
 
 
 @transactions.command("list")
-@click.option("--duration-filter", type=int, default=-1, help="Only those open for more than so many milliseconds.")
+@click.option("--duration-filter", type=int, default=-1, help="Only transactions that have been open for more than this many milliseconds.")
 @click.option("--transactional-id-pattern", help="Only ids that match this regular expression.")
 @output_option
 @click.pass_context
@@ -88,7 +88,7 @@ def list_(ctx: click.Context, duration_filter: int, transactional_id_pattern: st
 @output_option
 @click.pass_context
 def describe(ctx: click.Context, transactional_id: str, output: str) -> None:
-    """Show the transaction of an id."""
+    """Show the transaction of a transactional id."""
 
     async def work(admin: Maintenance) -> int:
         coordinator, state = await describe_transaction(admin, transactional_id)
@@ -112,7 +112,7 @@ def describe(ctx: click.Context, transactional_id: str, output: str) -> None:
 @output_option
 @click.pass_context
 def describe_producers_(ctx: click.Context, broker_id: int | None, topic: str, partition: int, output: str) -> None:
-    """Show the producers that a partition remembers."""
+    """Show the active producers of a partition."""
 
     async def work(admin: Maintenance) -> int:
         rows = [
@@ -131,7 +131,7 @@ def describe_producers_(ctx: click.Context, broker_id: int | None, topic: str, p
 @transactions.command("abort")
 @click.option("--topic", required=True, help="The topic.")
 @click.option("--partition", type=int, required=True, help="The partition.")
-@click.option("--start-offset", type=int, help="Where the transaction begins; or give producer and epochs.")
+@click.option("--start-offset", type=int, help="First offset of the transaction; or give the producer and epochs.")
 @click.option("--producer-id", type=int, help="The producer id.")
 @click.option("--producer-epoch", type=int, help="Its epoch.")
 @click.option("--coordinator-epoch", type=int, help="The coordinator's epoch.")
@@ -145,9 +145,9 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """Abort a transaction that hangs in one partition."""
+    """Abort a hanging transaction in one partition."""
     if start_offset is None and None in (producer_id, producer_epoch, coordinator_epoch):
-        raise click.UsageError("say --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
+        raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
 
     async def work(admin: Maintenance) -> int:
         ids = (producer_id, producer_epoch, coordinator_epoch)
@@ -167,7 +167,7 @@ def abort(
 @click.option("--transactionalId", "--transactional-id", "transactional_id", required=True, help="The id.")
 @click.pass_context
 def force_terminate_transaction(ctx: click.Context, transactional_id: str) -> None:
-    """Abort the transaction of an id, whatever its producer does, and fence the producer."""
+    """Abort the transaction of a transactional id, and fence its producer."""
 
     async def work(admin: Maintenance) -> int:
         await force_terminate(admin, transactional_id)
@@ -183,7 +183,7 @@ def force_terminate_transaction(ctx: click.Context, transactional_id: str) -> No
     type=int,
     default=15,
     show_default=True,
-    help="The longest timeout that a transaction may have, in minutes.",
+    help="The brokers' transaction.max.timeout.ms, in minutes.",
 )
 @click.option("--topic", help="Only this topic.")
 @click.option("--partition", type=int, help="Only this partition of --topic.")
@@ -192,11 +192,11 @@ def force_terminate_transaction(ctx: click.Context, transactional_id: str) -> No
 def find_hanging(
     ctx: click.Context, broker_id: int | None, max_transaction_timeout: int, topic: str | None, partition: int | None, output: str
 ) -> None:
-    """Find transactions that are open in a partition, but that no coordinator will end."""
+    """Find transactions that are open in a partition but that no coordinator will end."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     if topic is None and broker_id is None:
-        raise click.UsageError("say --broker-id or --topic")
+        raise click.UsageError("give --broker-id or --topic")
 
     async def work(admin: Maintenance) -> int:
         rows = await _hanging(admin, broker_id, max_transaction_timeout * MINUTE_MS, topic, partition)
@@ -209,7 +209,8 @@ def find_hanging(
 async def _hanging(
     admin: Maintenance, broker_id: int | None, timeout_ms: int, topic: str | None, partition: int | None
 ) -> list[tuple[object, ...]]:
-    """Open for longer than any transaction may be, and not known, or not with this partition, to the coordinator of its producer."""
+    """Transactions that have been open for longer than the timeout, and that the producer's coordinator does not have, or not with this
+    partition."""
     now_ms = int(time.time() * 1000)
     late = []
     for described in await admin.describe_topics(None if topic is None else [topic]):

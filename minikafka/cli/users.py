@@ -17,14 +17,14 @@ SALT_BYTES = 20
 
 
 def users(bootstrap: str, action: str, name: str | None, set_: Mapping[str, str], deleted: list[str], output: str, traceback: bool) -> None:
-    """Describe a user's credentials (of all users without a name), or change them. `set_`: mechanism -> iterations=..,password=.."""
+    """Describe or change SCRAM credentials. A `name` of None means all users. `set_`: mechanism -> iterations=..,password=.."""
     from minikafka.core.scram import SCRAM_MECHANISMS
 
     unknown = [key for key in (*set_, *deleted) if key not in SCRAM_MECHANISMS]
     if unknown:
-        raise click.UsageError(f"{unknown[0]}: of users {' and '.join(SCRAM_MECHANISMS)} can be set")
+        raise click.UsageError(f"{unknown[0]}: users have only {' and '.join(SCRAM_MECHANISMS)}")
     if action == "alter" and not name:
-        raise click.UsageError("which user? Give --entity-name")
+        raise click.UsageError("specify a user with --entity-name")
 
     async def go() -> None:
         from minikafka.client.admin import Admin
@@ -53,7 +53,7 @@ def users(bootstrap: str, action: str, name: str | None, set_: Mapping[str, str]
 
 
 def _credential(mechanism: str, text: str) -> dict[str, Any]:
-    """salt, iterations and password of [iterations=8192,password=secret]. Raises ClientError."""
+    """Salt, iterations and password from [iterations=8192,password=secret]. Raises ClientError."""
     options = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -66,7 +66,7 @@ def _credential(mechanism: str, text: str) -> dict[str, Any]:
         salt = base64.b64decode(options["salt"], validate=True) if "salt" in options else os.urandom(SALT_BYTES)
         iterations = int(options.get("iterations", ITERATIONS_MIN))
         if not 1 <= iterations <= ITERATIONS_MAX:
-            # The tool computes them itself, before the controller can refuse.
+            # Check here: the tool would derive the keys with this many iterations before the controller could refuse them.
             raise ValueError(f"iterations must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {iterations}")
         return {"password": options["password"], "salt": salt, "iterations": iterations}
     except ValueError as error:

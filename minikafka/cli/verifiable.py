@@ -1,4 +1,4 @@
-"""`minikafka verifiable-producer` and `verifiable-consumer`: the JSON lines that system tests of Kafka are written against."""
+"""`minikafka verifiable-producer` and `verifiable-consumer`, with the JSON lines that Kafka's system tests read."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ COMMIT_TRIES_S = 10.0
 
 
 def say(name: str, **fields: Any) -> None:
-    """One event on the standard output, flushed: whoever reads it may act on it."""
+    """Print one event to standard output, and flush so that a reader can react at once."""
     sys.stdout.write(json.dumps({"timestamp": time.time_ns() // 1_000_000, "name": name, **fields}, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 
 async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> Any:
-    """Run it with an event that SIGTERM and SIGINT set. uvloop leaves handlers behind when it closes, and forked children inherit them."""
+    """Run `work` with an event that SIGTERM and SIGINT set, and remove the handlers afterwards: uvloop does not remove them when it
+    closes, and forked children would inherit them."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -48,8 +49,8 @@ async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, A
 @bootstrap_option
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
-@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1 = until stopped.")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as possible.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1: until stopped.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records per second; -1: unlimited.")
 @click.option(
     "--acks",
     type=click.Choice(["0", "1", "-1", "all"]),
@@ -60,7 +61,7 @@ async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, A
 @click.option("--message-create-time", "-T", "create_time", type=int, default=-1, help="Timestamp of the first record, milliseconds.")
 @click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER.")
 @click.option(
-    "--repeating-keys", type=click.IntRange(1), help="Keys are 0 to this number less one, over and over. Without it records have no key."
+    "--repeating-keys", type=click.IntRange(1), help="Cycle keys from 0 to this number minus one. Without it records have no key."
 )
 @traceback_option
 def verifiable_producer(bootstrap: str, traceback: bool, **options: Any) -> None:
@@ -85,7 +86,7 @@ async def _produce(bootstrap: str, options: dict[str, Any], stopping: asyncio.Ev
 
 
 class _Sending:
-    """Numbered records, and what became of them."""
+    """Sends numbered records and reports the result of each."""
 
     def __init__(self, producer: Producer, options: dict[str, Any]) -> None:
         self._producer, self._options = producer, options
@@ -94,7 +95,7 @@ class _Sending:
         self.sent = self.acknowledged = 0
 
     async def send_all(self, stopping: asyncio.Event) -> None:
-        """As many as are wanted, as fast as they are, or until it is enough; returns when all are settled."""
+        """Send up to --max-messages records at the given rate, until `stopping` is set. Returns when every record has a result."""
         most, rate = self._options["max_messages"], self._options["throughput"]
         while (most < 0 or self.sent < most) and not stopping.is_set():
             await self._send()
@@ -139,20 +140,24 @@ class _Sending:
 @command_config_option
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option("--group-id", required=True, help="Group to join.")
-@click.option("--group-protocol", type=click.Choice(["classic", "consumer"]), default="classic", show_default=True, help="Of the group.")
+@click.option("--group-protocol", type=click.Choice(["classic", "consumer"]), default="classic", show_default=True, help="Group protocol.")
 @click.option("--group-remote-assignor", help="With --group-protocol consumer: the broker's assignor.")
-@click.option("--group-instance-id", help="Of a static member.")
-@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1 = until stopped.")
+@click.option("--group-instance-id", help="Instance id for static membership.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1: until stopped.")
 @click.option("--session-timeout", "session_timeout_ms", type=int, default=30000, show_default=True, help="Milliseconds.")
 @click.option("--enable-autocommit", is_flag=True, help="Commit at intervals instead of after each batch.")
 @click.option(
-    "--reset-policy", type=click.Choice(["earliest", "latest", "none"]), default="earliest", show_default=True, help="Without offsets."
+    "--reset-policy",
+    type=click.Choice(["earliest", "latest", "none"]),
+    default="earliest",
+    show_default=True,
+    help="Where to start without a committed offset.",
 )
 @click.option("--assignment-strategy", help="Accepted, no effect: the bundled assignors are used.")
 @click.option("--verbose", is_flag=True, help="Report every record.")
 @traceback_option
 def verifiable_consumer(bootstrap: str, traceback: bool, **options: Any) -> None:
-    """Read as a member of a group, and report what was assigned, read and committed."""
+    """Read as a member of a group, and report assignments, records and commits."""
     run(lambda: _until_signalled(lambda stopping: _consume(bootstrap, options, stopping)), traceback=traceback)
 
 

@@ -6,7 +6,7 @@ import click
 
 
 def show_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Say the version and exit, when asked to."""
+    """Print the version and exit if the flag is set."""
     if not value:
         return
     from minikafka import __version__

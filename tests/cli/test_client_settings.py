@@ -82,11 +82,11 @@ def test_every_setting_is_an_argument_of_the_client() -> None:
         (("produce", "t", "-X", "linger.ms=soon"), "linger.ms=soon"),
         (("produce", "t", "-X", "group.id=g"), "group.id has no effect on `produce`"),
         (("consume", "t", "-X", "acks=all"), "acks has no effect on `consume`"),
-        (("topics", "--list", "-X", "acks=all"), "takes only how to connect"),
+        (("topics", "--list", "-X", "acks=all"), "takes only connection properties"),
         (("produce", "t", "-X", "ack=all"), "there is no property ack; did you mean acks?"),
         (("produce", "t", "-X", "lingerms=1"), "there is no property lingerms; did you mean linger.ms?"),
-        (("consume", "t", "-f", "%q"), "%q is not known; known are %t"),
-        (("consume", "t", "-f", "%s %"), "% is not known"),
+        (("consume", "t", "-f", "%q"), "%q is unknown; use %t"),
+        (("consume", "t", "-f", "%s %"), "% is unknown"),
         (("sim", "--seeds", "5..1"), "B must be larger than A"),
         (("sim", "--seeds", "5..5"), "B must be larger than A"),
     ],
@@ -97,4 +97,4 @@ def test_what_has_no_effect_is_refused(words: tuple[str, ...], message: str) -> 
 
 
 def test_percent_signs_and_escapes_of_a_format_are_known(given: dict[str, Any]) -> None:
-    assert "is not known" not in run("consume", "t", "-f", "%t%%%s\\n").output
+    assert "is unknown" not in run("consume", "t", "-f", "%t%%%s\\n").output

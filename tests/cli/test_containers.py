@@ -180,9 +180,9 @@ def listener(name: str, host: str, port: int, bound: int = 9092) -> Listener:
 
 @pytest.mark.parametrize(("listeners", "words"), [
     ([listener("A", "kafka-1", 9092)], "cannot be resolved"),
-    ([listener("A", "here", 9093)], "nothing listens on 9093; is 9092 meant?"),
-    ([listener("A", "localhost", 29092)], "Give brokers a listener of their own"),
-    ([listener("B", "here", 9092), listener("C", "here", 9092, 9093)], "they meet the wrong one"),
+    ([listener("A", "here", 9093)], "nothing listens on 9093; did you mean 9092?"),
+    ([listener("A", "localhost", 29092)], "Give brokers a separate listener"),
+    ([listener("B", "here", 9092), listener("C", "here", 9092, 9093)], "clients reach the wrong one"),
 ])  # fmt: skip
 def test_what_cannot_work_is_said(listeners: list[Listener], words: str) -> None:
     addresses = {"kafka-1": None, "here": ["10.0.0.5"], "localhost": ["127.0.0.1"]}

@@ -38,14 +38,14 @@ def advised(findings: list[Finding]) -> list[tuple[str, str]]:
     ("findings", "state", "said"),
     [
         (judge.addresses({1: ("h", 9092), 2: ("h", 9092), 3: ("h", 9093)}), "error", "brokers 1, 2 all advertise h:9092"),
-        (judge.cluster_ids({"a:1": "X", "b:1": "Y"}), "error", "a:1 is of X, b:1 is of Y"),
+        (judge.cluster_ids({"a:1": "X", "b:1": "Y"}), "error", "a:1 belongs to X, b:1 belongs to Y"),
         (judge.topics([topic(2, 2, min_insync_replicas="3")], 3), "error", "t: min.insync.replicas is larger"),
         (judge.topics([topic(3, 1, min_insync_replicas="2")], 3), "error", "t: fewer in sync than min.insync.replicas"),
         (judge.topics([topic(2, 2, min_insync_replicas="2")], 3), "warning", "one broker down stops writes"),
         (judge.topics([topic(1, 1)], 3), "warning", "one replica"),
         (judge.topics([topic(3, 3, unclean_leader_election_enable="true")], 3), "warning", "unclean.leader.election.enable=true"),
-        (judge.broker_configs(1, {"offsets.topic.replication.factor": "3"}, 1, []), "error", "consumer groups wait for more"),
-        (judge.broker_configs(1, {"transaction.state.log.replication.factor": "3"}, 2, []), "error", "transactions wait for more"),
+        (judge.broker_configs(1, {"offsets.topic.replication.factor": "3"}, 1, []), "error", "consumer groups cannot work"),
+        (judge.broker_configs(1, {"transaction.state.log.replication.factor": "3"}, 2, []), "error", "transactions cannot work"),
         (judge.broker_configs(1, {"log.dirs": "/data, /tmp/kafka-logs"}, 1, []), "warning", "/tmp/kafka-logs is a directory for temporary"),
         (
             judge.broker_configs(1, {"replica.fetch.response.max.bytes": "1000", "message.max.bytes": "2000"}, 1, []),
@@ -89,7 +89,7 @@ def test_a_sound_cluster_is_told_nothing() -> None:
 def test_names_are_listed_up_to_a_number() -> None:
     many = [Topic(f"t{number}", ((1,),), ((1,),)) for number in range(12)]
     ((_, text),) = advised(judge.topics(many, 2))
-    assert "t9 and 2 more: one replica" in text
+    assert "t9 and 2 more: only one replica" in text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_names_are_listed_up_to_a_number() -> None:
             "speaks SASL_SSL",
             "-X security.protocol=SASL_SSL",
         ),
-        (Heard("kafka", is_controller=True), {}, "a listener of controllers", "controller.listener.names"),
+        (Heard("kafka", is_controller=True), {}, "a controller listener", "controller.listener.names"),
         (Heard("http"), {}, "an HTTP server answers", "9092"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_refusal_of_tls_or_sasl(text: str, advice: str) -> None:
 
 
 def test_a_name_of_a_container() -> None:
-    assert "looks like the name of a container" in _unresolved("kafka-1")
+    assert "looks like a container's name" in _unresolved("kafka-1")
     assert "container" not in _unresolved("kafka.example.org")
 
 
@@ -219,4 +219,4 @@ def test_the_real_listener_says_what_it_is(security: str | None, protocol: str, 
         wrong = ["-X", f"security.protocol={protocol}", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=admin", "-X", "sasl.password=no"]
         if security == "sasl_plaintext":
             told = CliRunner().invoke(cli, ["doctor", "-b", broker.bootstrap_servers, *wrong])
-            assert told.exit_code == 3 and "Compare user and password" in told.output, told.output
+            assert told.exit_code == 3 and "Check the user and password" in told.output, told.output

@@ -35,7 +35,7 @@ async def test_a_broker_that_answers_and_is_fenced_is_not_well(tmp_path: Path) -
         report = await examine(admin)
         await admin.close()
         assert report["brokers_fenced"] == [1] and not report["healthy"]
-        assert any(reason.startswith("brokers fenced though they answer: 1") for reason in report["reasons"])
+        assert any(reason.startswith("brokers fenced although they answer: 1") for reason in report["reasons"])
         async with asyncio.timeout(10):
             while (answer := await readiness(server.port))[0] == 200:
                 await asyncio.sleep(0.05)

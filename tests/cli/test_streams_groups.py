@@ -94,7 +94,7 @@ def test_lists(cluster: Cluster) -> None:
     assert lines("--list") == ["g"]
     assert lines("--list --state") == lines("--list --state stable,NOTREADY") == ["GROUP           STATE", "g               Stable"]
     assert lines("--list --state empty -o jsonl") == []
-    assert "known are Empty, NotReady" in run("--list --state Asleep", 2).stderr
+    assert "must be one of Empty, NotReady" in run("--list --state Asleep", 2).stderr
 
 
 def test_descriptions(cluster: Cluster) -> None:

@@ -73,7 +73,7 @@ def test_leader_election(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> 
         "Error completing leader election (PREFERRED) for partition: no-0: org.apache.kafka.common.errors.UnknownTopic"
     )
     assert "1 replica(s) could not be elected" in none.stderr
-    assert "which partitions" in run("leader-election", "--election-type", "preferred", status=2).stderr
+    assert "specify the partitions" in run("leader-election", "--election-type", "preferred", status=2).stderr
 
 
 def test_reassign_partitions(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:

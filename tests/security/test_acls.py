@@ -186,7 +186,7 @@ def test_the_command(broker: EmbeddedBroker, admin: AdminClient) -> None:
         (["--add", "--allow-principal", "User:a", "--group", "g", "--operation", "Write"], "only supports operations All, Read"),
         (["--add", "--allow-principal", "User:a", "--topic", "t", "--operation", "Frob"], "must be one of All, Read"),
         (["--add", "--allow-principal", "User:a", "--topic", "t", "--consumer"], "--topic and a --group"),
-        (["--add", "--allow-principal", "User:a", "--topic", "t", "--producer", "--operation", "Read"], "leave --operation out"),
+        (["--add", "--allow-principal", "User:a", "--topic", "t", "--producer", "--operation", "Read"], "do not give --operation"),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str) -> None:

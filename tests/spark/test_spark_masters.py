@@ -56,7 +56,7 @@ def test_a_master_that_does_not_answer_is_not_replaced_by_the_local_engine(comma
 @HAS_JAVA
 @pytest.mark.parametrize(("options", "text"), [
     (["--master", "spark://here"], "expected spark://HOST:PORT"),
-    (["--engine", "local", "--master", "yarn"], "are for Spark, not for --engine local"),
+    (["--engine", "local", "--master", "yarn"], "cannot be combined with --engine local"),
     (["--conf", "spark.executor.memory"], "is not NAME=VALUE"),
 ])  # fmt: skip
 def test_what_cannot_be_meant(options: list[str], text: str, tmp_path: Path) -> None:

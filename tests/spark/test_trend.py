@@ -48,7 +48,8 @@ def test_the_command_shows_what_is_new_and_what_is_gone(tmp_path: Path) -> None:
 
 
 def test_wrong_use_of_trend_is_told(tmp_path: Path) -> None:
-    for arguments, text in ((["trend"], "usage:"), (["trend", str(tmp_path)], "has no report"), (["trend", "/nowhere"], "has no report")):
+    no_report = "no audit report"
+    for arguments, text in ((["trend"], "usage:"), (["trend", str(tmp_path)], no_report), (["trend", "/nowhere"], no_report)):
         result = CliRunner().invoke(audit, arguments)
         assert result.exit_code == 2 and text in result.output
 

@@ -111,7 +111,7 @@ def test_controllers_are_asked_themselves(cluster: EmbeddedCluster) -> None:
     listed = [line.split() for line in say("cluster list-endpoints -C {}").splitlines()[1:]]
     nodes = cluster.layout.nodes.values()
     assert listed == [[str(n.node_id), "127.0.0.1", str(n.controller_port), "null", "controller"] for n in nodes]
-    assert "--include-fenced-brokers is about brokers" in say("cluster list-endpoints -C {} --include-fenced-brokers", 2)
+    assert "--include-fenced-brokers needs --bootstrap-server" in say("cluster list-endpoints -C {} --include-fenced-brokers", 2)
     say("configs --bootstrap-controller {} --alter --entity-type topics --entity-name t --add-config retention.ms=12345")
     assert "retention.ms=12345" in say(f"configs -b {cluster.bootstrap_servers} --describe --entity-type topics --entity-name t")
     assert "No partition reassignments found." in say("reassign-partitions --bootstrap-controller {} --list")
