@@ -82,8 +82,9 @@ class TaskReport:
     def from_ledger(cls, fact: dict[str, Any]) -> TaskReport:
         offsets = {int(partition): (low, high) for partition, (low, high) in fact["offsets"].items()}
         written = {int(partition): count for partition, count in fact["written"].items()}
-        numbers = (fact[name] for name in ("rows", "bytes", "batches", "acknowledged"))
-        return cls(*numbers, repeated=fact["rows"], offsets=offsets, written=written)
+        return cls(
+            fact["rows"], fact["bytes"], fact["batches"], fact["acknowledged"], repeated=fact["rows"], offsets=offsets, written=written
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -222,13 +223,13 @@ def _run_tasks(
     with _watch(tasks, state, progress) as watch:
         for _ in range(ATTEMPTS_MAX):
             errors = []
-            for index, report in engine.map(_run_task, left):
-                if report.error:
-                    errors.append(report.error)
+            for index, done in engine.map(_run_task, left):
+                if done.error:
+                    errors.append(done.error)
                     continue
-                reports[index] = report
+                reports[index] = done
                 if ledger is not None:
-                    ledger.append(options.job, "task", {"task": index, **report.for_ledger()})
+                    ledger.append(options.job, "task", {"task": index, **done.for_ledger()})
             left = [task for task in left if task.index not in reports]
             if not errors or not all("run the job again" in error for error in errors):
                 break

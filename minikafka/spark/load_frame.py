@@ -66,8 +66,8 @@ def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None =
         done = {index: TaskReport.from_ledger(fact) for index, fact in state.tasks.items()}
         with LoadWatch(options, state.producers, 0, progress):
             found, errors = _write(chosen, options, state.producers, frozenset(done))
-        for index, report in found.items():
-            ledger.append(job, "task", {"task": index, **report.for_ledger()})
+        for index, finished in found.items():
+            ledger.append(job, "task", {"task": index, **finished.for_ledger()})
         done |= found
         tasks = [Task(index, (), options, state.producers[index]) for index in range(count)]
         for task in tasks:

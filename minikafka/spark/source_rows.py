@@ -103,6 +103,6 @@ def key_and_value(records: RecordColumns) -> tuple[pa.Array, pa.Array]:
     edges[-1] = edges[-2] if count else 0
     stretches = pa.Array.from_buffers(pa.binary(), 4 * count, [None, pa.py_buffer(edges), pa.py_buffer(records.data)])
     rows = np.arange(count, dtype=np.int64) * 4
-    return tuple(  # type: ignore[return-value]
-        stretches.take(pa.array(rows + place, mask=length < 0)) for place, length in ((0, records.key_length), (2, records.value_length))
-    )
+    keys = stretches.take(pa.array(rows, mask=records.key_length < 0))
+    values = stretches.take(pa.array(rows + 2, mask=records.value_length < 0))
+    return keys, values
