@@ -172,10 +172,10 @@ class Cleaning:
             if not map_batch(self._map, transactions, batch, 0, header, self._first_dirty_offset, self._size_max):
                 return False
             if count % _BATCHES_PER_SLICE == 0:
-                self._breathe()
+                self._yield_to_threads()
         return True
 
-    def _breathe(self) -> None:
+    def _yield_to_threads(self) -> None:
         if self._is_stopped:
             raise CleaningStopped
         time.sleep(0)
@@ -229,7 +229,7 @@ class Cleaning:
                 timestamp = HEADER.unpack_from(kept)[MAX_TIMESTAMP]
                 cleaned.append(kept, len(kept), header[BASE_OFFSET] + header[LAST_DELTA], timestamp)
             if count % _BATCHES_PER_SLICE == 0:
-                self._breathe()
+                self._yield_to_threads()
 
     # -- on the loop
 

@@ -192,12 +192,12 @@ class BatchFilter:
         kept = records if is_control else [record for record in records if self._is_kept(record, horizon_ms)]
         if not kept:
             return _emptied(header) if keeps_empty else None
-        wants_horizon = horizon_ms is None and (
+        needs_horizon = horizon_ms is None and (
             (is_control and may_discard) or (not is_control and any(record.value is None for record in kept))
         )
-        if len(kept) == len(records) and not wants_horizon:
+        if len(kept) == len(records) and not needs_horizon:
             return view[position : position + size]
-        return _rebuilt(header, kept, self._now_ms + self._delete_retention_ms if wants_horizon else horizon_ms)
+        return _rebuilt(header, kept, self._now_ms + self._delete_retention_ms if needs_horizon else horizon_ms)
 
     def _is_last_of_producer(self, header: Header) -> bool:
         """Whether the batch holds the producer's last sequence number, or, without one, its last epoch: a producer must find its state."""

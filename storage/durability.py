@@ -27,7 +27,7 @@ class Durability:
         "_watermarks",
         "has_unsynced_names",
         "is_cut",
-        "is_flush_wanted",
+        "is_flush_requested",
         "recovery_point",
         "truncations",
         "unsynced_files",
@@ -42,7 +42,7 @@ class Durability:
         #: Everything before it is on the disk. Never beyond the log end; it falls with a truncation.
         self.recovery_point = 0
         #: Whether something besides appended records is to be synced soon.
-        self.is_flush_wanted = False
+        self.is_flush_requested = False
         #: How often the log was cut: a sync that began before tells nothing of what has its offsets now.
         self.truncations = 0
         #: What was cut may come back after a power cut: it must not, mixed with what is appended next.
@@ -58,16 +58,16 @@ class Durability:
     def should_sync_ahead(self) -> bool:
         """Whether a roll would have so much to sync that it had better be done before, elsewhere."""
         active = self._segments.active
-        return self._segments.may_have_holes and active.size - active.synced_size > SYNC_AHEAD_BYTES
+        return self._segments.may_have_gaps and active.size - active.synced_size > SYNC_AHEAD_BYTES
 
-    def wants_flush(self) -> None:
+    def request_flush(self) -> None:
         """The first records: the files beside them are to be synced soon."""
-        self.is_flush_wanted = True
+        self.is_flush_requested = True
 
     def add_file(self, path: str) -> None:
         """It was written and is to be synced with the next flush."""
         self.unsynced_files.append(path)
-        self.is_flush_wanted = True
+        self.is_flush_requested = True
 
     def before_roll(self) -> None:
         """What must be durable before another segment begins. Raises StorageError, OSError."""
@@ -86,7 +86,7 @@ class Durability:
         self.has_unsynced_names = True
         if snapshot is not None:
             self.unsynced_snapshots.append(snapshot)
-        self.is_flush_wanted = True
+        self.is_flush_requested = True
 
     def cut_at(self, offset: int) -> None:
         """The log was cut and ends at `offset`."""
@@ -94,7 +94,7 @@ class Durability:
         self.truncations += 1
         self.is_cut = True
         self._cut_sync = None
-        self.is_flush_wanted = True
+        self.is_flush_requested = True
 
     # -- truncations
 
@@ -134,7 +134,7 @@ class Durability:
         if up_to is not None:
             end = min(up_to, end)
         epochs = self._epochs
-        self.is_flush_wanted = False
+        self.is_flush_requested = False
         has_files = self.unsynced_snapshots or self.unsynced_files or epochs.is_unsynced or epochs.is_dirty
         if end <= self.recovery_point and not has_files:
             return None
@@ -144,7 +144,7 @@ class Durability:
                     epochs.write(sync=False)
                 return FlushTask(self, self._disk, self._segments, epochs, end)
         except ResourceShortage:
-            self.is_flush_wanted = True
+            self.is_flush_requested = True
             raise
 
     def flush(self, up_to: int | None = None) -> None:
@@ -257,7 +257,7 @@ class FlushTask:
         durability.unsynced_snapshots[:0] = self._snapshots
         durability.unsynced_files[:0] = self._files
         epochs.is_unsynced = epochs.is_unsynced or bool(self._epochs)
-        durability.is_flush_wanted = True
+        durability.is_flush_requested = True
 
     def finish(self) -> None:
         """Note what is durable now."""

@@ -119,14 +119,14 @@ class EpochCache:
             if write:
                 self.write()
 
-    def learn(self, epoch: int, offset: int) -> None:
+    def on_recovered_batch(self, epoch: int, offset: int) -> None:
         """Recovery found a batch: what the file says else of its offset was of records that are no more. Writes nothing."""
         if 0 <= epoch < self.latest and self.epoch_for_offset(offset) > epoch:
             self.truncate_from_end(offset, write=False)
         if epoch > self.latest:
             self.assign(epoch, offset, write=False)
 
-    def take_over(self, other: EpochCache) -> None:
+    def copy_from(self, other: EpochCache) -> None:
         """Know what another log of the same records knows, epochs without a record among it."""
         self.epochs, self._starts = other.epochs[:], other._starts[:]
         self._update_latest()

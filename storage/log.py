@@ -65,8 +65,8 @@ class Log:
         self.epochs = EpochCache(filesystem, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.producer_state = ProducerStateManager(filesystem, directory, self.name, config.producer_id_expiration_ms)
         self.watermarks = Watermarks(self.producer_state)
-        may_have_holes = config.is_compacted or (topic.startswith("__") and topic != "__cluster_metadata")
-        self.segments = LogSegments(disk, config, self.producer_state, may_have_holes=may_have_holes)
+        may_have_gaps = config.is_compacted or (topic.startswith("__") and topic != "__cluster_metadata")
+        self.segments = LogSegments(disk, config, self.producer_state, may_have_gaps=may_have_gaps)
         self.durability = Durability(disk, self.segments, self.epochs, self.watermarks)
         parts = LogParts(disk, self.epochs, self.producer_state, self.watermarks, self.segments, self.durability)
         self._rolling = Rolling(parts, config, jitter_ms)
@@ -82,7 +82,7 @@ class Log:
         """Take a changed topic configuration; index sizes apply from the next segment on."""
         self.config = config
         self.segments.config = config
-        self.segments.may_have_holes = self.segments.may_have_holes or config.is_compacted
+        self.segments.may_have_gaps = self.segments.may_have_gaps or config.is_compacted
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
         self._rolling.update_config(config)
         self._appender.update_config(config)
@@ -175,7 +175,7 @@ class Log:
 
     def _flush_soon(self) -> None:
         """What a log is called and led by is worth a sync when it has records: the first one asks for it, too."""
-        self.durability.is_flush_wanted = self.durability.is_flush_wanted or not self.is_new or self.size > 0
+        self.durability.is_flush_requested = self.durability.is_flush_requested or not self.is_new or self.size > 0
 
     def write_epochs(self) -> None:
         """Write the epochs if their file still has some that ended before the log's start. Loading drops those as well, so
@@ -194,9 +194,9 @@ class Log:
         """Batches from the one that holds `offset`, up to `bytes_max` bytes and below `end_offset`, from one segment.
         `at_least_one`: the first batch is returned whole even if larger. The slice is empty if there is nothing below
         `end_offset` yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE)."""
-        marks, segments = self.watermarks, self.segments
-        log_end_offset = marks.log_end_offset
-        if self._disk.failure is not None or not marks.log_start_offset <= offset <= log_end_offset:
+        watermarks, segments = self.watermarks, self.segments
+        log_end_offset = watermarks.log_end_offset
+        if self._disk.failure is not None or not watermarks.log_start_offset <= offset <= log_end_offset:
             self._refuse_offset(offset)
         if offset >= end_offset or offset == log_end_offset:
             return ReadResult(empty_slice(), self.offset_position(offset))
@@ -231,13 +231,13 @@ class Log:
 
     def offset_position(self, offset: int) -> OffsetPosition:
         """Segment and byte of an offset. Raises ApiError(OFFSET_OUT_OF_RANGE)."""
-        marks = self.watermarks
-        if offset == marks.log_end_offset:
+        watermarks = self.watermarks
+        if offset == watermarks.log_end_offset:
             return self._end_position()
         cached = self.segments.cached_position
         if cached is not None and cached.offset == offset:
             return cached
-        if not marks.log_start_offset <= offset <= marks.log_end_offset:
+        if not watermarks.log_start_offset <= offset <= watermarks.log_end_offset:
             self._refuse_offset(offset)
         with self.disk("read the log"):
             return self.segments.position_of(offset) or self._end_position()
@@ -368,7 +368,7 @@ class Log:
     def delete_files(self, wall_ms: int) -> None:
         """Unlink renamed files whose delay has passed."""
         with self.disk("delete files"):
-            for path in self.segments.take_doomed(wall_ms):
+            for path in self.segments.take_due_deletions(wall_ms):
                 with contextlib.suppress(FileNotFoundError):
                     self.filesystem.unlink(path)
 

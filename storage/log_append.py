@@ -175,9 +175,9 @@ class LogAppender:
         append_time: int,
     ) -> AppendInfo:
         """Give a checked batch its offsets, write it and publish it. `admitted`: what it means to its producer."""
-        marks, segments, epochs = self._watermarks, self._segments, self._epochs
+        watermarks, segments, epochs = self._watermarks, self._segments, self._epochs
         size, delta, timestamp = len(records), header[LAST_DELTA], header[MAX_TIMESTAMP]
-        first = marks.log_end_offset
+        first = watermarks.log_end_offset
         last = first + delta
         _PLACE.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
         try:
@@ -191,9 +191,9 @@ class LogAppender:
             self._undo(error)
             raise
         if not segments.size:
-            self._durability.wants_flush()
+            self._durability.request_flush()
         segments.size += size
-        marks.log_end_offset = last + 1
+        watermarks.log_end_offset = last + 1
         if admitted is not None:
             if isinstance(admitted, ProducerEntry):
                 admitted.add_batch(admitted.epoch, (header[BASE_SEQUENCE] + delta) & INT32_MAX, last, delta, timestamp)
@@ -202,7 +202,7 @@ class LogAppender:
         self._producers.advance(last + 1)
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
-        return AppendInfo(first, last, timestamp, append_time, marks.log_start_offset, False, 1, leader_epoch)
+        return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
 
     def is_heavy(self, records: memoryview) -> bool:
         """Whether a client's batch must go through `prepare` before it is appended, because that takes long."""
@@ -298,10 +298,10 @@ class LogAppender:
 
     def _begin_within(self, header: Header) -> None:
         """The first fetched batch begins before the log's end."""
-        marks, first, last = self._watermarks, header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_DELTA]
-        if not marks.log_end_offset == marks.log_start_offset <= last:
+        watermarks, first, last = self._watermarks, header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_DELTA]
+        if not watermarks.log_end_offset == watermarks.log_start_offset <= last:
             raise UnexpectedAppendOffset(
-                f"{self._disk.name} ends at {marks.log_end_offset}, but the fetched batch begins at {first}", first, last
+                f"{self._disk.name} ends at {watermarks.log_end_offset}, but the fetched batch begins at {first}", first, last
             )
         # The log starts inside of this batch (the leader's log start does): keep the batch whole.
         self._truncation.truncate_fully_and_start_at(first, 0)
@@ -353,7 +353,7 @@ class LogAppender:
             if header[PRODUCER_ID] >= 0:
                 prepare_producer(self._producers, update, records, position, header, check_epoch=check_epoch)
         end = position + size
-        (_, _, first), marks = headers[0], self._watermarks
+        (_, _, first), watermarks = headers[0], self._watermarks
         first_offset = first[BASE_OFFSET]
         try:
             self._prepare_epochs(headers, update)
@@ -363,9 +363,9 @@ class LogAppender:
                 segment = self._rolling.roll(now_ms, first_offset)
             segment.append_all(records[:end], entries)
             if not self._segments.size:
-                self._durability.wants_flush()
+                self._durability.request_flush()
             self._segments.size += end
-            marks.log_end_offset = last + 1
+            watermarks.log_end_offset = last + 1
             self._publish(update, segment)
         except BaseException as error:
             self._undo(error)
@@ -373,7 +373,7 @@ class LogAppender:
         self._producers.advance(last + 1)
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
-        return AppendInfo(first_offset, last, largest, -1, marks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
+        return AppendInfo(first_offset, last, largest, -1, watermarks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
 
     def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate) -> None:
         """Note the epochs that begin. Raises OSError, before anything is written, if there are too few descriptors for the rest."""

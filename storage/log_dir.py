@@ -95,7 +95,7 @@ class Checkpoint:
         write_atomically(self._filesystem, self.path, self._data)
 
 
-class SyncOfNames:
+class DirectorySync:
     """As Checkpoint, for the names in a log directory."""
 
     __slots__ = ("_filesystem", "path")
@@ -140,7 +140,7 @@ class LogDirectory:
         self._has_unsynced_names = False
         #: Partitions whose copy was growing here when the process ended.
         self.futures: set[tuple[str, int]] = set()
-        self._doomed: list[tuple[int, str]] = []
+        self._scheduled_deletions: list[tuple[int, str]] = []
         self._recovery_points: dict[tuple[str, int], int] = {}
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
@@ -175,12 +175,12 @@ class LogDirectory:
             if meta is None:
                 raise NotFormatted(f"log directory {self.path} is not formatted: no meta.properties", path=self.path)
             # Read and deleted before anything is loaded: a crash while loading must not count as clean (KAFKA-10471).
-            mark = f"{self.path}/{checkpoint.CLEAN_SHUTDOWN}"
-            epoch = checkpoint.read_clean_shutdown(self.filesystem, mark)
+            clean_shutdown = f"{self.path}/{checkpoint.CLEAN_SHUTDOWN}"
+            epoch = checkpoint.read_clean_shutdown(self.filesystem, clean_shutdown)
             if epoch is not None:
                 self.is_clean = True
                 self.previous_broker_epoch = epoch
-                self.filesystem.unlink(mark)
+                self.filesystem.unlink(clean_shutdown)
                 self.filesystem.fsync_dir(self.path)
             self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT)
@@ -201,14 +201,14 @@ class LogDirectory:
             names = [name for name in self.filesystem.list(self.path) if self.filesystem.is_dir(f"{self.path}/{name}")]
         for name in names:
             if name.endswith(_DELETE):
-                self._doomed.append((wall_ms, f"{self.path}/{name}"))
+                self._scheduled_deletions.append((wall_ms, f"{self.path}/{name}"))
                 continue
             if name.endswith(_FUTURE):
                 stem, _, _ = name.removesuffix(_FUTURE).rpartition(".")
                 begun = parse_directory_name(stem)
                 if begun is not None:
                     self.futures.add(begun)
-                self._doomed.append((wall_ms, f"{self.path}/{name}"))
+                self._scheduled_deletions.append((wall_ms, f"{self.path}/{name}"))
                 continue
             found = parse_directory_name(name)
             if found is None or found[0] == METADATA_TOPIC or name.endswith((_STRAY, _FUTURE)):
@@ -251,7 +251,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._start_offsets.get(key, 0),
             high_watermark=self._high_watermarks.get(key),
-            may_have_holes=key in self.cleaned,
+            may_have_gaps=key in self.cleaned,
             on_failure=self.fail,
             jitter_ms=self._jitter_ms,
             open_files=self._open_files,
@@ -300,7 +300,7 @@ class LogDirectory:
             raise self.failure
         tail = f".{topic_id.hex()}{_FUTURE}"
         path = f"{self.path}/{f'{topic}-{partition}'[: _NAME_MAX - len(tail)]}{tail}"
-        self._doomed = [(due_ms, doomed) for due_ms, doomed in self._doomed if doomed != path]
+        self._scheduled_deletions = [(due_ms, scheduled) for due_ms, scheduled in self._scheduled_deletions if scheduled != path]
         with self._disk("begin a copy in"):
             if self.filesystem.is_dir(path):
                 self._unlink_all(path)
@@ -310,7 +310,7 @@ class LogDirectory:
 
     def _load_copy(self, path: str, topic: str, partition: int, config: LogConfig, wall_ms: int) -> Log:
         return load_log(
-            self.filesystem, path, topic, partition, config, wall_ms=wall_ms, may_have_holes=True, on_failure=self.fail,
+            self.filesystem, path, topic, partition, config, wall_ms=wall_ms, may_have_gaps=True, on_failure=self.fail,
             jitter_ms=self._jitter_ms, open_files=self._open_files,
         )  # fmt: skip
 
@@ -318,7 +318,7 @@ class LogDirectory:
         """The copy becomes the log: what `old` knows besides its records - epochs, watermarks - it knows, too; its
         directory gets the ordinary name. Raises StorageError."""
         with self._disk("rename a log in", is_change=True):
-            future.epochs.take_over(old.epochs)
+            future.epochs.copy_from(old.epochs)
             future.close()
             path = f"{self.path}/{future.name}"
             self.filesystem.rename(future.directory, path)
@@ -338,7 +338,7 @@ class LogDirectory:
     def remove(self, topic: str, partition: int, wall_ms: int) -> None:
         """Rename the log's directory to `-delete`; its files are unlinked after file.delete.delay.ms."""
         delay_ms = self.logs[topic, partition].config.file_delete_delay_ms
-        self._doomed.append((wall_ms + delay_ms, self._rename(topic, partition, _DELETE)))
+        self._scheduled_deletions.append((wall_ms + delay_ms, self._rename(topic, partition, _DELETE)))
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Rename the directory to `-stray`: the cluster does not know this replica, and nobody deletes it."""
@@ -380,7 +380,7 @@ class LogDirectory:
 
     def delete_files(self, wall_ms: int) -> None:
         """Unlink files and directories whose delay has passed."""
-        paths = self.take_doomed(wall_ms)
+        paths = self.take_due_deletions(wall_ms)
         if self.failure is not None:
             raise self.failure
         try:
@@ -388,18 +388,18 @@ class LogDirectory:
         except OSError as error:
             raise self.unlink_failed(paths, error) from error
 
-    def take_doomed(self, wall_ms: int) -> list[str]:
+    def take_due_deletions(self, wall_ms: int) -> list[str]:
         """Paths of the files and directories whose delay has passed, for `unlink`."""
         paths: list[str] = []
         for log in self.logs.values():
-            if log.segments.doomed and log.failure is None:
-                paths += log.segments.take_doomed(wall_ms)
-        due = [path for due_ms, path in self._doomed if due_ms <= wall_ms]
-        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > wall_ms]
+            if log.segments.scheduled_deletions and log.failure is None:
+                paths += log.segments.take_due_deletions(wall_ms)
+        due = [path for due_ms, path in self._scheduled_deletions if due_ms <= wall_ms]
+        self._scheduled_deletions = [(due_ms, path) for due_ms, path in self._scheduled_deletions if due_ms > wall_ms]
         return paths + due
 
     def unlink(self, paths: list[str]) -> None:
-        """Remove what `take_doomed` gave. Blocks for as long as the file system takes to free large files; may run
+        """Remove what `take_due_deletions` gave. Blocks for as long as the file system takes to free large files; may run
         elsewhere. Raises OSError: tell `unlink_failed`."""
         for path in paths:
             if self.filesystem.is_dir(path):
@@ -412,7 +412,7 @@ class LogDirectory:
         """The error to log or raise; after a shortage the same paths are given to `unlink` another time."""
         failure = self.disk_failed("delete files in", error)
         if isinstance(failure, ResourceShortage):
-            self._doomed += [(0, path) for path in paths]
+            self._scheduled_deletions += [(0, path) for path in paths]
         return failure
 
     def _unlink_all(self, path: str) -> None:
@@ -439,7 +439,7 @@ class LogDirectory:
         """log-start-offset-checkpoint: only logs that start inside of a segment. Epochs that ended before a log's start go from
         its file with the next flush."""
         for log in self.logs.values():
-            log.durability.is_flush_wanted = log.durability.is_flush_wanted or log.epochs.is_dirty
+            log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_dirty
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments.bases[0]}
         return self._checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
 
@@ -467,13 +467,13 @@ class LogDirectory:
 
     # -- names
 
-    def prepare_sync(self) -> SyncOfNames | None:
+    def prepare_sync(self) -> DirectorySync | None:
         """What makes the renamed directories durable; None if none is. A power cut before only brings names back, which loading knows by
         their topic ids."""
         if not self._has_unsynced_names or self.failure is not None:
             return None
         self._has_unsynced_names = False
-        return SyncOfNames(self.filesystem, self.path)
+        return DirectorySync(self.filesystem, self.path)
 
     def sync_names(self) -> None:
         """As `prepare_sync`, here and now. Raises StorageError."""

@@ -17,9 +17,20 @@ from minikafka.storage.types import OffsetPosition
 class LogSegments(Sequence[Segment]):
     """A sequence of segments. Once a log is loaded there is at least one, and the last is ready for appends. Methods raise OSError."""
 
-    __slots__ = ("_disk", "_producers", "active", "all", "bases", "cached_position", "config", "doomed", "may_have_holes", "size")
+    __slots__ = (
+        "_disk",
+        "_producers",
+        "active",
+        "all",
+        "bases",
+        "cached_position",
+        "config",
+        "may_have_gaps",
+        "scheduled_deletions",
+        "size",
+    )
 
-    def __init__(self, disk: LogDisk, config: LogConfig, producers: ProducerStateManager, *, may_have_holes: bool) -> None:
+    def __init__(self, disk: LogDisk, config: LogConfig, producers: ProducerStateManager, *, may_have_gaps: bool) -> None:
         self._disk = disk
         self._producers = producers
         self.config = config
@@ -32,11 +43,11 @@ class LogSegments(Sequence[Segment]):
         #: Bytes of all segments.
         self.size = 0
         #: Whether offsets may be missing between two segments, as compaction leaves it. Once true it stays.
-        self.may_have_holes = may_have_holes
+        self.may_have_gaps = may_have_gaps
         #: The offset that was looked up last. None after any change of the list.
         self.cached_position: OffsetPosition | None = None
         #: (when, path) of files that were renamed and are to be unlinked.
-        self.doomed: list[tuple[int, str]] = []
+        self.scheduled_deletions: list[tuple[int, str]] = []
 
     @overload
     def __getitem__(self, index: int) -> Segment: ...
@@ -106,7 +117,7 @@ class LogSegments(Sequence[Segment]):
     def drop(self, segments: Sequence[Segment], wall_ms: int) -> None:
         """Rename the files of `segments` and of their producer snapshots, and forget them."""
         for segment in segments:
-            self._doom(segment, wall_ms, with_snapshot=True)
+            self._schedule_deletion(segment, wall_ms, with_snapshot=True)
         gone = {segment.base_offset for segment in segments}
         self._set([segment for segment in self.all if segment.base_offset not in gone])
 
@@ -117,19 +128,19 @@ class LogSegments(Sequence[Segment]):
         # The .log first: without it an index that was renamed would be taken for one of the old segment.
         self._rename_parts(first, CLEANED, SWAP)
         for segment in old:
-            self._doom(segment, wall_ms, with_snapshot=segment is not old[0])
+            self._schedule_deletion(segment, wall_ms, with_snapshot=segment is not old[0])
         self._rename_parts(first, SWAP, "")
         cleaned = self.open(first, wall_ms)
         start = self.bases.index(first)
         self._set([*self.all[:start], cleaned, *self.all[start + len(old) :]])
         return cleaned
 
-    def take_doomed(self, wall_ms: int) -> list[str]:
+    def take_due_deletions(self, wall_ms: int) -> list[str]:
         """Paths of renamed files whose delay has passed; the caller unlinks them."""
         # A clock that was set back must not keep files: nothing is due later than the delay from now.
         latest = wall_ms + self.config.file_delete_delay_ms
-        due = [path for due_ms, path in self.doomed if due_ms <= wall_ms or due_ms > latest]
-        self.doomed = [(due_ms, path) for due_ms, path in self.doomed if path not in due]
+        due = [path for due_ms, path in self.scheduled_deletions if due_ms <= wall_ms or due_ms > latest]
+        self.scheduled_deletions = [(due_ms, path) for due_ms, path in self.scheduled_deletions if path not in due]
         return due
 
     def close_files(self) -> None:
@@ -144,11 +155,11 @@ class LogSegments(Sequence[Segment]):
         self.size = sum(segment.size for segment in segments)
         self.cached_position = None
 
-    def _doom(self, segment: Segment, wall_ms: int, *, with_snapshot: bool) -> None:
+    def _schedule_deletion(self, segment: Segment, wall_ms: int, *, with_snapshot: bool) -> None:
         due_ms = wall_ms + self.config.file_delete_delay_ms
         names = segment.mark_deleted()
         snapshot = self._producers.mark_snapshot_deleted(segment.base_offset) if with_snapshot else None
-        self.doomed.extend((due_ms, name) for name in (names if snapshot is None else [*names, snapshot]))
+        self.scheduled_deletions.extend((due_ms, name) for name in (names if snapshot is None else [*names, snapshot]))
 
     def _rename_parts(self, base_offset: int, before: str, after: str) -> None:
         for suffix in (".log", *INDEX_SUFFIXES):

@@ -28,10 +28,10 @@ class Closable(Protocol):
 
     @property
     def is_open(self) -> bool: ...
-    def take_use(self) -> bool:
+    def test_and_clear_used(self) -> bool:
         """Whether the file was used since the last call."""
 
-    def rest(self) -> bool:
+    def close_if_idle(self) -> bool:
         """Close the file, if nobody reads it and everything in it is synced; False if it stays open."""
 
 
@@ -101,7 +101,7 @@ class OpenFiles:
             segment = self._queue.popleft()
             if not segment.is_open:
                 closed += 1
-            elif (segment.take_use() and not used_too) or not segment.rest():
+            elif (segment.test_and_clear_used() and not used_too) or not segment.close_if_idle():
                 self._queue.append(segment)
             else:
                 closed += 1

@@ -72,8 +72,8 @@ def remember_recent_batches(producers: ProducerStateManager, segments: Sequence[
                 found.setdefault(header[PRODUCER_ID], []).append(batch)
     for producer_id, recent in found.items():
         entry = wanted[producer_id]
-        newest, known = recent[-1], entry.batches[0]
-        if (newest[LAST_SEQUENCE], newest[LAST_OFFSET]) == (known[LAST_SEQUENCE], known[LAST_OFFSET]):
+        newest, kept = recent[-1], entry.batches[0]
+        if (newest[LAST_SEQUENCE], newest[LAST_OFFSET]) == (kept[LAST_SEQUENCE], kept[LAST_OFFSET]):
             entry.batches = recent[-BATCHES_KEPT:]
 
 

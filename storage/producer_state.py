@@ -176,13 +176,13 @@ class ProducerStateManager:
         entry = self.entries.get(producer_id)
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return None
-        known = self._verifications.get(producer_id)
-        if known is None or known.epoch < epoch:
-            known = Verification(epoch, sequence, wall_ms, must_begin_at_zero=must_begin_at_zero)
-            self._verifications[producer_id] = known
-        elif known.epoch == epoch:
-            known.lowest_sequence = min(known.lowest_sequence, sequence)
-        return known
+        verification = self._verifications.get(producer_id)
+        if verification is None or verification.epoch < epoch:
+            verification = Verification(epoch, sequence, wall_ms, must_begin_at_zero=must_begin_at_zero)
+            self._verifications[producer_id] = verification
+        elif verification.epoch == epoch:
+            verification.lowest_sequence = min(verification.lowest_sequence, sequence)
+        return verification
 
     def check_verified(self, producer_id: int, epoch: int, sequence: int, verification: Verification | None) -> None:
         """Whether a transactional batch may be appended. Raises ApiError (INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER)."""
@@ -203,8 +203,8 @@ class ProducerStateManager:
 
     def _end_verification(self, producer_id: int, marker_epoch: int) -> None:
         """A marker has come. With version 2 it has the epoch of the next transaction, whose first batch may be waiting already."""
-        known = self._verifications.get(producer_id)
-        if known is not None and (known.epoch < marker_epoch or not known.must_begin_at_zero):
+        verification = self._verifications.get(producer_id)
+        if verification is not None and (verification.epoch < marker_epoch or not verification.must_begin_at_zero):
             del self._verifications[producer_id]
 
     # -- checking and publishing batches

@@ -38,23 +38,23 @@ def load_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int | None = None,
-    may_have_holes: bool = False,
+    may_have_gaps: bool = False,
     on_failure: Callable[[StorageError], None] | None = None,
     jitter_ms: Callable[[int], int] | None = None,
     open_files: OpenFiles | None = None,
 ) -> Log:
     """Open the log in `directory`, which is made if missing. `is_clean`: the last shutdown was; else every segment
     from `recovery_point` on is read and checked. `log_start_offset` and `high_watermark` come from the checkpoints of
-    the log directory. `may_have_holes`: the log was compacted once, whatever its policy is now. `open_files`: shared with the other
+    the log directory. `may_have_gaps`: the log was compacted once, whatever its policy is now. `open_files`: shared with the other
     logs of the directory. Raises StorageError if the disk fails."""
     log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms, open_files=open_files)
     try:
         if not filesystem.is_dir(directory):
             filesystem.mkdir(directory)
             if log_start_offset == 0:
-                _begin(log, may_have_holes, wall_ms)
+                _begin(log, may_have_gaps, wall_ms)
                 return log
-        _load(log, is_clean, recovery_point, log_start_offset, may_have_holes, wall_ms)
+        _load(log, is_clean, recovery_point, log_start_offset, may_have_gaps, wall_ms)
     except OSError as error:
         for segment in log.segments:
             segment.close_files()
@@ -64,16 +64,16 @@ def load_log(
     return log
 
 
-def _begin(log: Log, may_have_holes: bool, wall_ms: int) -> None:
+def _begin(log: Log, may_have_gaps: bool, wall_ms: int) -> None:
     """Its directory was made just now, and nobody need look into it."""
     log.is_new = True
-    log.segments.may_have_holes = log.segments.may_have_holes or may_have_holes
+    log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
     log.epochs.begin()
     log.segments.set([log.segments.begin(wall_ms)], 0)
 
 
 def _load(
-    log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, may_have_holes: bool, wall_ms: int
+    log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, may_have_gaps: bool, wall_ms: int
 ) -> None:
     with contextlib.suppress(CorruptFile):
         log.topic_id = read_partition_metadata(log.filesystem, f"{log.directory}/{PARTITION_METADATA}") or bytes(16)
@@ -90,7 +90,7 @@ def _load(
     log.producer_state.load_snapshot_names()
     _load_epochs(log, segments)
     epochs_before = log.epochs.entries
-    log.segments.may_have_holes = log.segments.may_have_holes or may_have_holes
+    log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
     segments = _recover(log, segments, unflushed_from, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
@@ -110,12 +110,12 @@ def _load(
     log.epochs.truncate_from_end(log_end, sync=False)
     log.epochs.truncate_from_start(log.log_start_offset)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
-    log.durability.is_flush_wanted = log.durability.is_flush_wanted or log.epochs.is_unsynced
+    log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced
     log.segments.set(segments, log_end)
     log.watermarks.log_end_offset = log_end
     log.durability.recovery_point = log_end if is_clean else min(recovery_point, log_end)
     for segment in segments:
-        segment.rest()
+        segment.close_if_idle()
 
 
 def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
@@ -210,10 +210,10 @@ def _recover(
         log.producer_state.save_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
-        has_hole = after is not None and not log.segments.may_have_holes and segment.next_offset() < after
+        has_gap = after is not None and not log.segments.may_have_gaps and segment.next_offset() < after
         # A segment that an earlier recovery removed may be back after another power cut.
         is_overlapped = after is not None and segment.next_offset() > after
-        if is_unflushed and (cut or has_hole or is_overlapped):
+        if is_unflushed and (cut or has_gap or is_overlapped):
             for lost in segments[index + 1 :]:
                 _remove(log.filesystem, lost)
             log.filesystem.fsync_dir(log.directory)
@@ -253,7 +253,7 @@ def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:
         for _, _, header in batches(segment.file, 0, segment.size):
             if header[LEADER_EPOCH] > log.epochs.latest:
                 log.epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET], write=False)
-        segment.rest()
+        segment.close_if_idle()
     log.epochs.write()
 
 

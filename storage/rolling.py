@@ -45,10 +45,10 @@ class Rolling:
             segments.drop([active], wall_ms)
         else:
             active.become_inactive()
-            if segments.may_have_holes and durability.recovery_point < parts.watermarks.log_end_offset:
+            if segments.may_have_gaps and durability.recovery_point < parts.watermarks.log_end_offset:
                 # No start could tell a hole that a power cut tore here from those that compaction leaves.
                 active.file.fsync()
-        if segments.may_have_holes:
+        if segments.may_have_gaps:
             durability.sync_names()
         segment = segments.create(offset, wall_ms)
         segments.add(segment)

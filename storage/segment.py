@@ -56,8 +56,8 @@ class Segment:
 
     __slots__ = (
         "_filesystem",
+        "_has_files",
         "_index_interval_bytes",
-        "_is_made",
         "_on_error",
         "_open_files",
         "_opened_size",
@@ -104,7 +104,7 @@ class Segment:
         self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
         #: Whether the indexes have files. Those of a new log are made when its first batch is written.
-        self._is_made = True
+        self._has_files = True
         #: None while the file is closed.
         self._shared: SharedFile | None = None
         #: Bytes that readers may see: whole batches, written. The file is as long, or longer by what was preallocated.
@@ -152,7 +152,7 @@ class Segment:
     def begin(self, config: LogConfig, wall_ms: int) -> None:
         """Be the first segment of a log whose directory is empty: indexes are made when something is written."""
         self.created_ms = wall_ms
-        self._is_made = False
+        self._has_files = False
         self.offset_index.begin()
         self.time_index.begin()
         # Who looks into the directory from outside tells an empty replica from a missing one by it.
@@ -192,7 +192,7 @@ class Segment:
             segment.max_timestamp = segment.time_index.last_timestamp
             segment.max_timestamp_offset = segment.time_index.last_offset
         finally:
-            segment.rest()
+            segment.close_if_idle()
         return segment
 
     # -- appending
@@ -285,7 +285,7 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.trim()
         self.time_index.trim()
-        if not self._is_made:
+        if not self._has_files:
             self._open_shared()
         elif self._filesystem.size(self.log_path) > self.size:
             self.file.truncate(self.size)
@@ -305,12 +305,12 @@ class Segment:
     def _open_shared(self, *, create: bool = False) -> SharedFile:
         shared = self._shared
         if shared is None:
-            if not self._is_made:
-                self.offset_index.make()
-                self.time_index.make()
-            file = self._open_files.open(self._filesystem, self.log_path, create=create or not self._is_made)
+            if not self._has_files:
+                self.offset_index.create_file()
+                self.time_index.create_file()
+            file = self._open_files.open(self._filesystem, self.log_path, create=create or not self._has_files)
             shared = SharedFile(file, self._on_error)
-            self._shared, self._is_made = shared, True
+            self._shared, self._has_files = shared, True
             self._opened_size = self.size
             self._open_files.admit(self)
         return shared
@@ -319,7 +319,7 @@ class Segment:
     def is_open(self) -> bool:
         return self._shared is not None
 
-    def take_use(self) -> bool:
+    def test_and_clear_used(self) -> bool:
         """Whether the file was used since the last call."""
         shared = self._shared
         if shared is None:
@@ -327,7 +327,7 @@ class Segment:
         was_used, shared.was_used = shared.was_used, False
         return was_used
 
-    def rest(self) -> bool:
+    def close_if_idle(self) -> bool:
         """Close the file, if nobody reads it and everything that was written to it is synced, and let go of what is known of the indexes;
         False if it stays open."""
         shared = self._shared
@@ -418,7 +418,7 @@ class Segment:
         """Of the records; of the file's last change if no record has one."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
-        if not self._is_made:
+        if not self._has_files:
             return self.created_ms
         return self._filesystem.modified_ms(self.log_path)
 
@@ -445,7 +445,7 @@ class Segment:
                 last_indexed = position
             valid = position + size
             if header[LEADER_EPOCH] != epochs.latest:
-                epochs.learn(header[LEADER_EPOCH], header[BASE_OFFSET])
+                epochs.on_recovered_batch(header[LEADER_EPOCH], header[BASE_OFFSET])
             if header[PRODUCER_ID] >= 0:
                 self._replay(producers, view, header)
             producers.advance(last_offset + 1)

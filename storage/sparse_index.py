@@ -54,7 +54,7 @@ class SparseIndex:
     KEY_TYPE: str
     __slots__ = (
         "_filesystem",
-        "_is_made",
+        "_may_have_file",
         "_open_files",
         "_page",
         "_page_number",
@@ -83,7 +83,7 @@ class SparseIndex:
         self.keys: array[int] | None = None
         self.values: array[int] | None = None
         #: Whether there may be a file; see `begin`.
-        self._is_made = True
+        self._may_have_file = True
         #: Entries that the file has; the others are in memory only.
         self._written = 0
         #: At rest: pages by number, as they stand in the file, and the first entry of each page that a search has met.
@@ -114,9 +114,9 @@ class SparseIndex:
     def begin(self) -> None:
         """Take entries, of a new segment in a directory that has no file of this name."""
         self.keys, self.values = array(self.KEY_TYPE), array("i")
-        self._is_made = False
+        self._may_have_file = False
 
-    def make(self) -> None:
+    def create_file(self) -> None:
         """Make and preallocate the file after `begin`."""
         with self._opened():
             pass
@@ -261,11 +261,11 @@ class SparseIndex:
 
     @contextlib.contextmanager
     def _opened(self, create: bool = False) -> Iterator[File]:
-        file = self._filesystem.open(self.path, create=create or not self._is_made)
+        file = self._filesystem.open(self.path, create=create or not self._may_have_file)
         try:
-            if not self._is_made:
+            if not self._may_have_file:
                 file.truncate(self.size_max)
-                self._is_made = True
+                self._may_have_file = True
             yield file
         finally:
             file.close()

@@ -23,7 +23,7 @@ class Truncation:
         with parts.disk.change("truncate the log"):
             if offset >= parts.watermarks.log_end_offset:
                 parts.epochs.truncate_from_end(offset, sync=False)
-                parts.durability.is_flush_wanted = True
+                parts.durability.is_flush_requested = True
                 return False
             if offset < segments.bases[0]:
                 self.truncate_fully_and_start_at(offset, wall_ms)

@@ -58,7 +58,7 @@ _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
 _DELETE_HORIZON_BIT = 0x40
-_KNOWN_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | _DELETE_HORIZON_BIT
+_DEFINED_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | _DELETE_HORIZON_BIT
 _LEGACY_OVERHEAD = 14
 #: Bytes of a batch: its magic, and the low byte of its attributes, which names the codec.
 _MAGIC_AT = 16
@@ -275,7 +275,7 @@ def is_simple_record(records: memoryview, size: int) -> bool:
 
 def set_timestamps(records: memoryview, attributes: int, max_timestamp: int) -> None:
     """Write attributes and the largest timestamp and compute the CRC again (DefaultRecordBatch.setMaxTimestamp)."""
-    _ATTRIBUTES.pack_into(records, 21, attributes & _KNOWN_BITS)
+    _ATTRIBUTES.pack_into(records, 21, attributes & _DEFINED_BITS)
     _MAX_TIMESTAMP.pack_into(records, 35, max_timestamp)
     _CRC.pack_into(records, 17, crc32c(records[CRC_FROM:]))
 

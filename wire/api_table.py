@@ -1,6 +1,6 @@
-"""The APIs of Apache Kafka 4.4: versions, from which on they are flexible (KIP-482), who serves them.
+"""The APIs of Apache Kafka 4.4: their versions, the first flexible version (KIP-482), and the listeners that serve them.
 
-Message classes say the same where they are declared, and a test compares: this table is read without importing any of them.
+The message classes declare the same, and a test compares the two. The table can be read without importing any message class.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class ApiRow(NamedTuple):
-    """`module` is that of `wire.messages`; `flexible_from` None: no version is; `listeners`: kinds of listener that serve it."""
+    """One API: `module` is its module in `wire.messages`, `flexible_from` is None if no version is flexible, `listeners` are the kinds of
+    listener that serve it."""
 
     key: int
     name: str

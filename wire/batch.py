@@ -42,7 +42,7 @@ LOG_APPEND_TIME = 1
 NO_TIMESTAMP = -1
 SEQUENCE_MODULUS = 1 << 31
 WRAP = 1 << 63
-#: What a reader of its own accord takes for the records of a batch; brokers take `decompressed_bytes_max`.
+#: Default bound for the decompressed records of one batch; brokers use `decompressed_bytes_max`.
 DECOMPRESSED_BYTES_MAX = 1 << 30
 DECOMPRESSED_RATIO_MAX = 16
 DECOMPRESSED_BYTES_MIN = 16 << 20
@@ -67,7 +67,7 @@ class RecordBatch:
     __slots__ = ("_view", "position")
 
     def __init__(self, view: Buffer, position: int = 0) -> None:
-        """Raises CorruptRecord when not even the header is there."""
+        """Raises CorruptRecord when there are fewer bytes than a header has."""
         if len(view) - position < OVERHEAD:
             raise CorruptRecord(f"a batch has at least {OVERHEAD} bytes, {len(view) - position} are there")
         self._view = view if isinstance(view, memoryview) else memoryview(view)
@@ -94,7 +94,7 @@ class RecordBatch:
 
     @property
     def base_offset(self) -> int:
-        """Offset of the first record, also when compaction has removed it."""
+        """Offset of the first record, even if compaction has removed that record."""
         return self._int64(BASE_OFFSET)
 
     @property
@@ -104,7 +104,7 @@ class RecordBatch:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the whole batch, as its length field tells."""
+        """Bytes of the whole batch, by its length field."""
         return self._int32(BATCH_LENGTH) + LOG_OVERHEAD
 
     @property
@@ -134,17 +134,17 @@ class RecordBatch:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, also when compaction has removed it."""
+        """Offset of the last record, even if compaction has removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Base offset of whatever follows in an uncompacted log."""
+        """Offset after the last record: the base offset of the next batch in an uncompacted log."""
         return self.last_offset + 1
 
     @property
     def base_timestamp(self) -> int:
-        """What the records' timestamp deltas count from; the delete horizon when that bit is set."""
+        """The timestamp from which the records' deltas count; the delete horizon when that bit is set."""
         return self._int64(BASE_TIMESTAMP)
 
     @property
@@ -154,12 +154,12 @@ class RecordBatch:
 
     @property
     def producer_id(self) -> int:
-        """-1 without idempotence."""
+        """Id of the idempotent producer; -1 without idempotence."""
         return self._int64(PRODUCER_ID)
 
     @property
     def producer_epoch(self) -> int:
-        """-1 without idempotence."""
+        """Epoch of the idempotent producer; -1 without idempotence."""
         return self._int16(PRODUCER_EPOCH)
 
     @property
@@ -183,7 +183,7 @@ class RecordBatch:
         """The codec. Raises CorruptRecord for one that does not exist."""
         codec = self.attributes & CODEC_MASK
         if codec > CompressionType.ZSTD:
-            raise CorruptRecord(f"codec {codec} is not known")
+            raise CorruptRecord(f"codec {codec} is unknown")
         return CompressionType(codec)
 
     @property
@@ -212,7 +212,7 @@ class RecordBatch:
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     def crc_valid(self) -> bool:
-        """Whether the stored checksum is that of the bytes."""
+        """Whether the stored checksum matches the bytes."""
         end = self.position + self.size_in_bytes
         return crc32c(self._view[self.position + ATTRIBUTES : end]) == self.crc
 
@@ -227,7 +227,7 @@ class RecordBatch:
             raise CorruptRecord(f"a batch at offset {self.base_offset} fails its checksum")
 
     def is_larger_than(self, size: int) -> bool:
-        """Whether the records take more than `size` bytes unpacked; unpacks no more than that. Plain ones need no unpacking."""
+        """Whether the decompressed records take more than `size` bytes. Decompresses no more than that."""
         codec = self.attributes & CODEC_MASK
         if not codec:
             return False
@@ -250,13 +250,13 @@ class RecordBatch:
         return decode_records(body, count, base_offset, base_timestamp, append_time)
 
     def find_record(self, timestamp: int, from_offset: int, size_max: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record from `from_offset` on with a timestamp >= `timestamp`; decompresses no further than to
-        it. Raises CorruptRecord, TooLarge beyond `size_max` bytes."""
+        """(offset, timestamp) of the first record from `from_offset` on with a timestamp >= `timestamp`. Decompresses no further than that
+        record. Raises CorruptRecord, TooLarge beyond `size_max` bytes."""
         codec = self.compression
         base_offset, base_timestamp = self.base_offset, self.base_timestamp
         append_time = self.max_timestamp if self.attributes & TIMESTAMP_TYPE_BIT else None
         for outline in scan_records(codec, self.view[OVERHEAD:], self.records_count, size_max):
-            # As Java's numbers of 64 bits do, they wrap.
+            # Timestamps wrap, as Java's 64-bit integers do.
             stamped = (base_timestamp + outline.timestamp_delta + WRAP) % (2 * WRAP) - WRAP if append_time is None else append_time
             if stamped >= timestamp and base_offset + outline.offset_delta >= from_offset:
                 return base_offset + outline.offset_delta, stamped
@@ -264,12 +264,12 @@ class RecordBatch:
 
 
 def decompressed_bytes_max(message_bytes_max: int) -> int:
-    """How many bytes the records of a batch may take in a broker whose topic takes batches of `message_bytes_max`."""
+    """A broker's bound for the decompressed records of one batch, in a topic whose `max.message.bytes` is `message_bytes_max`."""
     return max(DECOMPRESSED_RATIO_MAX * message_bytes_max, DECOMPRESSED_BYTES_MIN)
 
 
 def iterate_batches(view: Buffer, position: int = 0, end: int | None = None) -> Iterator[RecordBatch]:
-    """The whole batches of `view[position:end]`, unchecked but for their length; an incomplete tail is left out.
+    """The whole batches of `view[position:end]`; only their lengths are checked. An incomplete tail is left out.
 
     Raises CorruptRecord for a length that cannot be a batch's.
     """
@@ -279,7 +279,7 @@ def iterate_batches(view: Buffer, position: int = 0, end: int | None = None) -> 
         batch = RecordBatch(window, position)
         size = batch.size_in_bytes
         if size < OVERHEAD:
-            raise CorruptRecord(f"a batch claims {size} bytes, the least is {OVERHEAD}")
+            raise CorruptRecord(f"a batch claims {size} bytes, the minimum is {OVERHEAD}")
         if position + size > limit:
             return
         yield batch
@@ -287,12 +287,12 @@ def iterate_batches(view: Buffer, position: int = 0, end: int | None = None) -> 
 
 
 def set_base_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
-    """Assign offsets to a batch; its checksum stays right."""
+    """Assign offsets to a batch; its checksum stays valid."""
     _INT64.pack_into(buffer, position, offset)
 
 
 def set_partition_leader_epoch(buffer: bytearray | memoryview, position: int, epoch: int) -> None:
-    """Stamp a batch with its leader's epoch; its checksum stays right."""
+    """Stamp a batch with its leader's epoch; its checksum stays valid."""
     _INT32.pack_into(buffer, position + PARTITION_LEADER_EPOCH, epoch)
 
 
@@ -306,7 +306,7 @@ def set_max_timestamp(buffer: bytearray | memoryview, position: int, timestamp_t
 
 
 def set_producer(buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool) -> None:
-    """Say who wrote the batch at the start of `buffer`, and compute its checksum, also one that was never computed."""
+    """Set the producer fields of the batch at the start of `buffer` and compute its checksum, even if it had none yet."""
     (attributes,) = _INT16.unpack_from(buffer, ATTRIBUTES)
     _INT16.pack_into(buffer, ATTRIBUTES, attributes | TRANSACTIONAL_BIT if is_transactional else attributes & ~TRANSACTIONAL_BIT)
     _PRODUCER.pack_into(buffer, PRODUCER_ID, producer_id, producer_epoch, base_sequence)

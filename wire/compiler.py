@@ -1,7 +1,7 @@
-"""Straight-line codecs: Python source written by walking a message version's construct tree, once for each version that is used.
+"""Straight-line codecs: Python source generated from a message version's construct tree when that version is first used.
 
 Neighbouring fields of constant size become one `struct.Struct`; lengths are checked against the bytes that are left before anything is
-allocated; one-byte varints take a short path. See `wire/README.md` for what it must and must not accept.
+allocated; one-byte varints take a short path. `wire/README.md` lists what the codecs accept and refuse.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from minikafka.wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNod
 from minikafka.wire.types import STRING_BYTES_MAX, TAGGED_FIELDS_MAX, Variable
 from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint, unsigned_varint
 
-#: Arrays up to this many numbers are read and written with a `struct` made beforehand.
+#: Arrays of up to this many numbers are read and written with a precompiled `struct`.
 ARRAY_TABLE_MAX = 16
-#: A codec that works in steps makes one of so many elements; so many plain numbers count as one.
+#: Elements that a codec handles in one step; NUMBERS_AN_ELEMENT plain numbers count as one element.
 STEP_ELEMENTS = 512
 NUMBERS_AT_ONCE = 4096
 NUMBERS_AN_ELEMENT = 8
-#: A text of so many bytes may become longer than STRING_BYTES_MAX when what is no UTF-8 in it is replaced.
+#: A longer text may exceed STRING_BYTES_MAX once its invalid UTF-8 is replaced: one byte becomes three.
 _DOUBTFUL_BYTES = STRING_BYTES_MAX // 3
 _LENGTHS = {2: struct.Struct(">h"), 4: struct.Struct(">i")}
 
@@ -36,7 +36,7 @@ _WRITERS: dict[tuple[str, str, str], list[Callable[..., bytes]]] = {}
 
 
 def _readers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
-    """count -> what reads that many numbers from a buffer at a position."""
+    """By count: functions that read that many numbers from a buffer at a position."""
     table = _READERS.get(code)
     if table is None:
         table = _READERS[code] = [struct.Struct(f">{count}{code}").unpack_from for count in range(ARRAY_TABLE_MAX + 1)]
@@ -44,7 +44,7 @@ def _readers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
 
 
 def _writers(prefix: str, code: str, suffix: str) -> list[Callable[..., bytes]]:
-    """count -> what packs that many numbers between a prefix and a suffix."""
+    """By count: functions that pack that many numbers between a prefix and a suffix."""
     table = _WRITERS.get((prefix, code, suffix))
     if table is None:
         table = [struct.Struct(f">{prefix}{count}{code}{suffix}").pack for count in range(ARRAY_TABLE_MAX + 1)]
@@ -53,7 +53,7 @@ def _writers(prefix: str, code: str, suffix: str) -> list[Callable[..., bytes]]:
 
 
 class _Source:
-    """Lines of a function being written, and the names it refers to."""
+    """The lines of a generated function, and the names it refers to."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -76,9 +76,9 @@ class _Source:
         return f"{prefix}{self._names}"
 
     def bind(self, prefix: str, value: Any) -> str:
-        for known, existing in self.scope.items():
-            if existing is value and known.startswith(prefix):
-                return known
+        for name, existing in self.scope.items():
+            if existing is value and name.startswith(prefix):
+                return name
         name = self.name(prefix)
         self.scope[name] = value
         return name
@@ -90,7 +90,7 @@ class _Source:
 
 
 def _count(source: _Source, depth: int, amount: str = "1") -> None:
-    """Count elements, and let others have a turn now and then."""
+    """Count elements, and yield after every STEP_ELEMENTS of them."""
     source.add(depth, f"k += {amount}")
     source.add(depth, "if k >= due:")
     source.add(depth + 1, f"due = k + {STEP_ELEMENTS}")
@@ -102,7 +102,7 @@ Named = tuple[Field, Construct]
 
 
 def _runs(fields: list[Named]) -> list[list[Named]]:
-    """The fields in order, neighbours of constant size together."""
+    """The fields in order; neighbours of constant size form one group."""
     runs: list[list[Named]] = []
     for entry in fields:
         if isinstance(entry[1], (FixedLeaf, UuidLeaf)) and runs and isinstance(runs[-1][0][1], (FixedLeaf, UuidLeaf)):
@@ -113,10 +113,10 @@ def _runs(fields: list[Named]) -> list[list[Named]]:
 
 
 class _Decoder:
-    """Writes the decoder of one message version."""
+    """Generates the decoder of one message version."""
 
     def __init__(self, label: str, *, in_steps: bool = False) -> None:
-        """`in_steps`: a generator that yields the number of elements read so far, and returns what the plain decoder returns."""
+        """`in_steps` gives a generator that yields the number of elements read so far and returns what the plain decoder returns."""
         self.source = _Source()
         self.label = label
         self.in_steps = in_steps
@@ -164,8 +164,11 @@ class _Decoder:
         return repr(value)
 
     def run(self, run: list[Named], target: str, depth: int, length: str | None = None, following: Construct | None = None) -> str | None:
-        """Neighbouring constant-size fields in one unpacking, together with the first byte (or all) of the length of what follows: its name
-        is returned. Or one field of another kind, whose length may have been read so."""
+        """Unpack neighbouring constant-size fields at once, or decode one field of another kind.
+
+        The unpacking may include the length of the field that follows (its first byte if it is a varint); the name of that variable is
+        returned, and the next call takes it as `length`.
+        """
         declared, node = run[0]
         if not isinstance(node, (FixedLeaf, UuidLeaf)):
             self.value(node, f"{target}.{declared.name}", depth, declared.name, length)
@@ -220,10 +223,10 @@ class _Decoder:
         elif isinstance(node, ArrayNode):
             self.array(node, target, depth, name, length)
         elif isinstance(node, NullableNode):
-            mark = self.source.name("n")
-            self.source.add(depth, f"{mark} = b[p]")
+            presence = self.source.name("n")
+            self.source.add(depth, f"{presence} = b[p]")
             self.source.add(depth, "p += 1")
-            self.source.add(depth, f"if {mark} == 0:" if node.is_tagged else f"if {mark} > 127:")
+            self.source.add(depth, f"if {presence} == 0:" if node.is_tagged else f"if {presence} > 127:")
             self.source.add(depth + 1, f"{target} = None")
             self.source.add(depth, "else:")
             value = self.struct(node.subcon, depth + 1)
@@ -234,7 +237,7 @@ class _Decoder:
             self.source.add(depth, f"{target} = {value}")
 
     def length(self, node: VariableLeaf | ArrayNode, depth: int, ready: str | None) -> str:
-        """The name of the length; `ready` is where its first byte (or all of it) has been read already."""
+        """The name of the variable that holds the length. `ready` names the variable if its first byte (or all of it) was already read."""
         source = self.source
         count = ready or source.name("n")
         if node.length.flexible:
@@ -310,7 +313,7 @@ class _Decoder:
             _count(source, depth + 1)
 
     def numbers_in_steps(self, element: FixedLeaf | UuidLeaf, target: str, count: str, depth: int) -> None:
-        """Numbers or ids, so many at once."""
+        """Numbers or uuids, NUMBERS_AT_ONCE at a time."""
         source = self.source
         many = source.bind("unpack_many", struct.unpack_from)
         items, some = source.name("a"), source.name("c")
@@ -325,10 +328,10 @@ class _Decoder:
 
 
 class _Encoder:
-    """Writes the encoder of one message version."""
+    """Generates the encoder of one message version."""
 
     def __init__(self, label: str, *, in_steps: bool = False) -> None:
-        """`in_steps`: a generator that yields the number of elements written so far."""
+        """`in_steps` gives a generator that yields the number of elements written so far."""
         self.source = _Source()
         self.label = label
         self.out = "w"
@@ -375,8 +378,8 @@ class _Encoder:
         return f"{target} != {value!r}"
 
     def run(self, run: list[Named], target: str, depth: int, *, with_empty_tags: bool = False) -> None:
-        """Neighbouring constant-size fields in one packing, or one field of another kind; with the zero of an empty section of
-        tagged fields where the last of them can take it (`_takes_empty_tags`)."""
+        """Pack neighbouring constant-size fields at once, or encode one field of another kind. `with_empty_tags`: append the zero of an
+        empty section of tagged fields (see `_takes_empty_tags`)."""
         declared, node = run[0]
         if isinstance(node, ArrayNode) and with_empty_tags:
             self.array(node, f"{target}.{declared.name}", depth, declared.name, with_empty_tags=True)
@@ -439,8 +442,8 @@ class _Encoder:
                 self.struct(node, local, depth)
 
     def null(self, node: VariableLeaf | ArrayNode, target: str, depth: int) -> int:
-        """Write null if that is what the value is; the depth at which any other value goes on. A null that is not allowed ends in the
-        TypeError of its first use, which becomes a NotEncodable."""
+        """Write the branch for a null value; returns the depth at which the code for other values continues. A null that is not allowed
+        raises a TypeError at its first use, which becomes a NotEncodable."""
         if not node.nullable:
             return depth
         empty = b"\0" if node.length.flexible else b"\xff" * node.length.size
@@ -498,7 +501,7 @@ class _Encoder:
             _count(source, depth + 1)
 
     def numbers(self, node: ArrayNode, element: FixedLeaf, local: str, depth: int, *, with_empty_tags: bool) -> None:
-        """Count and numbers: in one packing while they are few."""
+        """Encode the count and the numbers, in one packing if there are few."""
         source = self.source
         count = source.name("n")
         prefix, plus = ("B", 1) if node.length.flexible else ("i", 0)

@@ -17,7 +17,7 @@ from minikafka.wire.errors import CorruptRecord
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024
-#: Decompressed at a time, and given to a decompressor at a time.
+#: Bytes decompressed at a time, and compressed bytes given to a decompressor at a time.
 WINDOW_BYTES = 1 << 16
 INPUT_BYTES = 1 << 14
 #: A snappy copy of three bytes gives at most 64.
@@ -32,7 +32,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class TooLarge(CorruptRecord):
-    """Records that take more than the caller allows."""
+    """The decompressed records are larger than the caller allows."""
 
 
 class CompressionType(IntEnum):
@@ -54,7 +54,7 @@ class CompressionType(IntEnum):
 
 
 def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> bytes:
-    """Compress whole records. `level` is the codec's own; None means its default."""
+    """Compress whole records. `level` is on the codec's own scale; None is its default."""
     if codec is CompressionType.NONE:
         return bytes(data)
     if codec is CompressionType.GZIP:
@@ -91,10 +91,10 @@ def decompress(codec: CompressionType | int, data: Buffer, size_max: int) -> byt
 
 
 def decompressed_windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Iterator[bytes]:
-    """The records of a batch in pieces of at most WINDOW_BYTES, decompressed as they are asked for: who stops asking has paid for no more.
+    """The records of a batch in pieces of at most WINDOW_BYTES, each decompressed only when it is asked for.
 
-    Raises CorruptRecord for damaged input, and as soon as the output exceeds `size_max` bytes. The pieces of a raw snappy block, which
-    cannot be read in part, are of its own size; it cannot be more than SNAPPY_RATIO_MAX times what is there."""
+    Raises CorruptRecord for damaged input, and as soon as the output exceeds `size_max` bytes. A raw snappy block cannot be read in part
+    and gives one piece of its own size, which is at most SNAPPY_RATIO_MAX times the compressed size."""
     try:
         total = 0
         for window in _windows(codec, data, size_max):
@@ -109,7 +109,7 @@ def decompressed_windows(codec: CompressionType | int, data: Buffer, size_max: i
 
 
 def is_larger_than(codec: CompressionType | int, data: Buffer, size: int) -> bool:
-    """Whether the records take more than `size` bytes; decompresses no more than that. Damaged input is not larger."""
+    """Whether the records take more than `size` bytes; decompresses no more than that. False for damaged input."""
     if codec == CompressionType.NONE:
         return len(data) > size
     try:
@@ -138,12 +138,12 @@ def _windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Itera
         return _lz4_windows(memoryview(data))
     if codec == CompressionType.ZSTD:
         return _zstd_windows(data)
-    raise CorruptRecord(f"codec {int(codec)} is not known")
+    raise CorruptRecord(f"codec {int(codec)} is unknown")
 
 
 def _gzip_windows(view: memoryview) -> Iterator[bytes]:
     decoder = zlib.decompressobj(GZIP_WINDOW)
-    # What is not consumed is copied at each call, so the input goes in by small pieces.
+    # Each call copies the input that it does not consume, so the input is given in small pieces.
     for start in range(0, len(view), INPUT_BYTES):
         piece: Buffer = view[start : start + INPUT_BYTES]
         while piece and not decoder.eof:
@@ -152,7 +152,7 @@ def _gzip_windows(view: memoryview) -> Iterator[bytes]:
             piece = decoder.unconsumed_tail
         if decoder.eof:
             return
-    # The last output may be held back though no input is left.
+    # The decompressor may hold back output after the last input.
     while window := decoder.decompress(b"", WINDOW_BYTES):
         yield window
     if not decoder.eof:
@@ -185,7 +185,7 @@ def _zstd_windows(data: Buffer) -> Iterator[bytes]:
             is_empty = False
             yield window
     if is_empty and len(data):
-        # An empty frame decodes to nothing; a cut one must not pass for it.
+        # An empty frame decodes to nothing, and so may a truncated one: tell them apart.
         decoder = zstandard.ZstdDecompressor().decompressobj()
         decoder.decompress(bytes(data))
         if not decoder.eof:

@@ -1,4 +1,4 @@
-"""Control records: transaction markers, and what the metadata quorum writes into its log and snapshots.
+"""Control records: transaction markers, and the records that the metadata quorum writes into its log and snapshots.
 
 The key is int16 version 0 and int16 type (org.apache.kafka.common.record.ControlRecordType); values are int16 version + fields for markers,
 and declared messages for the quorum's records.
@@ -56,7 +56,7 @@ class EndTransactionMarker:
 
 
 def control_type(record: Record) -> ControlType:
-    """What kind of control record it is. Raises CorruptRecord."""
+    """The type in a control record's key. Raises CorruptRecord."""
     key = record.key
     if key is None or len(key) < _KEY.size:
         raise CorruptRecord("a control record has no key")
@@ -64,7 +64,7 @@ def control_type(record: Record) -> ControlType:
     try:
         return ControlType(number)
     except ValueError:
-        raise CorruptRecord(f"control record type {number} is not known") from None
+        raise CorruptRecord(f"control record type {number} is unknown") from None
 
 
 def decode_control(record: Record) -> EndTransactionMarker | Data:

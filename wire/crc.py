@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Checksum(Protocol):
-    """The checksum as an unsigned 32-bit number; `value` is the checksum of what came before."""
+    """Returns the checksum as an unsigned 32-bit number; `value` is the checksum of the preceding bytes."""
 
     def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int: ...
 
 
 def _castagnoli() -> Checksum:
-    """The function of the package crc32c, from its extension module alone: the package itself looks up its version and makes a command line
-    (importlib.metadata, email, argparse), which is a twelfth of all that a broker imports."""
+    """The function of the package crc32c, loaded from its extension module. The package itself also imports importlib.metadata, email and
+    argparse, a twelfth of all that a broker imports."""
     package = find_spec("crc32c")
     spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations) if package is not None else None
     if spec is None or spec.loader is None:

@@ -4,8 +4,8 @@
         group_id: str = field(string, "0+")
         group_instance_id: str | None = field(string, "3+", nullable="3+", default=None)
 
-The class that declares is the class that handlers use: slots, keyword arguments with Kafka's defaults, equality, repr. How it is encoded
-and decoded is added by `wire.message`.
+Handlers use the declared class itself: it has slots, keyword arguments with Kafka's defaults, equality and a repr. `wire.message` adds
+encoding and decoding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minikafka.wire.types import Array, Fixed, Group, Type, Variable, Versions
 
 
 class _Unset:
-    """Stands for "no default given": the zero value of the type."""
+    """Stands for "no default given"; the default is then the zero value of the type."""
 
 
 UNSET = _Unset()
@@ -41,7 +41,7 @@ class Field:
     map_key: bool
 
     def omitted_value(self) -> Any:
-        """What a tagged field is left out for. Kafka's generated code compares a struct with an empty one, so that a null one is
+        """The value for which a tagged field is left out. Kafka's generated code compares a struct with an empty one, so a null struct is
         written."""
         value = self.default_value()
         return self.struct() if value is None and self.struct is not None else value
@@ -81,7 +81,7 @@ def field(
 
 
 def zero_value(declared: Field) -> Any:
-    """The default of a field that names none."""
+    """The default of a field that declares none."""
     if isinstance(declared.type, Fixed):
         return declared.type.zero
     if isinstance(declared.type, Array):
@@ -93,8 +93,8 @@ def zero_value(declared: Field) -> Any:
 
 
 def shared_default(struct: type[Struct]) -> Struct:
-    """The one instance that stands for "this nested struct holds its defaults" in every message. It cannot be changed: to say something, a
-    message is given a struct of its own."""
+    """The one instance that every message uses for a nested struct with default values. It cannot be changed: to set a field, assign the
+    message a struct of its own."""
     found = _SHARED_DEFAULTS.get(struct)
     if found is None:
         frozen: Any = StructMeta(f"Default{struct.__name__}", (struct,), {"__setattr__": _refuse_change, "STRUCT": struct})
@@ -157,7 +157,7 @@ def _field(name: str, declared: _Declared) -> Field:
 
 
 def _late_init(owner: type, fields: list[Field]) -> Callable[..., None]:
-    """An `__init__` that puts the real one in its place when it is first called: a process uses few of the 400 structs that it imports."""
+    """An `__init__` that replaces itself by the real one on its first call: a process uses few of the 400 structs that it imports."""
 
     def init(self: Any, **values: Any) -> None:
         made = _make_init(fields)
@@ -193,14 +193,14 @@ class Struct(Group, metaclass=StructMeta):
     _values: ClassVar[attrgetter[Any]] = attrgetter("FIELDS")
 
     if TYPE_CHECKING:
-        # Every field has a default, which `dataclass_transform` has no word for.
+        # Every field has a default, which `dataclass_transform` cannot express.
         def __init__(self, **fields: Any) -> None: ...
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or other.STRUCT is not self.STRUCT:
             return NotImplemented
         values = self._values
-        # Records compare by content, whatever holds them: bytes, bytearray or memoryview.
+        # Records compare by content, whether they are bytes, bytearray or memoryview.
         return bool(values(self) == values(other))
 
     __hash__ = None  # type: ignore[assignment]
@@ -211,7 +211,7 @@ class Struct(Group, metaclass=StructMeta):
 
 
 class VersionedStruct(Struct):
-    """A struct with versions of its own, and the codecs of those that have been used."""
+    """A struct with versions of its own, and the compiled codecs of the versions in use."""
 
     NAME: ClassVar[str] = ""
     MIN_VERSION: ClassVar[int] = 0

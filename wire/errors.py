@@ -146,7 +146,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode | None:
-        """A code of a newer peer stands for UNKNOWN_SERVER_ERROR, as in Errors.forCode."""
+        """Map a newer peer's code to UNKNOWN_SERVER_ERROR, as Errors.forCode does."""
         return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
     @property
@@ -156,7 +156,7 @@ class ErrorCode(IntEnum):
 
     @property
     def text(self) -> str:
-        """A sentence for people."""
+        """A sentence that describes the error."""
         return _TEXTS.get(self) or self.name.replace("_", " ").capitalize() + "."
 
 
@@ -250,22 +250,22 @@ _TEXTS = {
 
 
 class WireError(Exception):
-    """A peer sent what the protocol forbids."""
+    """A peer sent bytes that the protocol forbids."""
 
 
 class NotEncodable(Exception):
-    """A message of this side cannot be put into the version asked for: a mistake of whoever made it, never of the peer."""
+    """A message of ours cannot be encoded in the requested version: a mistake of the code that built it, never of the peer."""
 
 
 class CorruptRecord(WireError):
-    """A record batch whose bytes cannot be what a producer wrote."""
+    """A record batch is damaged: its bytes cannot be what a producer wrote."""
 
 
 class ApiError(Exception):
-    """An expected outcome of a request; it is encoded into the response at the level where it belongs."""
+    """An expected error of a request; it is encoded into the response at the level where it belongs."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        """`message` defaults to the code's own sentence."""
+        """`message` defaults to `code.text`."""
         super().__init__(message or code.text)
         self.code = code
         self.message = message or code.text

@@ -18,12 +18,12 @@ _SIZE_CORRELATION_TAGS = struct.Struct(">iib")
 
 @lru_cache(maxsize=1024)
 def _after_correlation(api_key: int, version: int, client_id: str | None) -> bytes:
-    """What a request's header has behind the correlation id, the same for every request of a client."""
+    """The part of a request header after the correlation id: the same in all requests of a client to one API version."""
     return encode_request_header(api_key, version, 0, client_id)[_CORRELATION_END:]
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Piece]:
-    """The frame of a request; large records are pieces of their own."""
+    """The frame of a request; large records are separate pieces."""
     api_key = request.API_KEY
     pieces: list[Any] = [_after_correlation(api_key, version, client_id)]
     encoder = request._encoders.get(version)
@@ -46,7 +46,7 @@ def response_bytes(response: Response, version: int, correlation_id: int) -> byt
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Piece]:
-    """The frame of a response; large records and file regions are pieces of their own."""
+    """The frame of a response; large records and file regions are separate pieces."""
     pieces: list[Any] = []
     encoder = response._encoders.get(version)
     if encoder is None:
@@ -64,14 +64,14 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
 
 
 def response_head(response: Response, version: int, correlation_id: int, body_bytes: int) -> bytes:
-    """What stands before a response's body of so many bytes: size and header."""
+    """The size and header that precede a response body of `body_bytes` bytes."""
     if response_header_version(response.API_KEY, version) == 1:
         return _SIZE_CORRELATION_TAGS.pack(body_bytes + 5, correlation_id, 0)
     return _SIZE_AND_CORRELATION.pack(body_bytes + 4, correlation_id)
 
 
 def _with_regions(pieces: list[Any], regions: list[int], correlation_id: int, flexible: bool) -> list[Piece]:
-    """The frame with what is no `bytes` left as it is, and what stands between joined."""
+    """The frame with large records and file regions as separate pieces (`regions`: their indexes in `pieces`) and the rest joined."""
     size, out, start = 0, [], 0
     for at in regions:
         joined, piece = b"".join(pieces[start:at]), pieces[at]

@@ -1,8 +1,8 @@
 """The grammar of a message version as a `construct` tree, built from its declaration.
 
 The tree is the readable reference: `grammar(HeartbeatRequest, 4).parse(data)` gives a Container, `.build(...)` gives bytes, and tests
-compare the compiled codecs with both. It is also what `wire.compiler` walks. The leaves are our own, because construct's stock ones accept
-a cut trailing string, read length -1 as "the rest" and a negative count as empty; ours check lengths against the bytes that are there.
+compare the compiled codecs with both. `wire.compiler` walks the same tree. The leaves are our own, because construct's accept a
+truncated trailing string, read length -1 as "the rest" and a negative count as empty; ours check lengths against the bytes that are left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from construct.core import Container, ListContainer
 from minikafka.wire.declaration import Field, Struct, VersionedStruct
 from minikafka.wire.types import STRING_BYTES_MAX, TAGGED_FIELDS_MAX, Array, Fixed, Variable
 
-#: construct knows 32-bit numbers by the names of `struct`'s long.
+#: construct names 32-bit numbers by `struct`'s codes for long.
 FORMATS = {"b": "b", "h": "h", "H": "H", "i": "l", "I": "L", "q": "q", "d": "d", "?": "?"}
 
 
@@ -131,7 +131,7 @@ class VariableLeaf(Construct):  # type: ignore[misc]
 
 
 class ArrayNode(Subconstruct):  # type: ignore[misc]
-    """A count and that many elements; a count that cannot fit into what is left is refused before anything is made."""
+    """A count and that many elements. A count that cannot fit into the bytes that are left is refused before any element is read."""
 
     def __init__(self, element: Construct, *, flexible: bool, nullable: bool) -> None:
         super().__init__(element)
@@ -170,8 +170,8 @@ class NullableNode(Subconstruct):  # type: ignore[misc]
         self.null = b"\0" if is_tagged else b"\xff"
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
-        mark = _take(stream, 1, path)[0]
-        return None if (mark == 0 if self.is_tagged else mark > 127) else self.subcon._parsereport(stream, context, path)
+        presence = _take(stream, 1, path)[0]
+        return None if (presence == 0 if self.is_tagged else presence > 127) else self.subcon._parsereport(stream, context, path)
 
     def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
         if obj is None:
@@ -183,7 +183,7 @@ class NullableNode(Subconstruct):  # type: ignore[misc]
 
 
 class TaggedNode(Construct):  # type: ignore[misc]
-    """The section of tagged fields that ends a flexible struct: known tags by number, unknown ones skipped, defaults left out."""
+    """The section of tagged fields that ends a flexible struct: unknown tags are skipped, default values are not written."""
 
     def __init__(self, fields: list[tuple[Field, Construct]]) -> None:
         super().__init__()
@@ -191,15 +191,15 @@ class TaggedNode(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
         found = Container()
-        known = {declared.tag: (declared, node) for declared, node in self.fields}
+        nodes_by_tag = {declared.tag: (declared, node) for declared, node in self.fields}
         count = VARINT._parse(stream, context, path)
         if count > TAGGED_FIELDS_MAX or count * 2 > _left(stream):
             raise StreamError(f"{count} tagged fields do not fit into {_left(stream)} bytes", path=path)
         for _ in range(count):
             tag = VARINT._parse(stream, context, path)
             data = _take(stream, VARINT._parse(stream, context, path), path)
-            if tag in known:
-                declared, node = known[tag]
+            if tag in nodes_by_tag:
+                declared, node = nodes_by_tag[tag]
                 found[declared.name] = node.parse(data)
         return found
 
@@ -215,8 +215,8 @@ class TaggedNode(Construct):  # type: ignore[misc]
 
 
 class StructNode(ConstructStruct):  # type: ignore[misc]
-    """The fields of one declared struct in one version. `owner` is the class, `absent` its fields that the version lacks, `tagged` the
-    section of tagged fields or None."""
+    """The fields of one declared struct in one version. `owner` is the class, `absent` are its fields that the version lacks, `tagged` is
+    the section of tagged fields or None."""
 
     def __init__(self, owner: type[Struct], fields: list[tuple[Field, Construct]], tagged: TaggedNode | None, absent: list[Field]) -> None:
         named = [Renamed(node, newname=declared.name) for declared, node in fields]
@@ -272,7 +272,7 @@ def grammar(message: type[VersionedStruct], version: int) -> StructNode:
     return _struct(message, version, message.is_flexible(version))
 
 
-# -- between containers and messages, for those who hold the one against the other ---------------------------------------
+# -- between containers and messages, for tests that compare the two -------------------------------------------------------
 
 
 def to_container(node: Construct, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Request and response headers with their quirks (KIP-482, KIP-511).
 
-A flexible request has header v2 whose client id keeps its two-byte length; ApiVersions answers with response header v0 in every version, so
-that a client can read the answer before it knows what the broker speaks.
+A flexible request has header v2, whose client id keeps its two-byte length. ApiVersions answers with response header v0 in every
+version, so that a client can read the answer before it knows the broker's versions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CORRELATION = struct.Struct(">i")
 
 
 class RequestHeader:
-    """What stands before every request; `client_id` is None when the client sent null."""
+    """The header of a request; `client_id` is None when the client sent null."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
 
@@ -46,13 +46,13 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """1 (with tagged fields) for flexible versions, but 0 for ApiVersions always."""
+    """1 (with tagged fields) for flexible versions, else 0; always 0 for ApiVersions."""
     flexible = FLEXIBLE_FROM.get(api_key)
     return 1 if flexible is not None and api_version >= flexible and api_key != API_VERSIONS_KEY else 0
 
 
 def decode_request_header(view: memoryview | bytes, position: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `position` and where the body begins. Raises WireError when it is cut."""
+    """The header at `position` and the position of the body. Raises WireError when the header is cut short."""
     try:
         api_key, api_version, correlation_id = _PREFIX.unpack_from(view, position)
         position += 8
@@ -91,7 +91,7 @@ def skip_tagged_fields(view: memoryview | bytes, position: int) -> int:
 
 
 def end_of_flexible_header(view: memoryview | bytes, position: int) -> int:
-    """Where a request's body begins; `position` is behind the client id. Raises WireError."""
+    """The position of a request's body; `position` is the one after the client id. Raises WireError."""
     if position < len(view) and view[position] == 0:
         return position + 1
     try:
@@ -112,7 +112,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def decode_response_header(view: memoryview | bytes, api_key: int, api_version: int, position: int = 0) -> tuple[int, int]:
-    """The correlation id and where the body begins. Raises WireError when it is cut."""
+    """The correlation id and the position of the body. Raises WireError when the header is cut short."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(view, position)
         position += 4

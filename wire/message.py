@@ -1,4 +1,4 @@
-"""The kinds of messages, and their bytes. How they are declared: `wire.declaration`."""
+"""The base classes of messages, with encoding and decoding. `wire.declaration` describes how messages are declared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Struct", "field"]
 
 
 class FileRegion(Protocol):
-    """Bytes that live in a file and are sent from there; `size` is their number."""
+    """`size` bytes that are sent straight from a file."""
 
     @property
     def size(self) -> int: ...
     def failed(self, error: OSError) -> None:
-        """The sender could not read the file."""
+        """Called when the sender could not read the file."""
 
 
 #: What a records field holds: received bytes, built bytes, or a region of a file.
@@ -25,13 +25,13 @@ Piece = RecordsValue
 
 
 def received(records: RecordsValue) -> bytes | bytearray | memoryview:
-    """Records of a message that was decoded: they are in memory, never a region of a file."""
+    """The records of a decoded message, which are always in memory, never a region of a file."""
     assert isinstance(records, (bytes, bytearray, memoryview))
     return records
 
 
 class Message(VersionedStruct):
-    """What is encoded and decoded. Its codecs are compiled for a version when they are first used (`wire.compiler`)."""
+    """A struct that can be encoded and decoded. The codecs of a version are compiled on first use (`wire.compiler`)."""
 
     @classmethod
     def decode(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> Self:
@@ -51,7 +51,7 @@ class Message(VersionedStruct):
 
     @classmethod
     def decode_in_steps(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> Generator[int, None, Self]:
-        """The same as `decode`, a bounded piece of work between two yields of the number of elements read so far. Raises WireError."""
+        """As `decode`, in bounded steps: yields the number of elements read so far after each. Raises WireError."""
         decoder = cls._step_decoders.get(version)
         if decoder is None:
             from minikafka.wire.compiler import decoder_for
@@ -62,7 +62,7 @@ class Message(VersionedStruct):
 
     @classmethod
     def decode_few(cls, version: int, buffer: bytes | bytearray | memoryview, position: int, elements_max: int) -> Self | None:
-        """As `decode`, but None as soon as there are more elements than that, some hundred more or less: a bounded piece of work."""
+        """As `decode`, but gives up with None once there are more than about `elements_max` elements (accurate to a few hundred)."""
         steps = cls.decode_in_steps(version, buffer, position)
         while True:
             try:
@@ -73,7 +73,7 @@ class Message(VersionedStruct):
                 return decoded
 
     def encode_in_steps(self, version: int, pieces: list[Any]) -> Generator[int, None, None]:
-        """The same as `encode_into`, a bounded piece of work between two yields; whoever drives it may take the pieces out meanwhile."""
+        """As `encode_into`, in bounded steps: yields after each. The caller may remove finished pieces between two steps."""
         encoder = self._step_encoders.get(version)
         if encoder is None:
             from minikafka.wire.compiler import encoder_for
@@ -97,7 +97,7 @@ class Message(VersionedStruct):
         return b"".join(pieces)
 
     def encode_pieces(self, version: int) -> list[Piece]:
-        """The message's bytes with large records and file regions as pieces of their own."""
+        """The message's bytes, with large records and file regions as separate pieces."""
         pieces: list[Any] = []
         self.encode_into(version, pieces)
         return join_pieces(pieces)
@@ -150,7 +150,7 @@ class Response(_ApiMessage):
 
 
 class Data(Message):
-    """A message without an API key: headers, and what is stored in records."""
+    """A message without an API key: headers, and data stored in records."""
 
 
 class Record(Message):

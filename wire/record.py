@@ -51,14 +51,14 @@ def encode_record(offset_delta: int, timestamp_delta: int, key: bytes | None, va
 def decode_records(
     data: bytes | bytearray | memoryview, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None
 ) -> Iterator[Record]:
-    """The `count` records of a batch's uncompressed body. Raises CorruptRecord when they are not exactly that.
+    """The `count` records of a batch's uncompressed body. Raises CorruptRecord unless the body holds exactly these.
 
-    `log_append_time` replaces every timestamp when the topic's timestamps are the broker's.
+    `log_append_time` replaces every timestamp if the topic uses LogAppendTime.
     """
     body = data if type(data) is bytes else bytes(data)
     size, position, new = len(body), 0, tuple.__new__
     try:
-        # One-byte numbers, which most of them are, are read here; a record's length, deltas and lengths of key and value in this order.
+        # Most numbers take one byte and are read inline: the record's length, the two deltas, the lengths of key and value, in this order.
         for _ in range(count):
             length = body[position]
             if length < 0x80:

@@ -1,6 +1,6 @@
-"""Walking over the records of a batch without holding them: what their keys and values take is stepped over, window by window.
+"""Walking over the records of a batch without holding them in memory: keys and values are skipped, window by window.
 
-The rules and their order are those of org.apache.kafka.common.record.DefaultRecord.readFrom, so are the reasons in the errors.
+The checks, their order and their error messages are those of org.apache.kafka.common.record.DefaultRecord.readFrom.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class RecordOutline(NamedTuple):
-    """What is known of a record without its contents; both deltas count from the batch's base. `key_size` is -1 without a key."""
+    """A record without its contents; both deltas count from the batch's base. `key_size` is -1 without a key."""
 
     offset_delta: int
     timestamp_delta: int
@@ -28,9 +28,9 @@ class RecordOutline(NamedTuple):
 
 
 def scan_records(codec: int, body: Buffer, count: int, size_max: int) -> Iterator[RecordOutline]:
-    """The outlines of the `count` records in a batch's `body`; who stops early has decompressed no further than that.
+    """The outlines of the `count` records in a batch's `body`, decompressed only as far as the caller iterates.
 
-    Raises CorruptRecord when they are not exactly that, and once they take more than `size_max` bytes (TooLarge)."""
+    Raises CorruptRecord unless the body holds exactly these, and TooLarge once they take more than `size_max` bytes."""
     windows = decompressed_windows(codec, body, size_max) if codec else iter((body,))
     source = _Source(windows, -1 if codec else len(body))
     try:
@@ -43,17 +43,17 @@ def scan_records(codec: int, body: Buffer, count: int, size_max: int) -> Iterato
 
 
 class _Source:
-    """The bytes of the windows, one after the other. Only what one number may take is ever joined."""
+    """Reads the bytes of the windows in sequence. Windows are joined only where a number may straddle two of them."""
 
     __slots__ = ("_data", "_position", "_size", "_start", "_windows")
 
     def __init__(self, windows: Iterator[Buffer], size: int) -> None:
-        """`size`: bytes in all; -1 as long as nobody knows."""
+        """`size` is the total number of bytes, -1 if it is unknown (compressed records)."""
         self._windows = windows
         self._size = size
         self._data: Buffer = b""
         self._position = 0
-        #: Where `_data` begins among all bytes.
+        #: Position of `_data[0]` among all bytes.
         self._start = 0
 
     def is_at_end(self) -> bool:
@@ -129,7 +129,7 @@ class _Source:
         self._position = position
 
     def _ahead(self, size: int) -> bool:
-        """Have `size` bytes in one piece, or all that are left; whether there are any."""
+        """Make `size` bytes, or all that are left, available in `_data`. False if no byte is left."""
         while len(self._data) - self._position < size:
             window = next(self._windows, None)
             if window is None:

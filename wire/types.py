@@ -1,12 +1,12 @@
-"""The value types of Kafka's protocol, as they stand in message declarations."""
+"""The value types of Kafka's protocol, as used in message declarations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Kafka reads and writes no longer text, in compact fields neither.
+#: Kafka's limit for text, in compact fields too.
 STRING_BYTES_MAX = 32_767
-#: Of one section. Kafka has no bound; nothing that it defines has more than a few, and each costs whoever skips it.
+#: Limit for one section. Kafka has none, but its messages define only a few, and skipping each one takes time.
 TAGGED_FIELDS_MAX = 1_024
 
 
@@ -28,7 +28,7 @@ class Variable:
 
 
 class Group:
-    """A group of fields; `declaration.Struct` says what it is made of."""
+    """Base class of `declaration.Struct`, a group of fields."""
 
     __slots__ = ()
 

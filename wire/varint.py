@@ -1,4 +1,4 @@
-"""Variable-length integers: unsigned ones of messages (KIP-482), zigzag ones of records (org.apache.kafka.common.utils.ByteUtils)."""
+"""Variable-length integers: unsigned in messages (KIP-482), zigzag in records (org.apache.kafka.common.utils.ByteUtils)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ONE_BYTE = [bytes((value,)) for value in range(128)]
 
 
 def read_unsigned_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The value (32 bits) and the position after it. Raises WireError when it is longer than five bytes; IndexError at the end."""
+    """The value (32 bits) and the position after it. Raises WireError if it is longer than five bytes, IndexError if it is cut short."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = buffer[position]
@@ -48,7 +48,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(view: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The signed number at `position` and the position after it. Raises CorruptRecord beyond ten bytes; IndexError at the end."""
+    """The signed number at `position` and the position after it. Raises CorruptRecord beyond ten bytes, IndexError if it is cut short."""
     byte = view[position]
     position += 1
     if byte < 0x80:

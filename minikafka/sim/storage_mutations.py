@@ -29,12 +29,12 @@ def _keep_number(original: Any) -> Any:
     return close
 
 
-def _rest_unsynced(original: Any) -> Any:
-    def rest(self: Any) -> bool:
+def _close_unsynced(original: Any) -> Any:
+    def close_if_idle(self: Any) -> bool:
         self.synced_size = self.size
         return bool(original(self))
 
-    return rest
+    return close_if_idle
 
 
 def _tell_nobody(original: Any) -> Any:
@@ -77,7 +77,7 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "closed-log-serves", "breaks": "a log that was removed can still be written to",
      "patches": ((f"{LOG_DISK}.close", _nothing),), "tests": OPEN_FILES},
     {"name": "unsynced-file-closed", "breaks": "a file is closed before a sync has covered what was written",
-     "patches": (("minikafka.storage.segment:Segment.rest", _rest_unsynced),), "tests": OPEN_FILES},
+     "patches": (("minikafka.storage.segment:Segment.close_if_idle", _close_unsynced),), "tests": OPEN_FILES},
     {"name": "slice-error-untold", "breaks": "a disk that fails under a slice in flight is not told to the log",
      "patches": (("minikafka.storage.slice:FileSlice.failed", _nothing),), "tests": OPEN_FILES},
     {"name": "torn-aborts", "breaks": "a transaction index that a crash tore is taken for good",
@@ -108,7 +108,7 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.compaction:BatchFilter.retained", _drop_markers_at_once),),
      "tests": ("tests/storage/test_cleaner.py",)},
     {"name": "first-record-unsynced", "breaks": "a log that has records is not soon as durable as they are in what it is called",
-     "patches": (("minikafka.storage.durability:Durability.wants_flush", _nothing),), "tests": ("tests/storage/test_new_logs.py",)},
+     "patches": (("minikafka.storage.durability:Durability.request_flush", _nothing),), "tests": ("tests/storage/test_new_logs.py",)},
     {"name": "holes-from-rolls", "breaks": "where holes are lawful, a roll keeps the name of a segment that a power cut may lose",
      "patches": (("minikafka.storage.durability:Durability.sync_names", _nothing),), "tests": ("tests/storage/test_recovery.py",)},
     {"name": "vote-not-written", "breaks": "a vote that could not be written for want of descriptors is given nevertheless",

@@ -51,7 +51,7 @@ def calls_of_a_new_log() -> int:
             log = directory.create_log("t", 0, b"t" * 16, LogConfig(), 0)
             log.assign_epoch_start(0, 0)
             state: Any = getattr(log, "durability", log)
-            if state.is_flush_wanted:
+            if state.is_flush_requested:
                 log.flush(log.active_segment_base_offset)
         finally:
             for name, function in real.items():

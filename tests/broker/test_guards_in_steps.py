@@ -13,7 +13,7 @@ from minikafka.broker.security.authorization.groups import are_visible
 from minikafka.broker.security.authorization.guard import guarded
 from minikafka.broker.security.authorization.topics import STEP_NAMES, describe_topic_partitions
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazily import Lazily
+from minikafka.wire.lazy_list import LazyList
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 NAMES = [f"t{number:05}" for number in range(10 * STEP_NAMES)]
@@ -93,7 +93,7 @@ async def test_what_answers_say_is_added_to_lazy_ones_too() -> None:
 
     def described(_: Any, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
         make = kind.DescribeTopicPartitionsResponseTopic
-        topics: Any = Lazily([topic.name for topic in request.topics], lambda name: make(name=name))
+        topics: Any = LazyList([topic.name for topic in request.topics], lambda name: make(name=name))
         return kind(topics=topics)
 
     serve = guarded(FakeAuthority(frozenset([NAMES[0]])), describe_topic_partitions, described)

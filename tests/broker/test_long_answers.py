@@ -22,10 +22,10 @@ from minikafka.core.group.classic import ClassicGroup
 from minikafka.core.group.offsets import CommittedOffset
 from minikafka.core.metadata.image import PartitionRegistration, TopicImage
 from minikafka.storage.producer_state import ProducerEntry
-from minikafka.wire import lazily as lazily_module
+from minikafka.wire import lazy_list as lazy_list_module
 from minikafka.wire.errors import NotEncodable
 from minikafka.wire.frame import response_bytes
-from minikafka.wire.lazily import AT_ONCE, Lazily, each, lazily, only, unsettled
+from minikafka.wire.lazy_list import AT_ONCE, LazyList, filter_elements, lazy_list, map_elements, unresolved_lists
 from minikafka.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -100,17 +100,17 @@ async def test_an_answer_that_cannot_be_encoded_lets_its_files_go() -> None:
 
 
 def listed(count: int) -> Any:
-    return lazily([*range(count)], lambda number: ListGroupsResponse.ListedGroup(group_id=f"g{number}"))
+    return lazy_list([*range(count)], lambda number: ListGroupsResponse.ListedGroup(group_id=f"g{number}"))
 
 
 def test_a_lazy_list_is_as_long_as_what_it_keeps() -> None:
-    assert type(listed(AT_ONCE)) is list and type(listed(AT_ONCE + 1)) is Lazily
+    assert type(listed(AT_ONCE)) is list and type(listed(AT_ONCE + 1)) is LazyList
     for count in (AT_ONCE, 4 * AT_ONCE):
-        groups = only(listed(count), lambda group: group.group_id.endswith("7"))
-        groups = each(groups, lambda group: ListGroupsResponse.ListedGroup(group_id=group.group_id.upper()))
+        groups = filter_elements(listed(count), lambda group: group.group_id.endswith("7"))
+        groups = map_elements(groups, lambda group: ListGroupsResponse.ListedGroup(group_id=group.group_id.upper()))
         response = ListGroupsResponse(groups=groups)
-        steps = sum(1 for lazy in unsettled(response) for _ in lazy.settle())
-        assert steps == (count // lazily_module.STEP_ITEMS if count > AT_ONCE else 0)
+        steps = sum(1 for lazy in unresolved_lists(response) for _ in lazy.resolve())
+        assert steps == (count // lazy_list_module.STEP_ITEMS if count > AT_ONCE else 0)
         ids = [f"G{number}" for number in range(count) if number % 10 == 7]
         assert [group.group_id for group in groups] == ids and len(groups) == len(ids)
         assert [group.group_id for group in groups[1:3]] == ids[1:3] and groups[-1].group_id == ids[-1]
@@ -156,7 +156,7 @@ async def test_what_a_broker_has_much_of_is_described_in_steps(tmp_path: Path, m
     start = LongAnswers.start
 
     def noted(self: LongAnswers, context: Any, response: Any, done: Any) -> None:
-        seen.append(any(True for _ in unsettled(response)))
+        seen.append(any(True for _ in unresolved_lists(response)))
         start(self, context, response, done)
 
     monkeypatch.setattr(long_answers.LongAnswers, "start", noted)
@@ -165,5 +165,5 @@ async def test_what_a_broker_has_much_of_is_described_in_steps(tmp_path: Path, m
         await filled_up(node, peer)
         in_steps = [(await peer.ask(request, version)).encode(version) for request, version in asked]
         assert seen == [True] * len(asked), "each is a list that is made as it is encoded"
-        monkeypatch.setattr(lazily_module, "cast", lambda _, lazy: list(lazy))
+        monkeypatch.setattr(lazy_list_module, "cast", lambda _, lazy: list(lazy))
         assert [(await peer.ask(request, version)).encode(version) for request, version in asked] == in_steps

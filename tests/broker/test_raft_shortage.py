@@ -76,7 +76,7 @@ async def after(shortage: Shortage, tries: Callable[[], bool]) -> None:
 
 async def test_a_sync_is_tried_again(lone: Lone) -> None:
     host, listener, shortage = lone
-    host.metadata_log.log.durability.is_flush_wanted = True
+    host.metadata_log.log.durability.is_flush_requested = True
     shortage.begin("__cluster_metadata-0", ".index")
     last = host.append(level(7))
     await after(shortage, lambda: host.high_watermark > last)

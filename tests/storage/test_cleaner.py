@@ -273,7 +273,7 @@ def test_a_crash_while_segments_are_replaced_loses_nothing(renames: int, tmp_pat
     crashed = tmp_path / "crashed" / "t-0"
     shutil.copytree(tmp_path / "t-0", crashed)
     again = load_log(
-        OsFileSystem(), str(crashed), "t", 0, config, wall_ms=WALL_MS, is_clean=False, may_have_holes=True, recovery_point=6
+        OsFileSystem(), str(crashed), "t", 0, config, wall_ms=WALL_MS, is_clean=False, may_have_gaps=True, recovery_point=6
     )
     assert again.log_end_offset == 6
     assert {(r.key, r.value) for r in records_of(again)} >= {(b"a", b"3"), (b"b1", b"1"), (b"b2", b"2"), (b"b3", b"3")}

@@ -186,7 +186,7 @@ def test_epochs_that_ended_before_the_start_go_with_the_next_flush(disk: MemoryF
     log.increment_log_start_offset(2)
     disk.syncs.clear()
     assert directory.log_start_offsets() is not None
-    assert disk.syncs == [] and log.durability.is_flush_wanted
+    assert disk.syncs == [] and log.durability.is_flush_requested
     log.flush()
     assert disk.read("/d/t-0/leader-epoch-checkpoint") == b"0\n1\n2 2\n"
     assert "/d/t-0/leader-epoch-checkpoint" in disk.syncs
@@ -214,9 +214,9 @@ def test_a_clock_that_is_set_back_keeps_no_files(open_log: Callable[..., Log], d
     log.update_high_watermark(6)
     log.increment_log_start_offset(4)
     log.delete_old_segments(T0 + 10_000_000)
-    doomed = len(log.segments.doomed)
-    assert doomed > 2 and log.segments.take_doomed(T0 + 10_000_500) == []
-    assert len(log.segments.take_doomed(T0)) == doomed and log.segments.doomed == []
+    scheduled_deletions = len(log.segments.scheduled_deletions)
+    assert scheduled_deletions > 2 and log.segments.take_due_deletions(T0 + 10_000_500) == []
+    assert len(log.segments.take_due_deletions(T0)) == scheduled_deletions and log.segments.scheduled_deletions == []
 
 
 def test_the_names_that_compaction_leaves_are_synced_with_the_next_flush(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
@@ -230,6 +230,6 @@ def test_the_names_that_compaction_leaves_are_synced_with_the_next_flush(open_lo
         disk.write(f"{index.path}.cleaned", disk.read(index.path))
     disk.syncs.clear()
     log.replace_segments([first], T0)
-    assert disk.syncs == [] and log.durability.is_flush_wanted
+    assert disk.syncs == [] and log.durability.is_flush_requested
     log.flush()
     assert disk.syncs == [first.log_path.removesuffix(".deleted"), "/data/t-0"]

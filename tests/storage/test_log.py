@@ -150,7 +150,7 @@ def test_a_roll_takes_a_snapshot_and_cuts_the_indexes(open_log: Callable[..., Lo
     assert disk.size(active.time_index.path) == active.time_index.entries * 12
     assert active.time_index.last_offset == 5
     assert disk.exists("/data/t-0/00000000000000000006.snapshot")
-    assert log.durability.is_flush_wanted
+    assert log.durability.is_flush_requested
 
 
 def test_rolling_an_empty_segment_keeps_one(open_log: Callable[..., Log]) -> None:

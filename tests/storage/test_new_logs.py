@@ -78,7 +78,7 @@ def test_a_new_log_takes_few_calls(tmp_path: Path) -> None:
     log.assign_epoch_start(0, 0)
     calls = filesystem.calls
     assert sum(calls.values()) <= CALLS_OF_A_NEW_LOG, calls
-    assert not calls["fsync"] and not calls["fsync_dir"] and not log.durability.is_flush_wanted
+    assert not calls["fsync"] and not calls["fsync_dir"] and not log.durability.is_flush_requested
     assert files(log) == [f"{0:020d}.log", "leader-epoch-checkpoint", "partition.metadata"]
 
 
@@ -89,7 +89,7 @@ def test_the_first_record_makes_its_files_and_asks_for_a_sync(tmp_path: Path) ->
     append(log)
     stem = "0" * 20
     assert files(log) == [f"{stem}.index", f"{stem}.log", f"{stem}.timeindex", "leader-epoch-checkpoint", "partition.metadata"]
-    assert log.durability.is_flush_wanted, "whose records these are must be as durable as they are"
+    assert log.durability.is_flush_requested, "whose records these are must be as durable as they are"
     log.flush()
     assert not log.durability.unsynced_files and log.recovery_point == 1
 
@@ -97,7 +97,7 @@ def test_the_first_record_makes_its_files_and_asks_for_a_sync(tmp_path: Path) ->
 def test_a_followers_first_record_asks_for_a_sync_too(tmp_path: Path) -> None:
     log = opened(OsFileSystem(), str(tmp_path / "d")).create_log("t", 0, b"t" * 16, LogConfig(), T0)
     log.append_as_follower(memoryview(batch(b"x", base_offset=0, epoch=0)))
-    assert log.durability.is_flush_wanted
+    assert log.durability.is_flush_requested
 
 
 @pytest.mark.parametrize("what", ["read", "roll", "truncate", "begin anew", "retain", "close", "remove", "look up"])

@@ -141,15 +141,15 @@ def test_what_is_not_synced_stays_open(open_log: Callable[..., Log], disk: Memor
     for number in range(20):
         append(log, number)
     segments = log.segments
-    assert all(segment.is_open and not segment.rest() for segment in segments)
+    assert all(segment.is_open and not segment.close_if_idle() for segment in segments)
     log.flush()
-    assert all(segment.rest() for segment in segments[:-1])
+    assert all(segment.close_if_idle() for segment in segments[:-1])
     piece = segments[0].slice(0, 10)
-    assert not segments[0].rest()
+    assert not segments[0].close_if_idle()
     piece.release()
-    assert segments[0].rest() and not segments[0].rest()
+    assert segments[0].close_if_idle() and not segments[0].close_if_idle()
     append(log, 20)
-    assert not log.segments[-1].rest()
+    assert not log.segments[-1].close_if_idle()
 
 
 def test_used_files_stay_open_longer(disk: MemoryFileSystem) -> None:
@@ -157,11 +157,11 @@ def test_used_files_stay_open_longer(disk: MemoryFileSystem) -> None:
         def __init__(self) -> None:
             self.is_open = self.was_used = True
 
-        def take_use(self) -> bool:
+        def test_and_clear_used(self) -> bool:
             was_used, self.was_used = self.was_used, False
             return was_used
 
-        def rest(self) -> bool:
+        def close_if_idle(self) -> bool:
             self.is_open = False
             return True
 

@@ -277,7 +277,7 @@ def test_much_that_is_not_synced_yet_is_told_before_a_compacted_log_has_to_sync_
     big = b"v" * 900_000
     for policy, wanted in (("delete", False), ("compact", True)):
         log = open_log(MemoryFileSystem(), cleanup_policy=frozenset({policy}))
-        log.durability.is_flush_wanted = False
+        log.durability.is_flush_requested = False
         for number in range(SYNC_AHEAD_BYTES // len(big) + 1):
             assert not log.durability.should_sync_ahead
             log.append_as_leader(memoryview(batch(big, key=b"%d" % number, timestamp=T0)), 0, T0)
@@ -340,7 +340,7 @@ def test_an_epoch_without_a_record_does_not_cost_a_start_a_sync(open_log: Callab
     again = open_log(stopped)
     assert again.epochs.entries == [(4, 0)]
     assert stopped.read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
-    assert again.durability.is_flush_wanted, "the flush that comes next syncs it"
+    assert again.durability.is_flush_requested, "the flush that comes next syncs it"
     stopped.heal()
     again.flush()
     assert stopped.crash(random.Random(1)).read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"

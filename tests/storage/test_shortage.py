@@ -172,7 +172,7 @@ def test_a_flush_elsewhere_that_could_not_open_files_is_done_again(open_log: Cal
     with pytest.raises(OSError) as caught:
         task.run()
     assert isinstance(log.durability.flush_failed(task, caught.value), ResourceShortage)
-    assert (log.failure, log.durability.is_flush_wanted, log.recovery_point) == (None, True, 0)
+    assert (log.failure, log.durability.is_flush_requested, log.recovery_point) == (None, True, 0)
     disk.heal()
     disk.syncs.clear()
     log.flush()
@@ -221,7 +221,7 @@ def test_a_directory_stays_online(disk: MemoryFileSystem) -> None:
     disk.heal()
     assert directory.create_log("u", 0, b"u" * 16, config, T0).log_end_offset == 0
     directory.remove("t", 0, T0)
-    paths = directory.take_doomed(T0)
+    paths = directory.take_due_deletions(T0)
     assert isinstance(directory.unlink_failed(paths, OSError(errno.ENOMEM, "")), ResourceShortage)
     directory.delete_files(T0)
     assert [name for name in disk.list("/d") if name.startswith("t-0")] == []

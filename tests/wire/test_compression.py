@@ -165,5 +165,5 @@ def test_damaged_input_is_a_corrupt_record_or_other_bytes(codec: CompressionType
 
 def test_an_unknown_codec_is_a_corrupt_record() -> None:
     for codec in (5, 6, 7):
-        with pytest.raises(CorruptRecord, match="not known"):
+        with pytest.raises(CorruptRecord, match="unknown"):
             decompress(codec, b"abc", 100)

@@ -1,4 +1,4 @@
-"""How declared records stand in the key and value of a log record.
+"""The framing of declared records in the key and value of a log record.
 
 Metadata records: unsigned varints frame version (1), record type, record version, then the message
 (org.apache.kafka.server.common.serialization.AbstractApiMessageSerde).
@@ -31,7 +31,7 @@ def _classes(module: ModuleType, suffix: str) -> dict[int, type[Record]]:
 
 @cache
 def metadata_record_classes() -> dict[int, type[Record]]:
-    """Record type -> class."""
+    """The classes of metadata records by record type."""
     from minikafka.wire.records import metadata_records
 
     return _classes(metadata_records, "Record")
@@ -49,7 +49,7 @@ def encode_metadata_record(record: Record, version: int | None = None) -> bytes:
 
 
 def metadata_record_type(data: bytes | memoryview) -> int:
-    """The type of the record in a value, which is not decoded. Raises WireError."""
+    """The type of the record in a value, without decoding it. Raises WireError."""
     try:
         _, position = read_unsigned_varint(data, 0)
         return read_unsigned_varint(data, position)[0]
@@ -67,24 +67,24 @@ def decode_metadata_record_versioned(data: bytes | memoryview) -> tuple[Record, 
     try:
         frame_version, position = read_unsigned_varint(data, 0)
         if frame_version != FRAME_VERSION:
-            raise WireError(f"metadata frame version {frame_version} is not known")
+            raise WireError(f"metadata frame version {frame_version} is unknown")
         record_type, position = read_unsigned_varint(data, position)
         version, position = read_unsigned_varint(data, position)
     except IndexError as error:
         raise WireError("a metadata record is cut short") from error
     cls = metadata_record_classes().get(record_type)
     if cls is None:
-        raise WireError(f"metadata record type {record_type} is not known")
+        raise WireError(f"metadata record type {record_type} is unknown")
     return cls.decode(version, data, position), version
 
 
 def encode_coordinator_key(key: Record) -> bytes:
-    """Type and message of a key."""
+    """The bytes of a key: record type and message."""
     return _INT16.pack(key.RECORD_TYPE) + key.encode(0)
 
 
 def encode_coordinator_value(value: Record, version: int) -> bytes:
-    """Version and message of a value."""
+    """The bytes of a value: version and message."""
     return _INT16.pack(version) + value.encode(version)
 
 
@@ -115,30 +115,30 @@ def _decode_value(kind: str, key: Record, data: bytes) -> Any:
 
 
 def decode_group_key(data: bytes) -> Any | None:
-    """The key of a `__consumer_offsets` record, or None for a type that is not known. Raises WireError."""
+    """The key of a `__consumer_offsets` record, or None for an unknown type. Raises WireError."""
     return _decode_key("group", data)
 
 
 def decode_group_value(key: Record, data: bytes) -> Any:
-    """The value that goes with a group key. Raises WireError."""
+    """The value of a record with this group key. Raises WireError."""
     return _decode_value("group", key, data)
 
 
 def decode_transaction_key(data: bytes) -> Any | None:
-    """The key of a `__transaction_state` record, or None for a type that is not known. Raises WireError."""
+    """The key of a `__transaction_state` record, or None for an unknown type. Raises WireError."""
     return _decode_key("transaction", data)
 
 
 def decode_transaction_value(key: Record, data: bytes) -> Any:
-    """The value that goes with a transaction key. Raises WireError."""
+    """The value of a record with this transaction key. Raises WireError."""
     return _decode_value("transaction", key, data)
 
 
 def decode_share_key(data: bytes) -> Any | None:
-    """The key of a `__share_group_state` record, or None for a type that is not known. Raises WireError."""
+    """The key of a `__share_group_state` record, or None for an unknown type. Raises WireError."""
     return _decode_key("share", data)
 
 
 def decode_share_value(key: Record, data: bytes) -> Any:
-    """The value that goes with a share key. Raises WireError."""
+    """The value of a record with this share key. Raises WireError."""
     return _decode_value("share", key, data)

@@ -15,7 +15,7 @@ from minikafka.core.metadata.image import (
     QuotaEntity,
 )
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -125,7 +125,7 @@ class ClusterHandlers:
         found = [(name, kind) for kind, resources in names.items() if kind in wanted for name in resources]
         listed = ListConfigResourcesResponse.ConfigResource
         return ListConfigResourcesResponse(
-            config_resources=lazily(found, lambda entry: listed(resource_name=entry[0], resource_type=entry[1]))
+            config_resources=lazy_list(found, lambda entry: listed(resource_name=entry[0], resource_type=entry[1]))
         )
 
     def describe_client_quotas(self, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -141,7 +141,7 @@ class ClusterHandlers:
             if not (components or request.strict)
             else [(entity, values) for entity, values in quotas.items() if _matches(entity, components, request.strict)]
         )
-        return DescribeClientQuotasResponse(error_message="", entries=lazily(found, _described_quotas))
+        return DescribeClientQuotasResponse(error_message="", entries=lazy_list(found, _described_quotas))
 
 
 def _check_filter(components: list[DescribeClientQuotasRequest.ComponentData]) -> None:

@@ -14,7 +14,7 @@ from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -196,7 +196,7 @@ class MetadataHandlers:
             topics=[*unknown, *described, *errors],
         )
         if names is None:
-            response.topics = lazily(
+            response.topics = lazy_list(
                 image.topics_by_name.values(), lambda topic: self._topic(image, topic, listener, version, operations), TOPICS_AT_ONCE
             )
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
@@ -265,7 +265,7 @@ class MetadataHandlers:
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=indexes[left])
                 break
             left -= len(indexes)
-        response.topics = lazily(page, lambda entry: _described(image, *entry, context.listener), TOPICS_AT_ONCE)
+        response.topics = lazy_list(page, lambda entry: _described(image, *entry, context.listener), TOPICS_AT_ONCE)
         return response
 
 
@@ -341,7 +341,7 @@ def _topic(image: MetadataImage, topic: TopicImage, listener: str, version: int,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=lazily(topic.partitions.items(), lambda entry: _partition(image, *entry, listener, version)),
+        partitions=lazy_list(topic.partitions.items(), lambda entry: _partition(image, *entry, listener, version)),
         topic_authorized_operations=operations,
     )
 
@@ -382,7 +382,7 @@ def _described(
         name=name,
         topic_id=topic.topic_id,
         is_internal=name in INTERNAL_TOPICS,
-        partitions=lazily(indexes, lambda index: _described_partition(image, index, topic.partitions[index], listener)),
+        partitions=lazy_list(indexes, lambda index: _described_partition(image, index, topic.partitions[index], listener)),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 

@@ -11,7 +11,7 @@ from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -260,11 +260,11 @@ class GroupHandlers:
                 existing = image.topics_by_name.get(name)
                 topic_id = existing.topic_id if existing is not None else b"\0" * 16
             one = partial(_fetched, shard, group.group_id, name, unknown_topic_id=by_id and not name, require_stable=require_stable)
-            return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=lazily(indexes, one))
+            return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=lazy_list(indexes, one))
 
         if by_id:
             named = [wanted for wanted in named if wanted[1] is not None or wanted[0] in image.topics_by_name]
-        answer.topics = lazily(named, fetched)
+        answer.topics = lazy_list(named, fetched)
         return answer
 
     def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
@@ -329,7 +329,7 @@ class GroupHandlers:
         described.protocol_type = group.protocol_type or ""
         described.protocol_data = (group.protocol_name or "") if stable else ""
         kind, protocol_name = DescribeGroupsResponse.DescribedGroupMember, group.protocol_name
-        described.members = lazily(
+        described.members = lazy_list(
             group.members.values(),
             lambda member: kind(
                 member_id=member.member_id,
@@ -354,7 +354,7 @@ class GroupHandlers:
         found = [listed for shard in shards for listed in shard.listed()]
         if states or types:
             found = [one for one in found if (not states or one[2].lower() in states) and (not types or one[3] in types)]
-        return ListGroupsResponse(groups=lazily(found, _listed))
+        return ListGroupsResponse(groups=lazy_list(found, _listed))
 
     def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
         """Delete empty groups; answered when every tombstone is committed."""

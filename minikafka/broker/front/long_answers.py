@@ -9,7 +9,7 @@ from minikafka.broker.front.request_parts import weight_of
 from minikafka.broker.supervise import Ends
 from minikafka.net.pieces import release
 from minikafka.wire.frame import response_head
-from minikafka.wire.lazily import unsettled
+from minikafka.wire.lazy_list import unresolved_lists
 from minikafka.wire.message import Piece, Response, join_pieces
 from minikafka.wire.messages.fetch import FetchResponse
 from minikafka.wire.messages.produce import ProduceResponse
@@ -78,8 +78,8 @@ class LongAnswers:
         pieces: list[Any] = []
         joined: list[Piece] = []
         try:
-            for lazy in unsettled(response):
-                for _ in lazy.settle():
+            for lazy in unresolved_lists(response):
+                for _ in lazy.resolve():
                     await self._turns.next()
             for elements in response.encode_in_steps(version, pieces):
                 if elements:

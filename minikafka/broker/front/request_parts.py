@@ -18,7 +18,7 @@ from typing import Any
 from minikafka.broker.front.named_twice import STEP_ENTRIES, asked, last_of_each, name_of, two_of_each, with_values
 from minikafka.wire.declaration import Struct
 from minikafka.wire.errors import WireError
-from minikafka.wire.lazily import Lazily
+from minikafka.wire.lazy_list import LazyList
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -340,7 +340,7 @@ def weight_of(entry: Any, most: int) -> int:
                 return weight
     for name, holds_structs in lists:
         held = getattr(entry, name)
-        if type(held) is Lazily:
+        if type(held) is LazyList:
             return most + 1
         if not held:
             continue

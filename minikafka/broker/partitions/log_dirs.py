@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -103,7 +103,7 @@ class LogDirHandlers:
                 except ApiError as error:
                     answer.error_code, answer.error_message = error.code, error.message
                     continue
-                answer.active_producers = lazily(partition.log.producer_state.entries.values(), _described_producer)
+                answer.active_producers = lazy_list(partition.log.producer_state.entries.values(), _described_producer)
             response.topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=answers))
         return response
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
     from minikafka.storage.log import Log
-    from minikafka.storage.log_dir import Checkpoint, LogDirectory, SyncOfNames
+    from minikafka.storage.log_dir import Checkpoint, DirectorySync, LogDirectory
 
 logger = logging.getLogger("minikafka.replicas")
 FLUSH_INTERVAL_S = 1.0
@@ -30,7 +30,7 @@ class LogUpkeep:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
-        self._to_write: dict[str, list[Checkpoint | SyncOfNames]] = {}
+        self._to_write: dict[str, list[Checkpoint | DirectorySync]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._is_stopping = False
         self.flushes = Durations(environment.monotonic_s)
@@ -81,7 +81,7 @@ class LogUpkeep:
             self._write(directory, directory.recovery_points())
             self._write(directory, directory.log_start_offsets())
 
-    def _write(self, directory: LogDirectory, work: Checkpoint | SyncOfNames | None) -> None:
+    def _write(self, directory: LogDirectory, work: Checkpoint | DirectorySync | None) -> None:
         """Do it elsewhere, after what the directory has to write already; a checkpoint takes the place of one that still waits."""
         if work is None:
             return
@@ -91,7 +91,7 @@ class LogUpkeep:
         if directory.path not in self._writing:
             self._writing[directory.path] = self._environment.supervisor.start(self._run_writes(directory, waiting), "checkpoints")
 
-    async def _run_writes(self, directory: LogDirectory, waiting: list[Checkpoint | SyncOfNames]) -> None:
+    async def _run_writes(self, directory: LogDirectory, waiting: list[Checkpoint | DirectorySync]) -> None:
         try:
             while waiting and not directory.is_offline:
                 try:
@@ -114,13 +114,13 @@ class LogUpkeep:
             self._write(directory, directory.prepare_sync())
         if self._flushing is None or self._flushing.done():
             logs = (log for directory in self._online() for log in directory.logs.values())
-            due = [log for log in logs if log.durability.is_flush_wanted or log.durability.should_sync_ahead]
+            due = [log for log in logs if log.durability.is_flush_requested or log.durability.should_sync_ahead]
             if due:
                 self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
 
     def _unlink(self, directory: LogDirectory, wall_ms: int) -> None:
         """Free what retention and deletion left, off the loop: a file system takes its time over large files."""
-        paths = directory.take_doomed(wall_ms)
+        paths = directory.take_due_deletions(wall_ms)
         if paths:
             running = self._environment.supervisor.start(self._run_unlink(directory, paths), "deletion of files")
             self._unlinking.add(running)

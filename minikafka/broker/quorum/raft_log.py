@@ -505,7 +505,7 @@ class SyncTask:
         self._truncations = log.truncations
         self._whole: FlushTask | None = None
         self._piece: FileSlice | None = None
-        if log.durability.is_flush_wanted or log.recovery_point <= log.active_segment_base_offset:
+        if log.durability.is_flush_requested or log.recovery_point <= log.active_segment_base_offset:
             self._whole = log.prepare_flush()
         else:
             self._piece = log.segments[-1].slice(0, 0)

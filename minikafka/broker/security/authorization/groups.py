@@ -11,7 +11,7 @@ from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.security.authorization.topics import STEP_NAMES, split, topic_name
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazily import only
+from minikafka.wire.lazy_list import filter_elements
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -145,7 +145,7 @@ def offset_fetch(authority: Authority, context: Any, request: OffsetFetchRequest
             if answer.error_code:
                 continue
             if answer.group_id in filtered:
-                answer.topics = only(answer.topics, lambda topic: _describes(authority, context, topic.name))
+                answer.topics = filter_elements(answer.topics, lambda topic: _describes(authority, context, topic.name))
             else:
                 answer.topics = [*answer.topics, *errors.get(answer.group_id, ())]
         response.groups = [*response.groups, *refused]
@@ -304,7 +304,9 @@ def list_groups(authority: Authority, context: Any, request: ListGroupsRequest) 
 
     def merge(response: ListGroupsResponse) -> ListGroupsResponse:
         describe, kind = Operation.DESCRIBE, ResourceType.GROUP
-        response.groups = only(response.groups, lambda group: authority.allows(context, describe, kind, group.group_id, log=False))
+        response.groups = filter_elements(
+            response.groups, lambda group: authority.allows(context, describe, kind, group.group_id, log=False)
+        )
         return response
 
     return merge

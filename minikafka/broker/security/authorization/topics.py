@@ -20,7 +20,7 @@ from minikafka.core.metadata.image import (
     MetadataImage,
 )
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.lazily import each, only
+from minikafka.wire.lazy_list import filter_elements, map_elements
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from minikafka.wire.messages.delete_records import DeleteRecordsResponse
@@ -77,7 +77,9 @@ def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Ve
 
         def filtered(response: MetadataResponse) -> MetadataResponse:
             describe, kind = Operation.DESCRIBE, ResourceType.TOPIC
-            response.topics = only(response.topics, lambda topic: authority.allows(context, describe, kind, topic.name or "", log=False))
+            response.topics = filter_elements(
+                response.topics, lambda topic: authority.allows(context, describe, kind, topic.name or "", log=False)
+            )
             return _with_operations(authority, context, request, response)
 
         return filtered
@@ -145,7 +147,7 @@ def _with_operations(authority: Authority, context: Any, request: MetadataReques
 
     if request.include_topic_authorized_operations:
         # The handler shares its topics among all requests.
-        response.topics = each(response.topics, with_operations)
+        response.topics = map_elements(response.topics, with_operations)
     if version <= METADATA_CLUSTER_OPERATIONS_VERSION_MAX and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(authority, context)
     return response
@@ -187,7 +189,7 @@ def describe_topic_partitions(
         return topic
 
     def merge(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        response.topics = each(response.topics, with_operations)
+        response.topics = map_elements(response.topics, with_operations)
         if errors:
             response.topics = [*response.topics, *errors]
         return response

@@ -8,7 +8,7 @@ from typing import Any
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import ConsumerMember
 from minikafka.core.group.consumer.topics import Topics
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 
 #: Members that are described in one go, each with its assignment.
@@ -24,7 +24,7 @@ def described_group(group: ConsumerGroup, default_assignor: str, topics: Topics)
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor() or default_assignor,
-        members=lazily(group.members.values(), lambda member: _member(group, member, topics), MEMBERS_AT_ONCE),
+        members=lazy_list(group.members.values(), lambda member: _member(group, member, topics), MEMBERS_AT_ONCE),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.share.group import ShareGroup, ShareMember
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeResponse
 
 #: Members that are described in one go, each with its assignment.
@@ -18,7 +18,7 @@ def described_group(group: ShareGroup, topics: Topics) -> ShareGroupDescribeResp
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name="simple",
-        members=lazily(group.members.values(), lambda member: _member(member, topics), MEMBERS_AT_ONCE),
+        members=lazy_list(group.members.values(), lambda member: _member(member, topics), MEMBERS_AT_ONCE),
     )
 
 

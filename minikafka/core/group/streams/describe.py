@@ -8,7 +8,7 @@ from minikafka.core.group.consumer.describe import MEMBERS_AT_ONCE
 from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
 from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import ConfiguredSubtopology, InternalTopic, TaskOffsets, Tasks, TasksTuple
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
@@ -23,7 +23,7 @@ def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeR
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=_topology(group),
-        members=lazily(group.members.values(), lambda member: _member(group, member), MEMBERS_AT_ONCE),
+        members=lazy_list(group.members.values(), lambda member: _member(group, member), MEMBERS_AT_ONCE),
         assignor_name=assignor,
     )
 

@@ -11,7 +11,7 @@ from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.streams.group import StreamsGroup
 from minikafka.core.group.streams.member import StreamsMember, Task, by_subtopology
 from minikafka.core.group.streams.model import ConfiguredTopology
-from minikafka.wire.lazily import lazily
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 #: Members whose endpoints are made in one go: each may have very many partitions.
@@ -32,7 +32,7 @@ def partitions_by_endpoint(
             standby_partitions=_partitions(member.assigned.standby | member.assigned.warmup, configured, topics),
         )
 
-    return lazily([member for member in group.members_with(updated) if member.user_endpoint is not None], one, ENDPOINTS_AT_ONCE)
+    return lazy_list([member for member in group.members_with(updated) if member.user_endpoint is not None], one, ENDPOINTS_AT_ONCE)
 
 
 def _partitions(

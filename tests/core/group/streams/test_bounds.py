@@ -12,7 +12,7 @@ from minikafka.core.group.streams.endpoints import ENDPOINTS_AT_ONCE
 from minikafka.core.group.streams.model import Status, Topology
 from minikafka.core.group.streams.records import topology_value
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.lazily import Lazily
+from minikafka.wire.lazy_list import LazyList
 
 
 def of_entries(kind: str, count: int) -> list[Request.Subtopology]:
@@ -49,7 +49,7 @@ def test_endpoints_of_many_members_are_made_as_they_are_encoded() -> None:
     answer: Any = None
     for number in range(many):
         answer = world.join(f"m{number}", user_endpoint=Request.Endpoint(host=f"h{number}", port=number))
-    assert isinstance(answer.partitions_by_user_endpoint, Lazily)
+    assert isinstance(answer.partitions_by_user_endpoint, LazyList)
     assert [one.user_endpoint.port for one in answer.partitions_by_user_endpoint] == list(range(many))
 
 
