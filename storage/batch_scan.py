@@ -1,7 +1,7 @@
-"""Walking over batches in a file: only headers are read, records only of transaction markers.
+"""Walking over the batches of a file. Only headers are decoded, and the records of transaction markers.
 
-A file is read forwards through one buffer. A batch that is larger than the buffer is read whole only when its checksum is right, so
-that a length that has rotted costs no memory.
+A file is read forwards through one buffer. A batch that is larger than the buffer is read whole only after its checksum was found
+right, so that a corrupt length costs no memory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from minikafka.wire.errors import CorruptRecord
 CRC_FROM = 21
 BATCH_LENGTH_MIN = OVERHEAD - LOG_OVERHEAD
 INT32_MAX = 2**31 - 1
-#: Bytes that a scan reads at once, and that a look-up does.
+#: Bytes that a scan, or a look-up, reads at once.
 SCAN_BYTES = 1 << 20
 LOOKUP_BYTES = 64 << 10
 
-# base offset, batch length, ..., last offset delta: enough to step over a batch.
+#: Base offset, batch length and last offset delta: enough to step over a batch.
 STEP = Struct(">qi11xi")
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
 
-# Fields of wire.batch.HEADER, as unpacked, and where each stands.
+#: The fields of wire.batch.HEADER, as unpacked. The constants below are their indexes.
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 BASE_OFFSET = 0
 LENGTH = 1
@@ -46,13 +46,14 @@ COUNT = 12
 
 
 class Readable(Protocol):
-    """What a walk reads from: a file, or a slice's file."""
+    """The source of a walk: a file, or the file of a slice."""
 
     def pread_into(self, buffer: memoryview, position: int, /) -> int: ...
 
 
 class _Window:
-    """A piece of a file in one buffer, which moves forwards. `view[0:]` is the file from `start` on, `filled` where it ends."""
+    """A piece of a file in one buffer, which moves forwards. `view` holds the bytes of the file from `start` (inclusive) to `filled`
+    (exclusive)."""
 
     __slots__ = ("_file", "filled", "start", "view")
 
@@ -62,7 +63,7 @@ class _Window:
         self.start = self.filled = position
 
     def load(self, position: int, count: int) -> bool:
-        """Have `count` bytes from `position`, in a larger buffer if need be; False if the file ends before."""
+        """Read `count` bytes from `position`, into a larger buffer if necessary. False if the file ends earlier."""
         if count > len(self.view):
             self.view = memoryview(bytearray(count))
         self.start = self.filled = position
@@ -75,7 +76,7 @@ class _Window:
         return True
 
     def checksum(self, position: int, size: int) -> int:
-        """CRC-32C of bytes of the file, a bufferful at a time."""
+        """CRC-32C of `size` bytes of the file, read in pieces of the buffer's size; -1 if the file ends earlier."""
         crc = 0
         while size > 0:
             count = min(size, len(self.view))
@@ -88,7 +89,7 @@ class _Window:
 
 
 def batches(file: Readable, position: int, end: int, window_bytes: int = SCAN_BYTES) -> Iterator[tuple[int, int, Header]]:
-    """(position, size, header) of the whole batches between two positions of a file, unchecked but for their length. Raises OSError."""
+    """(position, size, header) of the whole batches between two positions of a file. Only lengths are checked. Raises OSError."""
     window, unpack = _Window(file, position, end, window_bytes), HEADER.unpack_from
     view, start, filled = window.view, window.start, window.filled
     while position + OVERHEAD <= end:
@@ -107,8 +108,8 @@ def batches(file: Readable, position: int, end: int, window_bytes: int = SCAN_BY
 def checked_batches(
     file: Readable, position: int, end: int, window_bytes: int = SCAN_BYTES
 ) -> Iterator[tuple[int, int, Header, memoryview]]:
-    """As `batches`, with the bytes of each, which are good until the next is asked for. Raises CorruptRecord for the first batch that is
-    not what its checksum says, and OSError."""
+    """As `batches`, with the bytes of each batch, which stay valid until the next batch is asked for. Raises CorruptRecord for the first
+    batch with a wrong checksum, and OSError."""
     window, unpack = _Window(file, position, end, window_bytes), HEADER.unpack_from
     view, start, filled = window.view, window.start, window.filled
     while position + OVERHEAD <= end:
@@ -138,8 +139,8 @@ def _check(header: Header, crc: int) -> None:
 
 
 def valid_batches(file: Readable, size: int, base_offset: int) -> Iterator[tuple[int, int, Header, memoryview]]:
-    """The longest valid prefix of a segment of `size` bytes: magic 2, right length and CRC, offsets that ascend from the base offset
-    of the segment and fit in its index."""
+    """The longest valid prefix of a segment of `size` bytes: batches with magic 2, the right length and CRC, and offsets that ascend from
+    the segment's base offset and fit into its index."""
     next_offset = base_offset
     try:
         for position, batch_size, header, batch in checked_batches(file, 0, size):
@@ -158,8 +159,8 @@ def valid_batches(file: Readable, size: int, base_offset: int) -> Iterator[tuple
 
 
 def marker_of(batch: RecordBatch) -> tuple[bool, int, int] | None:
-    """(is_abort, coordinator epoch, timestamp) of an end-of-transaction batch. None for other control batches and for
-    those whose record was compacted away."""
+    """(is_abort, coordinator epoch, timestamp) of an end-of-transaction batch. None for other control batches, and for markers whose
+    record was compacted away."""
     for record in batch.records():
         key, value = record.key, record.value
         if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
@@ -182,8 +183,8 @@ def prepare_producer(
     check_epoch: bool = False,
     check_sequence: bool = False,
 ) -> None:
-    """Take a batch with a producer id (data or marker) into `update`. `view` is only read at a marker. Raises ApiError only if asked
-    to check."""
+    """Add a batch with a producer id (data or marker) to `update`. `view` is read only for a marker. Raises ApiError only if asked to
+    check."""
     first_offset, _, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
     if attributes & CONTROL_BIT:
         marker = marker_of(RecordBatch(view, position))

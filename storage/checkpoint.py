@@ -1,5 +1,7 @@
-"""Kafka's small text files: offset checkpoints, the epoch checkpoint, partition.metadata, meta.properties and the
-clean-shutdown mark. All are written to a temporary file, synced and renamed."""
+"""Kafka's small text files: offset checkpoints, the epoch checkpoint, partition.metadata, meta.properties and the clean-shutdown file.
+
+They are written to a temporary file, synced and renamed.
+"""
 
 from __future__ import annotations
 
@@ -27,30 +29,30 @@ _TORN_ID = re.compile(rb"[A-Za-z0-9_-]{1,21}")
 
 
 def encode_checkpoint(lines: Iterable[str]) -> bytes:
-    """Version, count, then one line an entry (server-common CheckpointFile)."""
+    """The version, the count, then one line per entry (server-common CheckpointFile)."""
     entries = list(lines)
     return "".join(f"{line}\n" for line in [_VERSION, str(len(entries)), *entries]).encode()
 
 
 def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
-    """Entries split into `fields` words. Raises CorruptFile for another version, count or shape."""
+    """The entries, each split into `fields` words. Raises CorruptFile for another version, a wrong count or a malformed line."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
         raise CorruptFile("not UTF-8") from error
     if not lines:
-        # Kafka makes the file before it has something to say.
+        # Kafka creates the file before it writes the first entries.
         return []
     if not data.endswith(b"\n"):
-        # Written without a sync, a power cut may leave "2 2" of "2 25": half a number is a number, too.
-        raise CorruptFile("the last line is cut")
+        # If the file was not synced, a power cut may leave "2 2" of "2 25", which would pass for a valid entry.
+        raise CorruptFile("the last line is cut short")
     if lines[0].strip() != _VERSION:
         raise CorruptFile(f"version {lines[0].strip()[:20]!r} is not {_VERSION}")
     if len(lines) < 2 or not lines[1].strip().isdigit():
         raise CorruptFile("the number of entries is missing")
     entries = [line.split() for line in lines[2:] if line.strip()]
     if len(entries) != int(lines[1]):
-        raise CorruptFile(f"{lines[1].strip()} entries announced, {len(entries)} there")
+        raise CorruptFile(f"{lines[1].strip()} entries announced, {len(entries)} found")
     for entry in entries:
         if len(entry) != fields:
             raise CorruptFile(f"malformed line {' '.join(entry)[:80]!r}")
@@ -58,12 +60,12 @@ def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """`topic partition offset` lines."""
+    """The file's bytes: lines of `topic partition offset`."""
     return encode_checkpoint(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
 
 
 def read_offset_checkpoint(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:
-    """{} if the file is missing; CorruptFile if it is not valid."""
+    """The offset of each (topic, partition); empty if the file is missing. Raises CorruptFile if it is not valid."""
     if not filesystem.exists(path):
         return {}
     offsets = {}
@@ -76,12 +78,12 @@ def read_offset_checkpoint(filesystem: FileSystem, path: str) -> dict[tuple[str,
 
 
 def uuid_text(uuid: bytes) -> str:
-    """22 characters of base64url, as Kafka's Uuid.toString."""
+    """The uuid as 22 characters of base64url, as Kafka's Uuid.toString gives it."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def uuid_bytes(text: str) -> bytes:
-    """Raises CorruptFile unless `text` stands for 16 bytes."""
+    """The 16 bytes of a uuid. Raises CorruptFile if `text` is not one."""
     try:
         uuid = base64.urlsafe_b64decode(text.encode() + b"==")
     except (binascii.Error, ValueError) as error:
@@ -94,7 +96,8 @@ def uuid_bytes(text: str) -> bytes:
 def write_partition_metadata(
     filesystem: FileSystem, path: str, topic_id: bytes, *, sync: bool = True, is_new: bool = False
 ) -> None:
-    """PartitionMetadataFile; no newline at the end. `is_new`: there is none, so that none can be torn by writing it in its place."""
+    """Write partition.metadata (PartitionMetadataFile), without a newline at the end. `is_new`: there is no such file yet, so it is
+    written in place: no older content can be torn."""
     data = f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
     if sync or not is_new:
         write_atomically(filesystem, path, data, sync=sync)
@@ -107,7 +110,7 @@ def write_partition_metadata(
 
 
 def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:
-    """The topic id; None if the file is missing, CorruptFile if it is not valid."""
+    """The topic id; None if the file is missing. Raises CorruptFile if it is not valid."""
     if not filesystem.exists(path):
         return None
     fields: dict[str, str] = {}
@@ -122,21 +125,21 @@ def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:
 
 
 def is_torn_metadata(filesystem: FileSystem, path: str) -> bool:
-    """Whether partition.metadata is the beginning of a valid file, as a crash leaves one that was never synced."""
+    """Whether partition.metadata is only the beginning of a valid file, which a crash leaves if the file was never synced."""
     written = filesystem.read(path).rstrip(b"\0")
     head = b"version: 0\ntopic_id: "
     return head.startswith(written) or (written.startswith(head) and _TORN_ID.fullmatch(written, len(head)) is not None)
 
 
 def write_properties(filesystem: FileSystem, path: str, properties: Mapping[str, str], wall_ms: int) -> None:
-    """A java.util.Properties file: comment, date (UTC), then the entries in the order given."""
+    """Write a java.util.Properties file: a comment, the date (UTC), then the entries in the given order."""
     date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(wall_ms // 1000))
     lines = ["#", f"#{date}", *(f"{_escape(key)}={_escape(value)}" for key, value in properties.items())]
     write_atomically(filesystem, path, "".join(line + "\n" for line in lines).encode())
 
 
 def read_properties(filesystem: FileSystem, path: str) -> dict[str, str]:
-    """The subset of the format that Kafka writes: `key=value` or `key:value`, comments, backslash escapes."""
+    """Read the part of the format that Kafka writes: `key=value` or `key:value`, comments, backslash escapes."""
     properties: dict[str, str] = {}
     for line in filesystem.read(path).decode(errors="replace").splitlines():
         stripped = line.strip()
@@ -165,13 +168,13 @@ def _unescape(text: str) -> str:
 
 
 def write_clean_shutdown(filesystem: FileSystem, path: str, broker_epoch: int) -> None:
-    """CleanShutdownFileHandler: JSON without newline."""
+    """Write the clean-shutdown file (CleanShutdownFileHandler): JSON without a newline."""
     document = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     write_atomically(filesystem, path, document.encode())
 
 
 def read_clean_shutdown(filesystem: FileSystem, path: str) -> int | None:
-    """Broker epoch of the mark, -1 if it is there but not readable (as Kafka: still clean), None if there is none."""
+    """The broker epoch in the clean-shutdown file; -1 if the file is unreadable (as in Kafka still a clean shutdown), None if missing."""
     if not filesystem.exists(path):
         return None
     try:

@@ -1,8 +1,8 @@
 """Log compaction (kafka.log.LogCleaner, LogCleanerManager, Cleaner): which log is due, and one round over it.
 
-A round is made of steps that may run anywhere (`build_map`, `write`) and of steps that belong on the loop (`Cleaning`,
-`swap`, `close`). The blocking steps read segments at rest through pinned files and write `.cleaned` files; only `swap`
-touches the log, and only if it is still the log that was read.
+A round has steps that may run on any thread (`build_map`, `write`) and steps that belong on the event loop (`Cleaning`, `swap`,
+`close`). The blocking steps read inactive segments through pinned files and write `.cleaned` files. Only `swap` changes the log, and
+only if the log is still the one that was read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from minikafka.storage.log import Log
 from minikafka.storage.segment import CLEANED, Segment
 from minikafka.wire.batch import HEADER
 
-#: Batches between two moments in which another thread may run: the loop must not wait for a whole time slice of the interpreter.
+#: Batches after which the thread gives up the interpreter lock: the event loop must not wait for a whole switch interval.
 _BATCHES_PER_SLICE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningNeed:
-    """What a round over a log would find. Offsets are bases of segments, or the checkpoint; the round may not go beyond `end_offset`."""
+    """What a round over a log would find.
+
+    The round compacts [first_dirty_offset, end_offset). Both are base offsets of segments; `first_dirty_offset` may also be the checkpoint
+    or the log start. `overdue_ms`: how long ago max.compaction.lag.ms passed, 0 if it has not.
+    """
 
     log: Log
     first_dirty_offset: int
@@ -34,7 +38,7 @@ class CleaningNeed:
 
     @property
     def ratio(self) -> float:
-        """Dirty share of what could be cleaned."""
+        """The dirty share of the bytes that could be cleaned."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -45,8 +49,8 @@ class CleaningNeed:
 
 
 def cleaning_need(log: Log, checkpoint: int | None, wall_ms: int) -> CleaningNeed:
-    """Measure a compacted log. `checkpoint` is the end of the last round, None if there was none; one that lies outside of the log counts
-    as none (LogCleanerManager.cleanableOffsets)."""
+    """Measure a compacted log. `checkpoint` is the end of the last round, or None. A checkpoint outside the log is ignored
+    (LogCleanerManager.cleanableOffsets)."""
     active_base = log.active_segment_base_offset
     start = checkpoint
     if start is None or not log.log_start_offset <= start <= active_base:
@@ -83,11 +87,11 @@ def _overdue_ms(log: Log, start: int, wall_ms: int) -> int:
 
 
 class CleaningStopped(Exception):
-    """`Cleaning.stop` was called while a blocking step ran."""
+    """Raised in a blocking step after `Cleaning.stop` was called."""
 
 
 class _Source:
-    """A segment at rest, pinned: its file stays readable whatever happens to the log."""
+    """An inactive segment, pinned: its file stays readable whatever happens to the log."""
 
     __slots__ = ("base_offset", "index_bytes", "pin", "segment", "size", "time_index_bytes")
 
@@ -103,8 +107,9 @@ class _Source:
 class Cleaning:
     """One round over one log.
 
-    On the loop: make it; elsewhere `build_map`; then for each of `groups` elsewhere `write`, on the loop `swap`; at last, on the loop,
-    `close`. `end_offset` is what the checkpoint becomes. Raises OSError and CorruptRecord from the blocking steps.
+    Create it on the event loop and call `build_map` on another thread. Then, for each of `groups`, call `write` on another thread and
+    `swap` on the loop. Finally call `close` on the loop; `end_offset` is the new checkpoint. The blocking steps raise OSError and
+    CorruptRecord.
     """
 
     def __init__(self, need: CleaningNeed, wall_ms: int, dedupe_bytes: int) -> None:
@@ -131,19 +136,19 @@ class Cleaning:
 
     @property
     def end_offset(self) -> int:
-        """Everything below has been compacted once the round is done."""
+        """The log is compacted below this offset once the round is done."""
         return self._map.latest_offset + 1
 
     @property
     def map_filled(self) -> float:
-        """Share of the memory for keys that the round needs, 0 to 1."""
+        """The share of the key memory that the round uses, 0 to 1."""
         return self._map.filled
 
-    # -- anywhere
+    # -- on any thread
 
     def build_map(self) -> None:
-        """Read the keys of the dirty part, as many as fit, and group the segments that become one. Raises CorruptRecord for a batch that is
-        not what its checksum says, as `write` does: with a new checksum it would pass for what was written."""
+        """Read the keys of the dirty part, as many as fit, and group the segments that are merged into one. Like `write`, raises
+        CorruptRecord for a batch with a wrong checksum: a rebuilt batch gets a new checksum, which would hide the damage."""
         aborted = [entry for entry in self._aborted if entry.last_offset >= self._first_dirty_offset]
         transactions = CleanedTransactions(aborted)
         ends = [source.base_offset for source in self._sources[1:]] + [self._end_offset]
@@ -153,7 +158,7 @@ class Cleaning:
             if end > self._first_dirty_offset:
                 if not self._map_segment(source, transactions):
                     break
-                # A segment whose end is empty is mapped up to the next one.
+                # A segment may end before the next one begins: it is mapped up to there.
                 offsets.latest_offset = max(offsets.latest_offset, end - 1)
         self._group()
         self._filter = BatchFilter(
@@ -181,7 +186,7 @@ class Cleaning:
         time.sleep(0)
 
     def _group(self) -> None:
-        """Neighbours become one segment while that stays within segment.bytes and the size of its indexes."""
+        """Merge neighbouring segments as long as the result stays within segment.bytes and the size of its indexes."""
         config = self._config
         sources = [source for source in self._sources if source.base_offset < self.end_offset]
         ends = [source.base_offset for source in sources[1:]] + [self._end_offset]
@@ -202,7 +207,7 @@ class Cleaning:
                 size, index_bytes, time_index_bytes = source.size, source.index_bytes, source.time_index_bytes
 
     def write(self, group: list[_Source]) -> None:
-        """Write what stays of a group into `.cleaned` files, synced."""
+        """Write the retained batches of a group into `.cleaned` files and sync them."""
         assert self._filter is not None
         log, transactions = self.log, self._filter.transactions
         directory = group[0].segment.log_path.rpartition("/")[0]
@@ -234,8 +239,8 @@ class Cleaning:
     # -- on the loop
 
     def swap(self, group: list[_Source], wall_ms: int) -> bool:
-        """Put the `.cleaned` segment in the place of its sources. False, with nothing changed, when the log was truncated, trimmed or moved
-        since it was read. Raises StorageError."""
+        """Replace the group's segments by the `.cleaned` one. False, and nothing changes, if the log was truncated, trimmed or moved since
+        it was read. Raises StorageError."""
         log = self.log
         segments = [source.segment for source in group]
         if (
@@ -256,7 +261,7 @@ class Cleaning:
                 self.log.filesystem.unlink(stem + suffix + CLEANED)
 
     def stop(self) -> None:
-        """Make a blocking step that runs elsewhere end soon, with CleaningStopped."""
+        """Make a blocking step on another thread end soon, with CleaningStopped."""
         self._is_stopped = True
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What compaction keeps of a batch: keys, tombstones, transactions and the last batch of each producer.
+"""The rules of compaction: which records of a batch stay, by keys, tombstones, transactions and the last batch of each producer.
 
 Rules: kafka.log.Cleaner, CleanedTransactionMetadata and MemoryRecords.filterTo of Apache Kafka 4.3; KIP-534 (delete
 horizon). Pure: bytes and numbers in, bytes out, no files.
@@ -39,7 +39,7 @@ from minikafka.wire.batch import (
 from minikafka.wire.compression import CompressionType, compress
 from minikafka.wire.record import Record, encode_record
 
-#: Bytes that a key costs in the map, with its dictionary entry: how many fit into log.cleaner.dedupe.buffer.size.
+#: Bytes that a key takes in the map, with its dictionary entry; limits the number of keys by log.cleaner.dedupe.buffer.size.
 BYTES_PER_KEY = 160
 _DIGEST_BYTES = 16
 
@@ -62,11 +62,11 @@ class OffsetMap:
 
     @property
     def filled(self) -> float:
-        """Share of the places that are taken."""
+        """The share of `keys_max` in use, 0 to 1."""
         return len(self._offsets) / self._keys_max
 
     def put(self, key: bytes, offset: int) -> bool:
-        """False, and nothing is noted, when the map is full."""
+        """Note the offset of a key. False, and nothing is noted, if the map is full."""
         if len(key) >= _DIGEST_BYTES:
             key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
         offsets = self._offsets
@@ -76,16 +76,17 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """-1 for a key that is not there."""
+        """The offset of a key, -1 if the map does not have it."""
         if len(key) >= _DIGEST_BYTES:
             key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
         return self._offsets.get(key, -1)
 
 
 class CleanedTransactions:
-    """Which batches belong to aborted transactions, and which markers still have batches, while a log is read in order.
+    """Tracks, while a log is read in order, which batches belong to aborted transactions and which markers still have batches.
 
-    kept: aborted transactions whose marker stays because some of their batches were still met; take and clear it after each segment.
+    `kept`: aborted transactions whose marker stays because some of their batches are still in the log. The caller takes the entries and
+    clears the list after each segment.
     """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "_position", "kept")
@@ -94,7 +95,7 @@ class CleanedTransactions:
         self._aborted = sorted(aborted, key=lambda entry: entry.first_offset)
         self._position = 0
         self._committed: set[int] = set()
-        #: producer id -> [transaction, whether a batch of it was met]
+        #: By producer id: (aborted transaction, whether one of its batches was read).
         self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}
         self.kept: list[AbortedTransaction] = []
 
@@ -106,7 +107,7 @@ class CleanedTransactions:
             self._ongoing.setdefault(entry.producer_id, (entry, False))
 
     def may_discard(self, view: memoryview, position: int, header: Header) -> bool:
-        """Whether a batch says nothing any more: data that was aborted, or the marker of a transaction without batches."""
+        """Whether a batch is obsolete: aborted data, or the marker of a transaction of which no batch is left."""
         attributes, producer_id = header[ATTRIBUTES], header[PRODUCER_ID]
         last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
         self._reach(last_offset)
@@ -144,8 +145,8 @@ class CleanedTransactions:
 def map_batch(
     offsets: OffsetMap, transactions: CleanedTransactions, view: memoryview, position: int, header: Header, start_offset: int, size_max: int
 ) -> bool:
-    """Note the keys of one batch from `start_offset` on; False when the map is full in the middle of it. Raises CorruptRecord, for
-    records of more than `size_max` bytes, too."""
+    """Note the keys of one batch from `start_offset` on. False if the map became full within the batch. Raises CorruptRecord, also for
+    records of more than `size_max` bytes."""
     last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
     is_aborted = transactions.may_discard(view, position, header)
     if not header[ATTRIBUTES] & CONTROL_BIT and not is_aborted:
@@ -161,8 +162,8 @@ def map_batch(
 
 
 class BatchFilter:
-    """Decides about batches in the order of the log. Times are wall-clock milliseconds; `round_end_offset` is the end of what is mapped,
-    `size_max` how many bytes the records of a batch may take."""
+    """Decides what stays of each batch, in the order of the log. Times are wall-clock milliseconds. `round_end_offset` (exclusive) is the
+    end of the mapped offsets, `size_max` the bound in bytes for the decompressed records of a batch."""
 
     __slots__ = ("_delete_retention_ms", "_last_records", "_now_ms", "_offsets", "_round_end_offset", "_size_max", "transactions")
 
@@ -179,7 +180,7 @@ class BatchFilter:
         self._round_end_offset = offsets.latest_offset + 1
 
     def retained(self, view: memoryview, position: int, size: int, header: Header) -> bytes | bytearray | memoryview | None:
-        """The batch as it stays: untouched, with fewer records, emptied, or None."""
+        """What stays of the batch: its bytes unchanged, a batch with fewer records or none, or None to drop it."""
         attributes = header[ATTRIBUTES]
         is_control = bool(attributes & CONTROL_BIT)
         horizon_ms = header[BASE_TIMESTAMP] if attributes & DELETE_HORIZON_BIT else None
@@ -200,7 +201,8 @@ class BatchFilter:
         return _rebuilt(header, kept, self._now_ms + self._delete_retention_ms if needs_horizon else horizon_ms)
 
     def _is_last_of_producer(self, header: Header) -> bool:
-        """Whether the batch holds the producer's last sequence number, or, without one, its last epoch: a producer must find its state."""
+        """Whether the batch holds the producer's last sequence number, or its last epoch if it has no sequence. It is kept, so that the
+        producer's state can be rebuilt from the log."""
         last = self._last_records.get(header[PRODUCER_ID]) if header[PRODUCER_ID] >= 0 else None
         if last is None:
             return False
@@ -221,13 +223,13 @@ class BatchFilter:
 
 
 def _emptied(header: Header) -> bytearray:
-    """The header alone, as Kafka's DefaultRecordBatch.writeEmptyHeader writes it."""
+    """A batch of the header alone, as Kafka's DefaultRecordBatch.writeEmptyHeader writes it."""
     attributes = header[ATTRIBUTES] & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     return _sealed(header, attributes, -1, header[MAX_TIMESTAMP], b"", 0)
 
 
 def _rebuilt(header: Header, records: Sequence[Record], horizon_ms: int | None) -> bytearray:
-    """The batch with these records only: offsets, sequence and last offset stay, timestamps count from the horizon if there is one."""
+    """The batch with only these records. Offsets, sequence and last offset stay; timestamps count from the delete horizon, if any."""
     base_offset, attributes = header[BASE_OFFSET], header[ATTRIBUTES] & ~DELETE_HORIZON_BIT
     base_timestamp, max_timestamp = records[0].timestamp, max(record.timestamp for record in records)
     if horizon_ms is not None:

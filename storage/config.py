@@ -1,4 +1,4 @@
-"""What a log needs to know of its topic's configuration (Kafka's LogConfig), in Kafka's terms, units last."""
+"""The part of a topic's configuration that a log uses (Kafka's LogConfig)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(slots=True)
 class LogConfig:
-    """Defaults are Apache Kafka 4.3's. `cleanup_policy` holds "delete" and/or "compact"; `compression_type` is
-    "producer", "uncompressed" or the name of a codec; -1 as a retention means none."""
+    """A log's configuration; the defaults are Apache Kafka 4.3's. `cleanup_policy` holds "delete" and/or "compact"; `compression_type` is
+    "producer", "uncompressed" or the name of a codec; a retention of -1 means unlimited."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000

@@ -1,4 +1,4 @@
-"""What of a log is durable, and syncing it without holding up its appends."""
+"""Which part of a log is durable, and how it is synced without holding up appends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from minikafka.storage.segment import Segment
 from minikafka.storage.slice import FileSlice
 from minikafka.storage.watermarks import Watermarks
 
-#: A roll syncs at most about so much, and what came within the last second.
+#: A compacted log with more unsynced bytes than this is synced before its next roll, which then has little left to sync.
 SYNC_AHEAD_BYTES = 8 << 20
 
 
 class Durability:
-    """What a power cut leaves of a log. The tasks that it makes are run anywhere and finished on the loop."""
+    """Tracks what a power cut would leave of a log. Its tasks may run on any thread and are finished on the event loop."""
 
     __slots__ = (
         "_cut_sync",
@@ -39,57 +39,61 @@ class Durability:
         self._segments = segments
         self._epochs = epochs
         self._watermarks = watermarks
-        #: Everything before it is on the disk. Never beyond the log end; it falls with a truncation.
+        #: Everything below this offset is durable. Never beyond the log end offset; a truncation lowers it.
         self.recovery_point = 0
-        #: Whether something besides appended records is to be synced soon.
+        #: Whether something other than appended records must be synced soon.
         self.is_flush_requested = False
-        #: How often the log was cut: a sync that began before tells nothing of what has its offsets now.
+        #: Number of truncations so far. A sync that began before the last one does not cover the records that now have those offsets.
         self.truncations = 0
-        #: What was cut may come back after a power cut: it must not, mixed with what is appended next.
+        #: Whether the last truncation is not durable yet. The next append syncs it first: after a power cut the truncated batches must
+        #: not reappear behind newer ones.
         self.is_cut = False
+        #: The newest CutSync; None if the last truncation is durable or no sync was prepared.
         self._cut_sync: CutSync | None = None
-        #: Whether a power cut may lose the name of the newest segment.
+        #: Whether a power cut may lose the directory entry of the newest segment.
         self.has_unsynced_names = True
-        #: Paths of producer snapshots, and of other files, that were written and not synced.
+        #: Paths of producer snapshots, and of other files, that were written but not synced.
         self.unsynced_snapshots: list[str] = []
         self.unsynced_files: list[str] = []
 
     @property
     def should_sync_ahead(self) -> bool:
-        """Whether a roll would have so much to sync that it had better be done before, elsewhere."""
+        """Whether so many bytes are unsynced that they should be synced on another thread before the next roll."""
         active = self._segments.active
         return self._segments.may_have_gaps and active.size - active.synced_size > SYNC_AHEAD_BYTES
 
     def request_flush(self) -> None:
-        """The first records: the files beside them are to be synced soon."""
+        """Ask for a flush soon: the log got its first records, and its other files are not synced yet."""
         self.is_flush_requested = True
 
     def add_file(self, path: str) -> None:
-        """It was written and is to be synced with the next flush."""
+        """Sync this written file with the next flush."""
         self.unsynced_files.append(path)
         self.is_flush_requested = True
 
     def before_roll(self) -> None:
-        """What must be durable before another segment begins. Raises StorageError, OSError."""
+        """Make durable what must be before a new segment begins: a truncation of the active segment. Raises StorageError, OSError."""
         if self.is_cut:
-            # It is the active segment's.
             self.sync_cut()
 
     def sync_names(self) -> None:
-        """Where holes are lawful, a power cut must not keep the name of a segment and lose that of the one before. Anywhere else a start
-        finds the hole, and the next flush syncs the names elsewhere. Raises OSError."""
+        """Sync the directory if it has unsynced entries. Raises OSError.
+
+        Needed where gaps between segments are allowed: a power cut must not keep the entry of a segment and lose that of the one before.
+        In other logs recovery detects such a gap, and the next flush syncs the directory on another thread.
+        """
         if self.has_unsynced_names:
             self._disk.filesystem.fsync_dir(self._disk.directory)
 
     def rolled(self, snapshot: str | None) -> None:
-        """A segment has begun, and perhaps a producer snapshot was written."""
+        """A new segment has begun. `snapshot` is the path of the producer snapshot that was written, if any."""
         self.has_unsynced_names = True
         if snapshot is not None:
             self.unsynced_snapshots.append(snapshot)
         self.is_flush_requested = True
 
     def cut_at(self, offset: int) -> None:
-        """The log was cut and ends at `offset`."""
+        """The log was truncated and now ends at `offset`."""
         self.recovery_point = min(self.recovery_point, offset)
         self.truncations += 1
         self.is_cut = True
@@ -99,7 +103,7 @@ class Durability:
     # -- truncations
 
     def prepare_cut_sync(self) -> CutSync | None:
-        """What makes the last truncation durable, None if it is. Raises StorageError."""
+        """The task that makes the last truncation durable; None if it already is. Raises StorageError."""
         if not self.is_cut:
             return None
         with self._disk.guard("sync a truncation"):
@@ -107,12 +111,12 @@ class Durability:
         return self._cut_sync
 
     def cut_is_synced(self, task: CutSync) -> None:
-        """(CutSync.) Unless the log was cut once more."""
+        """Called by `CutSync.finish`. Has no effect if the log was truncated again since."""
         if task is self._cut_sync:
             self.is_cut, self._cut_sync = False, None
 
     def sync_cut(self) -> None:
-        """Make the last truncation durable, here and now. Raises StorageError."""
+        """Make the last truncation durable now, blocking. Raises StorageError."""
         task = self.prepare_cut_sync()
         if task is not None:
             try:
@@ -122,14 +126,15 @@ class Durability:
             task.finish()
 
     def cut_sync_failed(self, task: CutSync, error: OSError) -> StorageError:
-        """`task.run` raised: the error to log or raise."""
+        """Call this if `task.run` raised; returns the error to log or raise."""
         task.undo()
         return self._disk.fail("sync a truncation", error)
 
     # -- flushes
 
     def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
-        """What must be synced so that everything below `up_to` (the log end) is durable; None if nothing. Raises StorageError."""
+        """The task that makes everything below `up_to` durable (by default: up to the log end); None if there is nothing to sync.
+        Raises StorageError."""
         end = self._watermarks.log_end_offset
         if up_to is not None:
             end = min(up_to, end)
@@ -148,7 +153,7 @@ class Durability:
             raise
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync everything below `up_to` and move the recovery point. Raises StorageError; never retried."""
+        """Sync everything below `up_to`, blocking, and move the recovery point. Raises StorageError; a failed sync is never retried."""
         task = self.prepare_flush(up_to)
         if task is not None:
             try:
@@ -158,13 +163,13 @@ class Durability:
             task.finish()
 
     def flush_failed(self, task: FlushTask, error: OSError) -> StorageError:
-        """`task.run` raised: the error to log or raise. After a shortage the same is to be synced another time."""
+        """Call this if `task.run` raised; returns the error to log or raise. After a ResourceShortage the next task syncs the same."""
         task.undo()
         return self._disk.fail("flush the log", error)
 
     def synced_to(self, offset: int, truncations: int) -> bool:
-        """A sync that began after so many truncations covers what is before `offset`. False, and nothing is known, if the log was cut
-        meanwhile: the offsets may have been given to other, unsynced batches."""
+        """A sync that began when `truncations` was this number covers everything below `offset`. False, and nothing changes, if the log was
+        truncated meanwhile: other, unsynced batches may have these offsets now."""
         if truncations != self.truncations:
             return False
         self.recovery_point = max(self.recovery_point, offset)
@@ -172,8 +177,10 @@ class Durability:
 
 
 class CutSync:
-    """What makes a truncation durable: what was cut must not come back behind what is appended next. `run` blocks and may be called from
-    another thread; an OSError from it goes to `cut_sync_failed`. `finish` belongs on the loop."""
+    """Makes a truncation durable, so that the truncated batches cannot reappear behind newer ones after a power cut.
+
+    `run` blocks and may be called on another thread. If it raises OSError, call `cut_sync_failed`; else call `finish` on the loop.
+    """
 
     def __init__(self, durability: Durability, disk: LogDisk, active: Segment) -> None:
         self._durability = durability
@@ -192,14 +199,17 @@ class CutSync:
         self._piece.release()
 
     def finish(self) -> None:
-        """The next append need not wait any more."""
+        """The truncation is durable: the next append need not sync it."""
         self._piece.release()
         self._durability.cut_is_synced(self)
 
 
 class FlushTask:
-    """Files to sync, collected on the loop. `run` blocks and may be called from another thread; an OSError from it goes to
-    `flush_failed`: after a sync that failed nothing is synced again, for the pages are lost. `finish` belongs on the loop."""
+    """Files to sync, collected on the loop.
+
+    `run` blocks and may be called on another thread. If it raises OSError, call `flush_failed`: a failed sync is never repeated, because
+    the kernel has dropped the pages. Else call `finish` on the loop.
+    """
 
     def __init__(self, durability: Durability, disk: LogDisk, segments: LogSegments, epochs: EpochCache, end_offset: int) -> None:
         self._durability = durability
@@ -220,7 +230,7 @@ class FlushTask:
                 self._collect(segment)
             if segment.base_offset <= recovery_point:
                 break
-        # Oldest first: a power cut in between must not leave a hole.
+        # Oldest first: a power cut in between must not leave a gap.
         self._slices.reverse()
         self._snapshots, self._files = durability.unsynced_snapshots, durability.unsynced_files
         durability.unsynced_snapshots, durability.unsynced_files = [], []
@@ -228,7 +238,7 @@ class FlushTask:
         epochs.is_unsynced = False
 
     def _collect(self, segment: Segment) -> None:
-        # Pinned, so that neither truncation nor retention closes the descriptor while another thread syncs.
+        # The slice pins the file: neither truncation nor retention closes its descriptor while another thread syncs.
         self._slices.append(segment.slice(0, 0))
         self._sizes.append((segment, segment.size))
         segment.write_pending()
@@ -250,7 +260,7 @@ class FlushTask:
             filesystem.fsync_dir(self._directory)
 
     def undo(self) -> None:
-        """`run` raised. What it should have synced is not synced; if nothing but descriptors was lacking, another task may."""
+        """`run` raised: note that its files are still not synced. After a mere shortage another task may sync them."""
         for piece in self._slices:
             piece.release()
         durability, epochs = self._durability, self._epoch_cache
@@ -260,7 +270,7 @@ class FlushTask:
         durability.is_flush_requested = True
 
     def finish(self) -> None:
-        """Note what is durable now."""
+        """Note what is durable now. Call it on the loop after `run`."""
         for piece in self._slices:
             piece.release()
         if self._log_segments.active.base_offset == self._active_base_offset:

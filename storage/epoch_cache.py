@@ -1,10 +1,12 @@
-"""Leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in
-`leader-epoch-checkpoint`. The file is written through on every change but
-the loss of epochs that ended before the log's start, which loading finds again; one that is not valid is rebuilt from the log.
+"""The leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in `leader-epoch-checkpoint`.
 
-What need not be durable at once is written over the old content: a rename makes file systems such as ext4 start writing the data, a
-millisecond that a broker pays for each of a thousand partitions that it leads anew. That is done only while the file is one sector, which
-a disk writes whole or not at all: of a longer one a power cut may leave a mixture that looks valid.
+Every change is written to the file at once, except the removal of epochs that ended before the log's start: loading removes those again.
+An invalid file is rebuilt from the log.
+
+A change that need not be durable at once overwrites the old content in place. A rename would make file systems such as ext4 start
+writing the data, which takes a millisecond for each of perhaps a thousand partitions that a broker begins to lead. In-place writing is
+used only while the file fits into one sector, which a disk writes whole or not at all: a power cut may leave of a longer file a mixture
+that looks valid.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from minikafka.storage.filesystem import FileSystem, is_shortage, write_all, wri
 from minikafka.storage.types import EpochEnd
 
 UNDEFINED = EpochEnd(-1, -1)
-#: The least that any disk writes whole.
+#: The smallest unit that every disk writes whole or not at all.
 SECTOR_BYTES = 512
 
 
@@ -31,10 +33,13 @@ class EpochCache:
         self.path = path
         self.epochs: list[int] = []
         self._starts: list[int] = []
+        #: The largest epoch; -1 without entries.
         self.latest = -1
+        #: Whether the file lacks a change of the entries.
         self.is_dirty = False
+        #: Whether the file was written but not synced.
         self.is_unsynced = False
-        #: Bytes of the file as this object left or found it; 0 for a log that was made just now, None while nothing is known of it.
+        #: Size of the file as this object last read or wrote it; 0 if the log is new, None if unknown.
         self._file_size: int | None = None
 
     @property
@@ -43,7 +48,7 @@ class EpochCache:
         return list(zip(self.epochs, self._starts, strict=True))
 
     def load(self) -> None:
-        """Read the file; no entries if it is missing. Raises CorruptFile."""
+        """Read the file; a missing file gives no entries. Raises CorruptFile."""
         entries: list[tuple[int, int]] = []
         if self._filesystem.exists(self.path):
             data = self._filesystem.read(self.path)
@@ -61,11 +66,11 @@ class EpochCache:
         self._update_latest()
 
     def begin(self) -> None:
-        """The log is new: there is no file."""
+        """Begin empty: the log is new and has no file yet."""
         self._file_size = 0
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
-        """Note that `epoch` begins at `start_offset`; entries that contradict it go. True if something changed."""
+        """Note that `epoch` begins at `start_offset`, and drop entries that contradict it. True if something changed."""
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} from offset {start_offset}")
         if self.epochs and self.epochs[-1] == epoch and self._starts[-1] <= start_offset:
@@ -75,12 +80,12 @@ class EpochCache:
         self._starts[keep:] = [start_offset]
         self.latest = epoch
         if write:
-            # As in Kafka since 3.8 an epoch that begins is synced later: the batches tell it, too.
+            # As in Kafka since 3.8, a new epoch is synced later: it can also be found in the batches.
             self.write(sync=False)
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest epoch <= `epoch` that the log knows and the offset at which it ended (KIP-279)."""
+        """The log's largest epoch <= `epoch` and the offset at which it ended (KIP-279)."""
         epochs = self.epochs
         if epoch < 0 or not epochs or epoch > epochs[-1]:
             return UNDEFINED
@@ -110,7 +115,7 @@ class EpochCache:
                 self.write(sync=sync)
 
     def truncate_from_start(self, start_offset: int, *, write: bool = True) -> None:
-        """Drop the epochs that ended at or before `start_offset`; the one that holds it begins there now."""
+        """Drop the epochs that ended at or before `start_offset`; the epoch that contains it now begins there."""
         last = bisect_right(self._starts, start_offset) - 1
         if last > 0 or (last == 0 and self._starts[0] != start_offset):
             del self.epochs[:last], self._starts[:last]
@@ -120,14 +125,14 @@ class EpochCache:
                 self.write()
 
     def on_recovered_batch(self, epoch: int, offset: int) -> None:
-        """Recovery found a batch: what the file says else of its offset was of records that are no more. Writes nothing."""
+        """Recovery found a batch: entries that contradict it belonged to records that are lost, and are dropped. Writes no file."""
         if 0 <= epoch < self.latest and self.epoch_for_offset(offset) > epoch:
             self.truncate_from_end(offset, write=False)
         if epoch > self.latest:
             self.assign(epoch, offset, write=False)
 
     def copy_from(self, other: EpochCache) -> None:
-        """Know what another log of the same records knows, epochs without a record among it."""
+        """Take the entries of another log of the same records, including epochs without records."""
         self.epochs, self._starts = other.epochs[:], other._starts[:]
         self._update_latest()
         self.write()
@@ -139,7 +144,7 @@ class EpochCache:
             self.write()
 
     def write(self, *, sync: bool = True) -> None:
-        """Without `sync` the file is left for the log's next flush, and so is the writing, if there are no descriptors."""
+        """Write the file. Without `sync` the log's next flush syncs it, and also writes it if descriptors are lacking now."""
         data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
         self.is_dirty = True
         try:

@@ -1,4 +1,4 @@
-"""Failures that storage reports: the disk says no, or what it holds is not what was written."""
+"""The errors of storage: the disk fails, or a file is not what was written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from minikafka.wire.errors import ApiError, ErrorCode
 
 
 class StorageError(Exception):
-    """The disk failed: the log directory of `path` must go offline and nothing is retried (a second fsync after a
-    failed one may lie). Answered as KAFKA_STORAGE_ERROR."""
+    """The disk failed. The log directory of `path` must go offline, and nothing is retried: a second fsync after a failed one may report
+    success wrongly. Clients get KAFKA_STORAGE_ERROR."""
 
     def __init__(self, message: str, *, path: str = "", cause: BaseException | None = None) -> None:
         super().__init__(message if cause is None else f"{message}: {cause}")
@@ -16,15 +16,15 @@ class StorageError(Exception):
 
 
 class ResourceShortage(StorageError):
-    """Nothing was done for want of descriptors or memory. The disk is well, nothing is offline, and the same call may succeed later."""
+    """Descriptors or memory were lacking, and nothing was done. The disk is fine, nothing goes offline, and a later call may succeed."""
 
 
 class LogClosed(StorageError):
-    """The log was closed, moved or deleted: whoever still holds it must not use it."""
+    """The log was closed, moved or deleted, and can no longer be used."""
 
 
 class DirectoryLocked(StorageError):
-    """Another process (ours or Apache Kafka) holds `.lock` of the log directory."""
+    """Another process (minikafka or Apache Kafka) holds the `.lock` file of the log directory."""
 
 
 class NotFormatted(StorageError):
@@ -32,7 +32,7 @@ class NotFormatted(StorageError):
 
 
 class CorruptFile(Exception):
-    """A checkpoint, index or snapshot that is not valid. Never leaves storage: the file is rebuilt from the log."""
+    """A checkpoint, index or snapshot is not valid. Storage handles this itself: it rebuilds the file from the log."""
 
 
 class UnexpectedAppendOffset(ApiError):

@@ -1,9 +1,8 @@
-"""The only way to the disk.
+"""All access to the disk.
 
-`FileSystem` and `File` are protocols: `OsFileSystem` is the real disk; tests and the simulator put a disk in memory
-in its place, which loses unsynced bytes and fails on demand. Everything raises OSError; a log turns that into a
-StorageError once, at its edge. Nothing is mapped into memory: a page that the disk cannot give would kill the process
-(SIGBUS), where a `pread` fails.
+`FileSystem` and `File` are protocols. `OsFileSystem` is the real disk; tests and the simulator replace it by a disk in memory, which
+loses unsynced bytes and fails on demand. All methods raise OSError; a log turns that into a StorageError in one place. Nothing is mapped
+into memory: an unreadable page would kill the process (SIGBUS), while a `pread` only fails.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from minikafka.storage import portable
 
 Buffer = bytes | bytearray | memoryview
 
-#: What the machine is short of, not what the disk cannot do.
+#: Errors that mean a shortage of the machine (or a signal), not a failure of the disk.
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 #: File systems and kernels on which `copy_file_range` does not work.
 _NO_COPY_RANGE = frozenset({errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
@@ -24,40 +23,40 @@ _COPY_BYTES = 1 << 20
 
 
 class SyncFailed(OSError):
-    """A sync failed, for whatever reason. What it covered may be lost, and asking again may say otherwise: never retry."""
+    """A sync failed, for whatever reason. Never retry it: the data may be lost, and a second sync may still report success."""
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether the machine lacks descriptors or memory, or a signal came: the disk is well, and the same call may succeed later."""
+    """Whether descriptors or memory are lacking, or a signal came: the disk is fine, and the same call may succeed later."""
     return error.errno in SHORTAGES and not isinstance(error, SyncFailed)
 
 
 class File(Protocol):
-    """An open file, addressed by position. Any call on a closed one is OSError EBADF, whoever kept a method of it."""
+    """An open file, addressed by position. Every call on a closed file raises OSError (EBADF), even through a bound method kept earlier."""
 
     @property
     def path(self) -> str: ...
     def pwrite(self, data: Buffer, position: int, /) -> int:
-        """Bytes written, perhaps fewer than given, like the system call."""
+        """Write; returns the number of bytes written, which may be fewer than given, as with the system call."""
 
     def pread(self, count: int, position: int, /) -> bytes:
-        """At most `count` bytes, perhaps fewer; none at or behind the end."""
+        """Read at most `count` bytes, perhaps fewer; none at or beyond the end."""
 
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
-        """As `pread`, into `buffer`; the number of bytes."""
+        """As `pread`, into `buffer`; returns the number of bytes."""
 
     def size(self) -> int: ...
     def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros that take no room on the disk."""
+        """Cut the file, or extend it with zeros that take no disk space."""
 
     def preallocate(self, size: int) -> None:
-        """Make room for `size` bytes, failing with ENOSPC now instead of at a later write."""
+        """Reserve disk space for `size` bytes, so that ENOSPC is raised now and not by a later write."""
 
     def fsync(self) -> None:
         """Raises SyncFailed."""
 
     def fileno(self) -> int:
-        """Descriptor for sendfile; OSError if the file has none."""
+        """The descriptor, for sendfile. Raises OSError if the file has none."""
 
     def close(self) -> None: ...
 
@@ -70,16 +69,16 @@ class FileSystem(Protocol):
     """Paths are absolute or relative strings. A created, renamed or unlinked name is durable after `fsync_dir`."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """FileNotFoundError unless there or `create`."""
+        """Open a file. Raises FileNotFoundError if it does not exist, unless `create`."""
 
     def read(self, path: str) -> bytes: ...
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces `target`."""
+        """Rename atomically, replacing `target`."""
 
     def unlink(self, path: str) -> None: ...
     def rmdir(self, path: str) -> None: ...
     def mkdir(self, path: str) -> None:
-        """With its parents; no error if there."""
+        """Create the directory and its parents; no error if it exists."""
 
     def list(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -89,17 +88,17 @@ class FileSystem(Protocol):
     def size(self, path: str) -> int: ...
     def modified_ms(self, path: str) -> int: ...
     def fsync_dir(self, path: str) -> None:
-        """Raises SyncFailed; FileNotFoundError if there is no such directory."""
+        """Sync the directory's entries. Raises SyncFailed, or FileNotFoundError if there is no such directory."""
 
     def lock(self, path: str) -> Lock:
-        """Exclusive lock for this process; BlockingIOError if somebody holds it."""
+        """Take an exclusive lock for this process. Raises BlockingIOError if it is held already."""
 
     def space(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume."""
 
 
 class OsFile:
-    """A file of the operating system. The descriptor is looked up in every call: after `close` the number may be another file's."""
+    """A file of the operating system. Every call looks up the descriptor: after `close` its number may belong to another file."""
 
     __slots__ = ("_fd", "path")
 
@@ -165,7 +164,7 @@ class OsFileSystem:
         os.rmdir(path)
 
     def mkdir(self, path: str) -> None:
-        # What is stored is nobody else's: records, and in the metadata log the verifiers of passwords.
+        # Readable by the owner alone: the files hold records and, in the metadata log, password verifiers.
         os.makedirs(path, mode=0o700, exist_ok=True)
 
     def list(self, path: str) -> list[str]:
@@ -201,8 +200,8 @@ class OsFileSystem:
 
 
 def write_atomically(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
-    """Write `<path>.tmp`, fsync, rename, fsync the directory: a reader sees the old content or the new, also after a
-    power cut (KAFKA-16541). Without `sync` a power cut may leave an empty or torn file, until somebody syncs it."""
+    """Write `<path>.tmp`, fsync, rename, fsync the directory: readers see the old content or the new, even after a power cut
+    (KAFKA-16541). Without `sync` a power cut may leave an empty or torn file until it is synced."""
     temporary = path + ".tmp"
     if filesystem.exists(temporary):
         filesystem.unlink(temporary)
@@ -219,7 +218,7 @@ def write_atomically(filesystem: FileSystem, path: str, data: bytes, *, sync: bo
 
 
 def write_all(file: File, data: Buffer, position: int) -> None:
-    """pwrite until everything is written; ENOSPC and the like surface as OSError."""
+    """Call pwrite until everything is written. Raises OSError (ENOSPC and others)."""
     size = len(data)
     written = file.pwrite(data, position)
     if written == size:
@@ -233,7 +232,7 @@ def write_all(file: File, data: Buffer, position: int) -> None:
 
 
 def read_at(filesystem: FileSystem, path: str, count: int, position: int) -> bytes:
-    """`count` bytes of a file that is not kept open; fewer only at its end."""
+    """Read `count` bytes of a file that is opened only for this; fewer only at its end."""
     file = filesystem.open(path, read_only=True)
     try:
         return read_all(file, count, position)
@@ -242,7 +241,7 @@ def read_at(filesystem: FileSystem, path: str, count: int, position: int) -> byt
 
 
 def read_all(file: File, count: int, position: int) -> bytes:
-    """pread until everything is read; fewer bytes only at the end of the file."""
+    """Call pread until everything is read; fewer bytes only at the end of the file."""
     data = file.pread(count, position)
     while 0 < len(data) < count:
         more = file.pread(count - len(data), position + len(data))
@@ -253,7 +252,7 @@ def read_all(file: File, count: int, position: int) -> bytes:
 
 
 def copy_file(source: File, target: File, size: int) -> None:
-    """The first `size` bytes of `source`, inside of the kernel where it can do that. Raises OSError, also if `source` is shorter."""
+    """Copy the first `size` bytes of `source`, inside the kernel if it can. Raises OSError, also if `source` is shorter."""
     position = _copy_range(source, target, size)
     while position < size:
         data = source.pread(min(_COPY_BYTES, size - position), position)
@@ -264,7 +263,7 @@ def copy_file(source: File, target: File, size: int) -> None:
 
 
 def _copy_range(source: File, target: File, size: int) -> int:
-    """Bytes that the kernel has copied."""
+    """Let the kernel copy; returns the number of bytes copied."""
     if not (isinstance(source, OsFile) and isinstance(target, OsFile)) or not hasattr(os, "copy_file_range"):
         return 0
     position = 0

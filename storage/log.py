@@ -1,8 +1,8 @@
 """The log of one topic partition (Kafka's UnifiedLog), composed of segments, watermarks, durability, epochs and producers.
 
-Single-threaded: all calls come from one event loop (or from one worker while the log is being loaded). What blocks
-long - syncing - is split off as a FlushTask that may run elsewhere. Offsets are published after their bytes are
-written; a failed write is cut off again and takes the log offline (`failure`).
+Single-threaded: all calls come from one event loop (or from one worker while the log is being loaded). Syncing, which blocks for long,
+is split off as a FlushTask that may run on another thread. Offsets are published after their bytes are written. A failed write is
+truncated again and takes the log offline (`failure`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ZERO_UUID = bytes(16)
 
 
 class Log:
-    """Made by `storage.recovery.load_log`. The parts are for reading only; methods of the log change them."""
+    """A log, created by `storage.recovery.load_log`. Callers only read its parts; the log's methods change them."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Log:
         self.topic = topic
         self.partition = partition
         self.name = f"{topic}-{partition}"
-        #: Zeros until the log has one; then it stays.
+        #: Zeros until the log is assigned a topic id; never changes after that.
         self.topic_id = _ZERO_UUID
-        #: Whether its directory was made by this object.
+        #: Whether this object created the log's directory.
         self.is_new = False
         self.config = config
         disk = self._disk = LogDisk(filesystem, directory, self.name, OpenFiles() if open_files is None else open_files, on_failure)
@@ -72,14 +72,14 @@ class Log:
         self._rolling = Rolling(parts, config, jitter_ms)
         self._truncation = Truncation(parts)
         self._appender = LogAppender(parts, config, self._rolling, self._truncation)
-        # Called for every batch: without a step in between.
+        # Bound directly: an extra call for every batch would cost.
         self.append_as_leader = self._appender.append_as_leader
         self.append_as_follower = self._appender.append_as_follower
         self.is_heavy = self._appender.is_heavy
         self.prepare = self._appender.prepare
 
     def update_config(self, config: LogConfig) -> None:
-        """Take a changed topic configuration; index sizes apply from the next segment on."""
+        """Apply a changed topic configuration; index sizes take effect with the next segment."""
         self.config = config
         self.segments.config = config
         self.segments.may_have_gaps = self.segments.may_have_gaps or config.is_compacted
@@ -91,17 +91,17 @@ class Log:
 
     @property
     def directory(self) -> str:
-        """Path of the directory of the log's files."""
+        """Path of the log's directory."""
         return self._disk.directory
 
     @property
     def failure(self) -> StorageError | None:
-        """Why the log is of no use any more."""
+        """Why the log can no longer be used; None while it can."""
         return self._disk.failure
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of all segments."""
         return self.segments.size
 
     @property
@@ -136,7 +136,7 @@ class Log:
 
     @property
     def active_segment_base_offset(self) -> int:
-        """Where the segment begins that grows."""
+        """Base offset of the active segment."""
         return self.segments.active.base_offset
 
     @property
@@ -146,16 +146,15 @@ class Log:
 
     @property
     def decompressed_bytes_max(self) -> int:
-        """What the records of one batch may take here."""
+        """Bound in bytes for the decompressed records of one batch."""
         return decompressed_bytes_max(self.config.max_message_bytes)
 
     def update_high_watermark(self, offset: int) -> bool:
-        """Clamped into [log start, log end]; True when it moved."""
+        """Move the high watermark to `offset`, clamped into [log start, log end]. True if it moved."""
         return self.watermarks.move_high_watermark(offset)
 
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write partition.metadata, to be synced with the next flush. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log
-        belongs to another topic."""
+        """Write partition.metadata; the next flush syncs it. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log belongs to another topic."""
         if self.topic_id == topic_id:
             return
         if self.topic_id != _ZERO_UUID:
@@ -168,32 +167,33 @@ class Log:
         self.topic_id = topic_id
 
     def assign_epoch_start(self, leader_epoch: int, offset: int) -> None:
-        """A leader notes its epoch at once, before any record."""
+        """Note the epoch of a new leader, before it appends a record."""
         with self.disk("write the leader epoch checkpoint"):
             self.epochs.assign(leader_epoch, offset)
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """What a log is called and led by is worth a sync when it has records: the first one asks for it, too."""
+        """Request a flush of the metadata files if the log has records. An empty log waits for its first record, which requests one."""
         self.durability.is_flush_requested = self.durability.is_flush_requested or not self.is_new or self.size > 0
 
     def write_epochs(self) -> None:
-        """Write the epochs if their file still has some that ended before the log's start. Loading drops those as well, so
-        that this may wait."""
+        """Write the epoch file if it still has epochs that ended before the log's start. Not urgent: loading drops those too."""
         if self.epochs.is_dirty:
             with self.disk("write the leader epoch checkpoint"):
                 self.epochs.write()
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """KIP-101/279: (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
+        """The log's largest epoch <= `epoch` and its end offset (KIP-101, KIP-279); (-1, -1) if undefined."""
         return self.epochs.end_offset_for(epoch, self.watermarks.log_end_offset)
 
     # -- reading
 
     def read(self, offset: int, bytes_max: int, *, end_offset: int, at_least_one: bool = True) -> ReadResult:
-        """Batches from the one that holds `offset`, up to `bytes_max` bytes and below `end_offset`, from one segment.
-        `at_least_one`: the first batch is returned whole even if larger. The slice is empty if there is nothing below
-        `end_offset` yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE)."""
+        """Read batches of one segment, from the batch that holds `offset`, up to `bytes_max` bytes and below `end_offset` (exclusive).
+
+        `at_least_one`: the first batch is returned whole even if it is larger. The slice is empty if there is nothing below `end_offset`
+        yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
+        """
         watermarks, segments = self.watermarks, self.segments
         log_end_offset = watermarks.log_end_offset
         if self._disk.failure is not None or not watermarks.log_start_offset <= offset <= log_end_offset:
@@ -230,7 +230,7 @@ class Log:
         )
 
     def offset_position(self, offset: int) -> OffsetPosition:
-        """Segment and byte of an offset. Raises ApiError(OFFSET_OUT_OF_RANGE)."""
+        """The segment of an offset and the byte position in it. Raises ApiError(OFFSET_OUT_OF_RANGE)."""
         watermarks = self.watermarks
         if offset == watermarks.log_end_offset:
             return self._end_position()
@@ -247,7 +247,7 @@ class Log:
         return OffsetPosition(self.watermarks.log_end_offset, active.base_offset, active.size)
 
     def upper_bound_offset(self, result: ReadResult) -> int:
-        """An offset beyond every record of a read, near it: bound for `aborted_transactions`."""
+        """An offset shortly after the last record of a read; the end offset for `aborted_transactions`."""
         bases = self.segments.bases
         index = max(bisect_right(bases, result.position.segment_base_offset) - 1, 0)
         bound = self.segments[index].offset_index.offset_at_or_after(result.position.file_position + result.slice.size)
@@ -256,10 +256,10 @@ class Log:
         return bases[index + 1] if index + 1 < len(bases) else self.log_end_offset
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that touch [start_offset, end_offset).
+        """The aborted transactions that overlap [start_offset, end_offset).
 
-        An entry whose last stable offset lies behind its marker was written by an Apache Kafka follower that took in several transactions
-        at once: the true one is the offset behind the marker.
+        If an entry's last stable offset lies beyond the offset after its marker, an Apache Kafka follower that appended several
+        transactions at once wrote it: the right value is the offset after the marker.
         """
         found: list[AbortedTransaction] = []
         with self.disk("read the transaction index"):
@@ -288,7 +288,7 @@ class Log:
             return best.max_timestamp_candidate()
 
     def lookup_offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record, by offset, with a timestamp >= `timestamp`. Raises CorruptRecord; as long as the batches are."""
+        """The first record, by offset, with a timestamp >= `timestamp`. Blocks while it decompresses batches. Raises CorruptRecord."""
         candidate = self.timestamp_candidate(timestamp, self.log_start_offset)
         while candidate is not None:
             found = candidate.find(self.decompressed_bytes_max)
@@ -309,8 +309,8 @@ class Log:
         return self._rolling.roll(wall_ms, first_offset or 0)
 
     def truncate_to(self, offset: int, wall_ms: int = 0) -> bool:
-        """Drop everything from `offset` on. False, with only the epochs cut, if the log ends there already
-        (KAFKA-10706). `prepare_cut_sync` makes it durable, as the next append does."""
+        """Drop everything from `offset` on. False if the log already ends there; then only the epochs are truncated (KAFKA-10706).
+        `prepare_cut_sync`, or the next append, makes it durable."""
         if offset < 0:
             raise ValueError(f"truncation to offset {offset}")
         return self._truncation.truncate_to(offset, wall_ms)
@@ -320,8 +320,8 @@ class Log:
         self._truncation.truncate_fully_and_start_at(offset, wall_ms)
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Hide what is below `offset`; True if it moved. Raises ApiError(OFFSET_OUT_OF_RANGE) beyond the high
-        watermark. Segments go at the next `delete_old_segments`."""
+        """Raise the log start offset to `offset`; True if it moved. Raises ApiError(OFFSET_OUT_OF_RANGE) beyond the high watermark.
+        The next `delete_old_segments` drops the segments below it."""
         if offset > self.high_watermark:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -337,8 +337,8 @@ class Log:
         return True
 
     def delete_old_segments(self, wall_ms: int) -> int:
-        """Retention: by log start, then size and time if the policy says so. Returns the number of segments. Files
-        are renamed now and unlinked by `delete_files` when file.delete.delay.ms has passed."""
+        """Apply retention: by log start, then by size and time if the policy includes delete. Returns the number of dropped segments.
+        Their files are renamed now; `delete_files` unlinks them after file.delete.delay.ms."""
         with self.disk("delete old segments"):
             count = self._delete(retention.before_log_start(self.log_start_offset), wall_ms)
             if self.config.is_deleted:
@@ -346,9 +346,9 @@ class Log:
                 count += self._delete(retention.by_time(self.config, wall_ms), wall_ms)
         return count
 
-    def _delete(self, may_go: retention.MayGo, wall_ms: int) -> int:
-        """Drop the oldest segments that may go; an active one is rolled first. The log starts at the next."""
-        gone = retention.oldest_that_may_go(self.segments, self.watermarks, may_go)
+    def _delete(self, is_deletable: retention.IsDeletable, wall_ms: int) -> int:
+        """Drop the oldest deletable segments and raise the log start offset to the next one. The active segment is rolled first."""
+        gone = retention.deletable_segments(self.segments, self.watermarks, is_deletable)
         if not gone:
             return 0
         if len(gone) == len(self.segments):
@@ -359,10 +359,10 @@ class Log:
         return len(gone)
 
     def replace_segments(self, old: list[Segment], wall_ms: int) -> None:
-        """(Compaction.) See LogSegments.replace."""
+        """Replace segments by their compacted ones; see LogSegments.replace."""
         with self._disk.change("replace segments"):
             cleaned = self.segments.replace(old, wall_ms)
-        # The names become durable with the next flush; until then a start finishes what it finds.
+        # The next flush makes the renames durable. After a crash before that, loading completes the replacement.
         self.durability.add_file(cleaned.log_path)
 
     def delete_files(self, wall_ms: int) -> None:
@@ -375,21 +375,21 @@ class Log:
     # -- durability and the end
 
     def prepare_cut_sync(self) -> CutSync | None:
-        """What makes the last truncation durable, None if it is. Run it anywhere, then call its `finish` here; who appends before waits
-        for the disk. Raises StorageError."""
+        """The task that makes the last truncation durable; None if it already is. Run it on any thread, then call its `finish` on the
+        loop. An append before that syncs by itself and blocks. Raises StorageError."""
         return self.durability.prepare_cut_sync()
 
     def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
-        """What must be synced so that everything below `up_to` (the log end) is durable; None if nothing. Run it
-        anywhere, then call its `finish` here."""
+        """The task that makes everything below `up_to` durable (by default: up to the log end); None if there is nothing to sync. Run it
+        on any thread, then call its `finish` on the loop. Raises StorageError."""
         return self.durability.prepare_flush(up_to)
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync everything below `up_to` and move the recovery point. Raises StorageError; never retried."""
+        """Sync everything below `up_to`, blocking, and move the recovery point. Raises StorageError; a failed sync is never retried."""
         self.durability.flush(up_to)
 
     def close(self) -> None:
-        """Cleanly: snapshot of the producers, sync, indexes cut. After a failure files are just closed."""
+        """Close cleanly: write a producer snapshot, sync, trim the indexes. After a failure only close the files."""
         if self.failure is not None:
             self.close_files()
             return
@@ -403,12 +403,12 @@ class Log:
         self.close_files()
 
     def close_files(self) -> None:
-        """Without writing. The log is of no use any more."""
+        """Close the files without writing. The log can no longer be used."""
         self._disk.close()
         self.segments.close_files()
 
     def delete(self) -> None:
-        """Unlink every file and the directory."""
+        """Unlink every file of the log, and its directory."""
         with self.disk("delete the log"):
             self.close_files()
             for name in self.filesystem.list(self.directory):
@@ -427,5 +427,5 @@ class Log:
         return self._disk.fail(action, error)
 
     def take_offline(self, failure: StorageError) -> None:
-        """The log directory has failed."""
+        """Refuse all further calls: the log directory has failed."""
         self._disk.take_offline(failure)

@@ -1,7 +1,7 @@
-"""Appending to a log: as leader what a client or coordinator sent, as follower what was fetched.
+"""Appending to a log: as leader, batches of clients and coordinators; as follower, fetched batches.
 
-The order is check, write, publish. A batch that must not be stored changes nothing; bytes of a failed write are cut off
-again. The path of a plain client batch costs a few microseconds: one unpack, one CRC, one pwrite.
+The order is check, write, publish. A refused batch changes nothing, and the bytes of a failed write are truncated again. A plain client
+batch costs a few microseconds: one unpack, one CRC, one pwrite.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from minikafka.wire.batch import (
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import ApiError, ErrorCode
 
-# Base offset, batch length, partition leader epoch: the fields in front of the CRC that a leader sets.
+#: Base offset, batch length, partition leader epoch: the fields before the CRC, which a leader sets.
 _PLACE = Struct(">qii")
-#: Where a batch lies in what was given: position, size, header.
+#: A batch within the given bytes: position, size, header.
 PlacedBatch = tuple[int, int, Header]
 _ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT
 
@@ -89,7 +89,7 @@ class LogAppender:
     )
 
     def __init__(self, parts: LogParts, config: LogConfig, rolling: Rolling, truncation: Truncation) -> None:
-        # One look-up each on the path of every append.
+        # Kept as attributes of their own: every append uses them.
         self._disk = parts.disk
         self._epochs = parts.epochs
         self._producers = parts.producers
@@ -101,23 +101,26 @@ class LogAppender:
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
-        """Take a changed configuration of the topic."""
+        """Apply a changed topic configuration."""
         self._config = config
         self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
         self._records_bytes_max = decompressed_bytes_max(config.max_message_bytes)
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._flush_messages = config.flush_messages - 1
-        # Batches as clients usually send them skip fit_to_topic.
+        # With such a configuration, batches as clients usually send them skip fit_to_topic.
         self._is_plain = config.compression_type == "producer" and not config.is_log_append_time and not config.is_compacted
 
     def append_as_leader(
         self, records: memoryview, leader_epoch: int, wall_ms: int, *, origin: str = "client", requires_sequence_checks: bool = True,
         verification: Verification | None = UNCHECKED, fitting: Fitting = Fitting.HERE,
     ) -> AppendInfo:  # fmt: skip
-        """Append one client batch (several for origin "coordinator" and "raft"). Offsets and epoch are patched into
-        `records`, which must be writable. `verification`: what a batch that begins a transaction needs; None for none.
-        Raises ApiError, with nothing appended, for what must not be stored; StorageError if the disk fails."""
+        """Append one client batch (several for origin "coordinator" and "raft").
+
+        Offsets and epoch are patched into `records`, which must be writable. `verification`: a batch that begins a transaction needs the
+        one that `begin_verification` gave; with None it is refused, with UNCHECKED nothing is checked. Raises ApiError, with nothing
+        appended, for a batch that must not be stored; StorageError if the disk fails.
+        """
         if origin != "client":
             return self._append_internal(records, leader_epoch, wall_ms)
         if self._disk.failure is not None:
@@ -159,7 +162,7 @@ class LogAppender:
         return self._write(records, header, leader_epoch, wall_ms, admitted, append_time)
 
     def _fit(self, records: memoryview, header: Header, wall_ms: int, fitting: Fitting) -> tuple[memoryview, Header]:
-        """The batch as the topic wants it. Raises HeavyBatch if that takes long and is to be done elsewhere."""
+        """Check and convert the batch by the topic's configuration. Raises HeavyBatch if that takes long and belongs on another thread."""
         if fitting is Fitting.ELSEWHERE and is_heavy(records, header, self._config):
             raise HeavyBatch
         records = fit_to_topic(records, header, self._config, wall_ms, self._disk.name)
@@ -174,7 +177,7 @@ class LogAppender:
         admitted: ProducerEntry | ProducerUpdate | None,
         append_time: int,
     ) -> AppendInfo:
-        """Give a checked batch its offsets, write it and publish it. `admitted`: what it means to its producer."""
+        """Assign offsets to a checked batch, write it and publish it. `admitted` is the result of `_admit`, None without a producer id."""
         watermarks, segments, epochs = self._watermarks, self._segments, self._epochs
         size, delta, timestamp = len(records), header[LAST_DELTA], header[MAX_TIMESTAMP]
         first = watermarks.log_end_offset
@@ -205,15 +208,15 @@ class LogAppender:
         return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
 
     def is_heavy(self, records: memoryview) -> bool:
-        """Whether a client's batch must go through `prepare` before it is appended, because that takes long."""
+        """Whether a client's batch takes so long to check and convert that `prepare` must do it before the append."""
         if len(records) < OVERHEAD:
             return False
         header: Header = HEADER.unpack_from(records)
         return len(records) <= self._batch_bytes_max and is_heavy(records, header, self._config)
 
     def prepare(self, records: memoryview, wall_ms: int) -> memoryview:
-        """A client's batch as the topic wants it, for an append with Fitting.DONE. Touches nothing of the log, so it may run beside
-        everything else; `records` must be the caller's own. Raises ApiError for what must not be stored."""
+        """Check and convert a client's batch, for an append with Fitting.DONE. Does not touch the log, so it may run on another thread;
+        nothing else may use `records` meanwhile. Raises ApiError for a batch that must not be stored."""
         records = one_batch(records)
         config, header = self._config, HEADER.unpack_from(records)
         if len(records) > self._batch_bytes_max:
@@ -240,8 +243,8 @@ class LogAppender:
     def _admit(
         self, header: Header, requires_sequence_checks: bool, verification: Verification | None
     ) -> ProducerEntry | ProducerUpdate | AppendInfo:
-        """What a batch with a producer id means: the entry it simply continues, an update to publish after the write, or
-        the answer of the time it was appended before. Raises ApiError."""
+        """Check a batch with a producer id. Returns the producer's entry if the batch simply continues it, an update to publish after the
+        write, or, for a duplicate, the result of the first append. Raises ApiError."""
         _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
         producers = self._producers
         entry = producers.entries.get(producer_id)
@@ -265,8 +268,7 @@ class LogAppender:
         return update
 
     def _append_internal(self, records: memoryview, leader_epoch: int, wall_ms: int) -> AppendInfo:
-        """Batches of a coordinator or of the raft leader: control batches and any sequence may be there. Offsets
-        follow the end of the log."""
+        """Append batches of a coordinator or of the raft leader. Control batches and any sequence are allowed."""
         headers = self._whole_batches(records)
         offset = self._watermarks.log_end_offset
         for position, size, header in headers:
@@ -280,10 +282,12 @@ class LogAppender:
         return self._append_batches(records, placed, wall_ms, check_epoch=True)
 
     def append_as_follower(self, records: memoryview, leader_epoch: int | None = None) -> AppendInfo:
-        """Append fetched batches byte for byte. An incomplete tail is ignored, and everything from the first batch on
-        whose epoch is higher than `leader_epoch`, the one the fetch was made in (KAFKA-18723). Raises
-        UnexpectedAppendOffset if the first batch does not continue the log, ApiError(CORRUPT_MESSAGE) for a wrong CRC.
-        `batches` is 0 if nothing was whole."""
+        """Append fetched batches byte for byte.
+
+        Ignores an incomplete tail, and everything from the first batch on whose epoch is higher than `leader_epoch`, the epoch of the
+        fetch (KAFKA-18723). `batches` of the result is 0 if no batch was whole. Raises UnexpectedAppendOffset if the first batch does not
+        continue the log, ApiError(CORRUPT_MESSAGE) for a wrong CRC.
+        """
         headers = self._whole_batches(records)
         if leader_epoch is not None:
             headers = list(takewhile(lambda placed: _leader_epoch(placed) <= leader_epoch, headers))
@@ -297,13 +301,13 @@ class LogAppender:
         return self._append_batches(records, headers, -1, check_epoch=False)
 
     def _begin_within(self, header: Header) -> None:
-        """The first fetched batch begins before the log's end."""
+        """Handle a first fetched batch that begins before the log's end: allowed only in an empty log. Raises UnexpectedAppendOffset."""
         watermarks, first, last = self._watermarks, header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_DELTA]
         if not watermarks.log_end_offset == watermarks.log_start_offset <= last:
             raise UnexpectedAppendOffset(
                 f"{self._disk.name} ends at {watermarks.log_end_offset}, but the fetched batch begins at {first}", first, last
             )
-        # The log starts inside of this batch (the leader's log start does): keep the batch whole.
+        # The leader's log start offset lies inside this batch: keep the batch whole.
         self._truncation.truncate_fully_and_start_at(first, 0)
 
     def _check_ascending(self, headers: list[PlacedBatch]) -> None:
@@ -317,7 +321,7 @@ class LogAppender:
             previous = first + delta
 
     def _whole_batches(self, records: memoryview) -> list[PlacedBatch]:
-        """Checked batches from the start of `records`. Raises ApiError(CORRUPT_MESSAGE)."""
+        """The whole batches at the start of `records`, with their checksums verified. Raises ApiError(CORRUPT_MESSAGE)."""
         if self._disk.failure is not None:
             raise self._disk.failure
         if self._durability.is_cut:
@@ -376,9 +380,9 @@ class LogAppender:
         return AppendInfo(first_offset, last, largest, -1, watermarks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
 
     def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate) -> None:
-        """Note the epochs that begin. Raises OSError, before anything is written, if there are too few descriptors for the rest."""
+        """Note the epochs that begin with these batches. Raises OSError, before anything is written, if descriptors are lacking."""
         if any(completed.is_aborted for completed in update.completed):
-            # Its entry in the transaction index is written behind the batches.
+            # The entry in the transaction index, which needs a descriptor, is written after the batches.
             self._disk.require_descriptors()
         for _, _, header in headers:
             if header[LEADER_EPOCH] != self._epochs.latest and header[LEADER_EPOCH] >= 0:
@@ -393,11 +397,11 @@ class LogAppender:
             producers.complete(completed)
 
     def _undo(self, error: BaseException) -> None:
-        """A failed append: what it wrote must never be read, now or after a restart (KAFKA-19407)."""
+        """Undo a failed append: the bytes it wrote must never be read, now or after a restart (KAFKA-19407)."""
         is_cut = self._segments.active.discard_after(self._segments.active.size)
         if isinstance(error, OSError):
             raise self._disk.fail("append to the log", error, is_half_done=not is_cut) from error
         if isinstance(error, StorageError):
             return
-        # A bug of ours between write and publish: what is in memory may not be true any more.
+        # A bug of ours between write and publish: the state in memory may be wrong now.
         self._disk.give_up(StorageError(f"an append to {self._disk.name} failed half-way", path=self._disk.directory, cause=error))

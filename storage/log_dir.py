@@ -33,7 +33,7 @@ ConfigOf = Callable[[str, int, bytes], LogConfig]
 
 @dataclass(slots=True)
 class MetaProperties:
-    """`meta.properties` version 1. Ids of cluster and directory: text of 22 characters and 16 bytes."""
+    """`meta.properties` version 1. The cluster id is text of 22 characters, the directory id 16 bytes."""
 
     cluster_id: str
     node_id: int
@@ -41,8 +41,8 @@ class MetaProperties:
 
 
 def parse_directory_name(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for anything else, and for a number that is written
-    otherwise than brokers write it: two directories would be of one partition."""
+    """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for anything else. A number that brokers would not write
+    (such as 007) gives None too: two directories would belong to one partition."""
     topic, dash, digits = name.rpartition("-")
     if not dash or not topic or not digits.isascii() or not digits.isdigit():
         return None
@@ -51,7 +51,7 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 
 
 def format_directory(filesystem: FileSystem, path: str, meta: MetaProperties, wall_ms: int) -> None:
-    """Make the directory and its meta.properties, entries in the order in which Kafka writes them. Raises OSError."""
+    """Create the directory and its meta.properties, with the entries in Kafka's order. Raises OSError."""
     filesystem.mkdir(path)
     properties = {
         "node.id": str(meta.node_id),
@@ -63,7 +63,7 @@ def format_directory(filesystem: FileSystem, path: str, meta: MetaProperties, wa
 
 
 def read_meta_properties(filesystem: FileSystem, path: str) -> MetaProperties | None:
-    """None if the directory has none. Raises NotFormatted if it is not valid, OSError if the disk fails."""
+    """The directory's meta.properties, None if it has none. Raises NotFormatted if the file is not valid, OSError if the disk fails."""
     name = f"{path}/{checkpoint.META_PROPERTIES}"
     if not filesystem.exists(name):
         return None
@@ -81,7 +81,7 @@ def read_meta_properties(filesystem: FileSystem, path: str) -> MetaProperties | 
 
 
 class Checkpoint:
-    """A checkpoint file that is still to be written. `run` blocks and may be called anywhere; it raises OSError: tell `disk_failed`."""
+    """A checkpoint file to be written. `run` blocks and may be called on any thread. If it raises OSError, call `disk_failed`."""
 
     __slots__ = ("_data", "_filesystem", "path")
 
@@ -96,7 +96,7 @@ class Checkpoint:
 
 
 class DirectorySync:
-    """As Checkpoint, for the names in a log directory."""
+    """The sync of a log directory's entries. Use it as Checkpoint."""
 
     __slots__ = ("_filesystem", "path")
 
@@ -110,10 +110,10 @@ class DirectorySync:
 
 
 class LogDirectory:
-    """Life: `open`, `load`, then `create_log`, `remove`, checkpoints, `maintain`, at last `close`.
+    """One log directory. Call `open` and `load`, then `create_log`, `remove`, the checkpoints and `maintain`, finally `close`.
 
-    `logs` maps (topic, partition) to the log; the metadata log is not among them (the quorum loads it). `cleaned` has the
-    offsets up to which logs were compacted. `failure` is set once the disk failed; `on_failure` is told then.
+    `logs` maps (topic, partition) to the log, without the metadata log, which the quorum loads. `cleaned` maps (topic, partition) to the
+    end (exclusive) of its last compaction. `failure` is set when the disk fails; then `on_failure` is called.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._is_loaded = False
         self._has_unsynced_names = False
-        #: Partitions whose copy was growing here when the process ended.
+        #: Partitions whose future log was being copied into this directory when the process ended.
         self.futures: set[tuple[str, int]] = set()
         self._scheduled_deletions: list[tuple[int, str]] = []
         self._recovery_points: dict[tuple[str, int], int] = {}
@@ -158,7 +158,7 @@ class LogDirectory:
     # -- opening
 
     def open(self) -> MetaProperties:
-        """Lock the directory, read its identity, take (and delete) the clean-shutdown mark. Raises DirectoryLocked,
+        """Lock the directory, read its identity and checkpoints, read and delete the clean-shutdown file. Raises DirectoryLocked,
         NotFormatted, StorageError."""
         with self._disk("open"):
             if not self.filesystem.is_dir(self.path):
@@ -190,13 +190,13 @@ class LogDirectory:
         return meta
 
     def load(self, config_of: ConfigOf, wall_ms: int) -> None:
-        """Load every log. `config_of(topic, partition, topic_id)` gives its configuration; after an unclean stop its
-        cleanup policy matters, see `load_log`. Blocks."""
+        """Load every log, blocking. `config_of(topic, partition, topic_id)` gives its configuration; after an unclean shutdown the cleanup
+        policy in it matters, see `load_log`."""
         for _ in self.load_each(config_of, wall_ms):
             pass
 
     def load_each(self, config_of: ConfigOf, wall_ms: int) -> Iterator[Log]:
-        """As `load`, one log at a time, so that progress can be shown."""
+        """As `load`, one log at a time, so that the caller can show progress."""
         with self._disk("list"):
             names = [name for name in self.filesystem.list(self.path) if self.filesystem.is_dir(f"{self.path}/{name}")]
         for name in names:
@@ -222,7 +222,7 @@ class LogDirectory:
         self._is_loaded = True
 
     def _read_topic_id(self, path: str) -> bytes:
-        """Zeros for a log that has none yet. Raises CorruptFile if it cannot be known."""
+        """The topic id of a log, zeros if it has none yet. Raises CorruptFile if the file is damaged."""
         name = f"{path}/{checkpoint.PARTITION_METADATA}"
         with self._disk("read"):
             try:
@@ -233,7 +233,8 @@ class LogDirectory:
                 return bytes(16)
 
     def _set_unknown_aside(self, name: str, error: CorruptFile) -> None:
-        """Taken for a log without an id, it would be given to any new topic of that name."""
+        """Rename a log whose topic id is unreadable to `-stray`. Loaded without an id, it would become the log of any new topic of that
+        name."""
         tail = f".{bytes(16).hex()}{_STRAY}"
         _log.error("%s/%s: partition.metadata is not valid (%s); the log is set aside as %s", self.path, name, error, tail)
         self._move(f"{self.path}/{name}", f"{self.path}/{name[: _NAME_MAX - len(tail)]}{tail}")
@@ -263,7 +264,7 @@ class LogDirectory:
         try:
             return checkpoint.read_offset_checkpoint(self.filesystem, f"{self.path}/{name}")
         except CorruptFile as error:
-            # Worst case without it: more is read again than needed, and the leader tells the high watermark.
+            # Without it, at worst more is read again than necessary, and the high watermark comes from the leader.
             _log.warning("%s/%s is not valid (%s); going on without it", self.path, name, error)
             self.is_clean = self.is_clean and name != checkpoint.RECOVERY_POINT_CHECKPOINT
             return {}
@@ -271,8 +272,8 @@ class LogDirectory:
     # -- logs
 
     def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, wall_ms: int) -> Log:
-        """The log, made if it is not there. Raises ApiError(INCONSISTENT_TOPIC_ID) if one of another topic of that
-        name is, StorageError."""
+        """The log of a partition, created if it does not exist. Raises ApiError(INCONSISTENT_TOPIC_ID) if there is a log of another topic
+        of that name, and StorageError."""
         log = self.logs.get((topic, partition))
         if log is None:
             if self.failure is not None:
@@ -292,7 +293,7 @@ class LogDirectory:
         self.logs[topic, partition] = log
         return log
 
-    # -- copies that grow (KIP-113)
+    # -- future logs (KIP-113)
 
     def create_future(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, wall_ms: int) -> Log:
         """An empty log in a `-future` directory, not yet one of `logs`. Raises StorageError."""
@@ -315,8 +316,8 @@ class LogDirectory:
         )  # fmt: skip
 
     def promote_future(self, future: Log, old: Log, wall_ms: int) -> Log:
-        """The copy becomes the log: what `old` knows besides its records - epochs, watermarks - it knows, too; its
-        directory gets the ordinary name. Raises StorageError."""
+        """Make the future log the current log: it takes the epochs and watermarks of `old`, and its directory gets the ordinary name.
+        Raises StorageError."""
         with self._disk("rename a log in", is_change=True):
             future.epochs.copy_from(old.epochs)
             future.close()
@@ -330,7 +331,7 @@ class LogDirectory:
         return log
 
     def drop_future(self, future: Log) -> None:
-        """The copy is not wanted any more. Raises StorageError."""
+        """Close the future log and delete its files. Raises StorageError."""
         future.close_files()
         with self._disk("delete files in"):
             self._unlink_all(future.directory)
@@ -341,7 +342,7 @@ class LogDirectory:
         self._scheduled_deletions.append((wall_ms + delay_ms, self._rename(topic, partition, _DELETE)))
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Rename the directory to `-stray`: the cluster does not know this replica, and nobody deletes it."""
+        """Rename the directory to `-stray`: the cluster has no such replica. It is never deleted automatically."""
         self._rename(topic, partition, _STRAY)
 
     def _rename(self, topic: str, partition: int, suffix: str) -> str:
@@ -352,7 +353,7 @@ class LogDirectory:
         return target
 
     def _move(self, path: str, target: str, log: Log | None = None) -> None:
-        """Give a directory another name; its log, if it is loaded, is none of this directory's any more."""
+        """Rename a directory. Its log, if loaded, is closed and removed from `logs`."""
         with self._disk("rename a log in", is_change=True):
             if log is not None:
                 del self.logs[log.topic, log.partition]
@@ -364,13 +365,13 @@ class LogDirectory:
             self._has_unsynced_names = True
 
     def maintain(self, wall_ms: int) -> int:
-        """Retention of all logs, and what waits to be unlinked; the number of segments dropped."""
+        """Apply retention to all logs, and unlink files whose delay has passed. Returns the number of dropped segments."""
         count = self.retain(wall_ms)
         self.delete_files(wall_ms)
         return count
 
     def retain(self, wall_ms: int) -> int:
-        """Retention of all logs (every log.retention.check.interval.ms); the number of segments dropped."""
+        """Apply retention to all logs (every log.retention.check.interval.ms). Returns the number of dropped segments."""
         count = 0
         for log in list(self.logs.values()):
             if log.failure is None:
@@ -389,7 +390,7 @@ class LogDirectory:
             raise self.unlink_failed(paths, error) from error
 
     def take_due_deletions(self, wall_ms: int) -> list[str]:
-        """Paths of the files and directories whose delay has passed, for `unlink`."""
+        """Remove and return the paths of files and directories whose delay has passed, for `unlink`."""
         paths: list[str] = []
         for log in self.logs.values():
             if log.segments.scheduled_deletions and log.failure is None:
@@ -399,8 +400,8 @@ class LogDirectory:
         return paths + due
 
     def unlink(self, paths: list[str]) -> None:
-        """Remove what `take_due_deletions` gave. Blocks for as long as the file system takes to free large files; may run
-        elsewhere. Raises OSError: tell `unlink_failed`."""
+        """Unlink the paths from `take_due_deletions`. Blocks while the file system frees large files; may run on another thread. If it
+        raises OSError, call `unlink_failed`."""
         for path in paths:
             if self.filesystem.is_dir(path):
                 self._unlink_all(path)
@@ -409,7 +410,7 @@ class LogDirectory:
                     self.filesystem.unlink(path)
 
     def unlink_failed(self, paths: list[str], error: OSError) -> StorageError:
-        """The error to log or raise; after a shortage the same paths are given to `unlink` another time."""
+        """Call this if `unlink` raised; returns the error to log or raise. After a shortage the paths are scheduled again."""
         failure = self.disk_failed("delete files in", error)
         if isinstance(failure, ResourceShortage):
             self._scheduled_deletions += [(0, path) for path in paths]
@@ -423,7 +424,7 @@ class LogDirectory:
 
     # -- checkpoints
 
-    # Each is made here, of the state of the moment, and written wherever `run` is called. One at a time of a directory, in their order.
+    # Each is created on the loop from the current state, and written where `run` is called: one at a time for a directory, in order.
 
     def high_watermarks(self) -> Checkpoint | None:
         """replication-offset-checkpoint (every replica.high.watermark.checkpoint.interval.ms)."""
@@ -436,8 +437,8 @@ class LogDirectory:
         return self._checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT, offsets)
 
     def log_start_offsets(self) -> Checkpoint | None:
-        """log-start-offset-checkpoint: only logs that start inside of a segment. Epochs that ended before a log's start go from
-        its file with the next flush."""
+        """log-start-offset-checkpoint, with only the logs that start inside a segment. Also requests a flush of the logs whose epoch file
+        still has epochs that ended before the log's start."""
         for log in self.logs.values():
             log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_dirty
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments.bases[0]}
@@ -448,19 +449,19 @@ class LogDirectory:
         return self._checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, self.cleaned)
 
     def write_checkpoint(self, made: Checkpoint | None) -> None:
-        """Write one here and now. Raises StorageError."""
+        """Write a checkpoint now, blocking. Raises StorageError."""
         if made is not None:
             with self._disk("checkpoint"):
                 made.run()
 
     def write_checkpoints(self) -> None:
-        """All that a stop leaves behind."""
+        """Write all checkpoints of a clean shutdown. Raises StorageError."""
         self.write_checkpoint(self.recovery_points())
         self.write_checkpoint(self.log_start_offsets())
         self.write_checkpoint(self.high_watermarks())
 
     def _checkpoint(self, name: str, offsets: dict[tuple[str, int], int]) -> Checkpoint | None:
-        """None until every log is loaded: what is not known yet must not be forgotten."""
+        """None until every log is loaded: the file must not lose the entries of logs that are not loaded yet."""
         if not self._is_loaded:
             return None
         return Checkpoint(self.filesystem, f"{self.path}/{name}", checkpoint.encode_offsets(offsets))
@@ -468,15 +469,15 @@ class LogDirectory:
     # -- names
 
     def prepare_sync(self) -> DirectorySync | None:
-        """What makes the renamed directories durable; None if none is. A power cut before only brings names back, which loading knows by
-        their topic ids."""
+        """The task that makes renamed directories durable; None if there are none. A power cut before that only brings back old names,
+        which loading recognizes by their topic ids."""
         if not self._has_unsynced_names or self.failure is not None:
             return None
         self._has_unsynced_names = False
         return DirectorySync(self.filesystem, self.path)
 
     def sync_names(self) -> None:
-        """As `prepare_sync`, here and now. Raises StorageError."""
+        """As `prepare_sync`, run now. Blocks. Raises StorageError."""
         sync = self.prepare_sync()
         if sync is not None:
             with self._disk("sync"):
@@ -485,8 +486,8 @@ class LogDirectory:
     # -- the end
 
     def close(self, broker_epoch: int = -1) -> None:
-        """Close all logs, write the checkpoints and, if everything went well, the clean-shutdown mark. A directory that
-        is offline is only let go of. Raises StorageError if the disk fails now."""
+        """Close all logs, write the checkpoints and, if everything succeeded, the clean-shutdown file. An offline directory is only
+        unlocked. Raises StorageError if the disk fails now."""
         if self.failure is not None:
             self.abandon()
             return
@@ -502,7 +503,7 @@ class LogDirectory:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close all files and unlock, writing nothing: what is left is as after a crash."""
+        """Close all files and unlock without writing anything, which leaves the directory as after a crash."""
         for log in self.logs.values():
             log.close_files()
         if self._lock is not None:
@@ -522,7 +523,7 @@ class LogDirectory:
 
     @contextlib.contextmanager
     def _disk(self, action: str, *, is_change: bool = False) -> Iterator[None]:
-        """An OSError becomes a StorageError. `is_change`: several steps, so that a shortage must come before the first of them."""
+        """Turn OSError into StorageError. `is_change`: the action has several steps, so descriptors are checked before the first."""
         if self.failure is not None:
             raise self.failure
         try:
@@ -536,7 +537,7 @@ class LogDirectory:
             raise self.disk_failed(action, error, is_half_done=is_change) from error
 
     def disk_failed(self, action: str, error: OSError, *, is_half_done: bool = False) -> StorageError:
-        """The error to raise. A disk that failed takes the directory offline, a shortage does not (ResourceShortage)."""
+        """The error to raise. A failed disk takes the directory offline; a shortage (ResourceShortage) does not, unless half done."""
         message = f"cannot {action} log directory {self.path}"
         if is_shortage(error) and not is_half_done:
             return ResourceShortage(message, path=self.path, cause=error)

@@ -1,4 +1,4 @@
-"""Where the files of a log are, and whether the disk still gives and takes them."""
+"""The directory of a log, and whether its disk has failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.storage.open_files import OpenFiles
 
 
 class LogDisk:
-    """The directory of one log."""
+    """The directory of one log; turns the disk's errors into StorageError."""
 
     __slots__ = ("_on_failure", "any_file", "directory", "failure", "filesystem", "name", "open_files")
 
@@ -23,30 +23,30 @@ class LogDisk:
         #: `<topic>-<partition>`, for messages.
         self.name = name
         self.open_files = open_files
-        #: Path of the newest segment's file, None before there is one.
+        #: Path of the newest segment's file; None before there is one.
         self.any_file: str | None = None
-        #: Once set it stays: the disk failed, or the log was closed, moved or deleted. Every call is refused with it.
+        #: Set once, when the disk fails or the log is closed, moved or deleted. Every later call raises it.
         self.failure: StorageError | None = None
         self._on_failure = on_failure
 
     def guard(self, action: str) -> DiskGuard:
-        """Context in which an OSError becomes a StorageError."""
+        """A context that turns OSError into StorageError and refuses to run after a failure."""
         return DiskGuard(self, action)
 
     def change(self, action: str) -> DiskGuard:
-        """As `guard`, for what takes several steps: ResourceShortage only before the first of them."""
+        """As `guard`, for an action of several steps: ResourceShortage is raised only before the first step."""
         return DiskGuard(self, action, is_change=True)
 
     def require_descriptors(self) -> None:
-        """Raises OSError if too few files could be opened for a change."""
+        """Raises OSError if there are too few descriptors for a change of several steps."""
         if self.any_file is not None:
-            # A log to which nothing was written has no file, and nothing that could be done by half.
+            # A log without records may have no file yet; then there is nothing that could be left half done.
             with contextlib.suppress(FileNotFoundError):
                 self.open_files.require(self.filesystem, self.any_file)
 
     def fail(self, action: str, error: OSError, *, is_half_done: bool = False) -> StorageError:
-        """The error to raise. A disk that failed takes the log offline, a shortage (ResourceShortage) does not, unless it left something
-        half done."""
+        """The error to raise. A failed disk takes the log offline; a shortage (ResourceShortage) does not, unless it left a change half
+        done."""
         message = f"cannot {action} of {self.name} in {self.directory}"
         if is_shortage(error) and not is_half_done:
             return ResourceShortage(message, path=self.directory, cause=error)
@@ -55,23 +55,23 @@ class LogDisk:
         return failure
 
     def give_up(self, failure: StorageError) -> None:
-        """The log is of no use any more, and whoever made it is told, once."""
+        """Refuse all further calls with `failure`, and call `on_failure` the first time."""
         if self.failure is None:
             self.failure = failure
             if self._on_failure is not None:
                 self._on_failure(failure)
 
     def take_offline(self, failure: StorageError) -> None:
-        """The directory of the log has failed; who made the log knows."""
+        """Refuse all further calls, without calling `on_failure`: its owner knows that the log directory has failed."""
         self.failure = self.failure or failure
 
     def close(self) -> None:
-        """Nothing may use the files any more."""
+        """Refuse all further calls: the log is closed."""
         if self.failure is None:
             self.failure = LogClosed(f"the log of {self.name} in {self.directory} is closed", path=self.directory)
 
     def on_error(self, error: OSError) -> None:
-        """The disk failed under a slice in flight."""
+        """Called when reading a slice in flight has failed."""
         self.fail("read the log", error)
 
 

@@ -1,4 +1,4 @@
-"""What a log is composed of."""
+"""The parts of a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minikafka.storage.watermarks import Watermarks
 
 @dataclass(frozen=True, slots=True)
 class LogParts:
-    """The objects that hold the state of a log, for those who change it: appends, rolls, truncations."""
+    """The objects that hold the state of a log. Appends, rolls and truncations change them."""
 
     disk: LogDisk
     epochs: EpochCache

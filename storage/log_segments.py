@@ -1,4 +1,4 @@
-"""The segments of a log in order of their offsets, and which files wait to be unlinked."""
+"""The segments of a log in order of their offsets, and the renamed files that wait to be unlinked."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class LogSegments(Sequence[Segment]):
         self.config = config
         #: The segments themselves; only methods of this class change the list.
         self.all: list[Segment] = []
-        #: Base offsets of the segments, ascending. A segment ends where the next begins, or before.
+        #: Base offsets of the segments, ascending. A segment ends where the next one begins, or earlier.
         self.bases: list[int] = []
         #: The last segment, the only one that grows.
         self.active: Segment
         #: Bytes of all segments.
         self.size = 0
-        #: Whether offsets may be missing between two segments, as compaction leaves it. Once true it stays.
+        #: Whether offsets may be missing between two segments, as after compaction. Never becomes false again.
         self.may_have_gaps = may_have_gaps
-        #: The offset that was looked up last. None after any change of the list.
+        #: The offset that was looked up last; None after any change of the list.
         self.cached_position: OffsetPosition | None = None
-        #: (when, path) of files that were renamed and are to be unlinked.
+        #: (due in wall-clock milliseconds, path) of renamed files that are to be unlinked.
         self.scheduled_deletions: list[tuple[int, str]] = []
 
     @overload
@@ -63,11 +63,11 @@ class LogSegments(Sequence[Segment]):
         return iter(self.all)
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The one that may hold `offset`, and those behind it."""
+        """The segment that may hold `offset`, and those after it."""
         return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def position_of(self, offset: int) -> OffsetPosition | None:
-        """Where the batch that holds `offset` begins, or the next one. Raises ApiError(CORRUPT_MESSAGE)."""
+        """The position of the batch that holds `offset`, or of the next batch; None at the end. Raises ApiError(CORRUPT_MESSAGE)."""
         for segment in self.from_offset(offset):
             found = segment.translate(offset)
             if found is not None:
@@ -79,21 +79,21 @@ class LogSegments(Sequence[Segment]):
     # -- changing
 
     def create(self, base_offset: int, wall_ms: int) -> Segment:
-        """An empty one, which `add` or `set` takes in."""
+        """Create an empty segment, to be passed to `add` or `set`."""
         disk = self._disk
         return Segment.create(
             disk.filesystem, disk.directory, base_offset, self.config, wall_ms, open_files=disk.open_files, on_error=disk.on_error
         )
 
     def begin(self, wall_ms: int) -> Segment:
-        """The first one of a log whose directory is empty."""
+        """Create the first segment of a log whose directory is empty."""
         disk = self._disk
         segment = Segment(disk.filesystem, disk.directory, 0, self.config, open_files=disk.open_files, on_error=disk.on_error)
         segment.begin(self.config, wall_ms)
         return segment
 
     def open(self, base_offset: int, wall_ms: int, *, is_trusted: bool = True) -> Segment:
-        """One from its files."""
+        """Open a segment from its files."""
         disk = self._disk
         return Segment.open(
             disk.filesystem, disk.directory, base_offset, self.config, wall_ms, is_trusted=is_trusted,
@@ -101,31 +101,31 @@ class LogSegments(Sequence[Segment]):
         )  # fmt: skip
 
     def set(self, segments: Iterable[Segment], log_end_offset: int) -> None:
-        """(Loading and truncation.) The last one must be ready for appends."""
+        """Replace the list (loading and truncation). The last segment must be ready for appends."""
         self._set(list(segments))
         self.active = self.all[-1]
         self._disk.any_file = self.active.log_path
         self.active.forget_recent(log_end_offset)
 
     def add(self, segment: Segment) -> None:
-        """(Roll.) A new active segment."""
+        """Add a new active segment (roll)."""
         self.all.append(segment)
         self.bases.append(segment.base_offset)
         self.active = segment
         self._disk.any_file = segment.log_path
 
     def drop(self, segments: Sequence[Segment], wall_ms: int) -> None:
-        """Rename the files of `segments` and of their producer snapshots, and forget them."""
+        """Remove segments from the log: rename their files and producer snapshots, and schedule them for deletion."""
         for segment in segments:
             self._schedule_deletion(segment, wall_ms, with_snapshot=True)
         gone = {segment.base_offset for segment in segments}
         self._set([segment for segment in self.all if segment.base_offset not in gone])
 
     def replace(self, old: Sequence[Segment], wall_ms: int) -> Segment:
-        """(Compaction.) The synced `.cleaned` files of the first of these neighbours take the place of them all; none is the active
-        segment. A crash in between leaves `.swap` files, which loading puts in place."""
+        """Replace neighbouring inactive segments by the synced `.cleaned` files that have the first one's base offset (compaction). A crash
+        in between leaves `.swap` files, which loading puts in place."""
         first = old[0].base_offset
-        # The .log first: without it an index that was renamed would be taken for one of the old segment.
+        # The .log first: without it, a renamed index would be taken for one of the old segment.
         self._rename_parts(first, CLEANED, SWAP)
         for segment in old:
             self._schedule_deletion(segment, wall_ms, with_snapshot=segment is not old[0])
@@ -136,15 +136,15 @@ class LogSegments(Sequence[Segment]):
         return cleaned
 
     def take_due_deletions(self, wall_ms: int) -> list[str]:
-        """Paths of renamed files whose delay has passed; the caller unlinks them."""
-        # A clock that was set back must not keep files: nothing is due later than the delay from now.
+        """Remove and return the paths of renamed files whose delay has passed; the caller unlinks them."""
+        # A file that is due later than the delay from now was scheduled before the clock was set back: it is due, too.
         latest = wall_ms + self.config.file_delete_delay_ms
         due = [path for due_ms, path in self.scheduled_deletions if due_ms <= wall_ms or due_ms > latest]
         self.scheduled_deletions = [(due_ms, path) for due_ms, path in self.scheduled_deletions if path not in due]
         return due
 
     def close_files(self) -> None:
-        """Without writing."""
+        """Close the files without writing."""
         for segment in self.all:
             with contextlib.suppress(OSError):
                 segment.close_files()

@@ -1,7 +1,7 @@
-"""Which segments keep their file open, and which pages of indexes are in memory: the used ones, up to a bound.
+"""Bounds the number of open segment files and of index pages in memory, keeping those in use.
 
-A file that has bytes which no sync has covered stays open, whatever the bound: Linux tells of a write-back that failed only those who
-had the file open. So a log costs one descriptor while it is written to, and none when it is not used.
+A file with unsynced bytes stays open, whatever the bound: Linux reports a failed write-back only through descriptors that were open at
+the time. So a log costs one descriptor while it is written to, and none when it is not used.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from typing import Protocol
 
 from minikafka.storage.filesystem import File, FileSystem
 
-#: Files of segments that are kept open for the next reader, in one log directory.
+#: Segment files of one log directory that are kept open for the next reader.
 OPEN_FILES_MAX = 1024
 #: Pages of indexes at rest, of 8 and 12 KiB.
 INDEX_PAGES_MAX = 4096
-#: Files that a roll or a truncation has open at once, at most.
+#: The most files that a roll or a truncation has open at once.
 DESCRIPTORS_OF_A_CHANGE = 3
-#: Entries that one opened file may look at: where thousands of logs are being written to, hardly any can be closed.
+#: Queue entries examined when a file is opened: while thousands of logs are being written to, hardly any file can be closed.
 _LOOKS_MAX = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class Closable(Protocol):
-    """A segment, as OpenFiles sees it."""
+    """A segment, as OpenFiles uses it."""
 
     @property
     def is_open(self) -> bool: ...
     def test_and_clear_used(self) -> bool:
-        """Whether the file was used since the last call."""
+        """Whether the file was used since the last call of this method."""
 
     def close_if_idle(self) -> bool:
-        """Close the file, if nobody reads it and everything in it is synced; False if it stays open."""
+        """Close the file if no slice is in flight and everything in it is synced. False if it stays open."""
 
 
 class Paged(Protocol):
-    """An index, as OpenFiles sees it."""
+    """An index, as OpenFiles uses it."""
 
     def forget_page(self, number: int) -> None: ...
 
 
 class OpenFiles:
-    """Second-chance replacement: a file that was used since it was looked at last goes to the back of the queue."""
+    """Second-chance replacement: a file that was used since it was last examined goes to the back of the queue."""
 
     __slots__ = ("_limit", "_pages", "_pages_max", "_queue")
 
@@ -56,7 +56,7 @@ class OpenFiles:
         return len(self._queue)
 
     def open(self, filesystem: FileSystem, path: str, *, create: bool = False) -> File:
-        """Open a file; if there are no descriptors left, after everything that can be closed was. Raises OSError."""
+        """Open a file. If no descriptors are left, first close every file that can be closed. Raises OSError."""
         try:
             return filesystem.open(path, create=create)
         except OSError as error:
@@ -65,8 +65,8 @@ class OpenFiles:
             return filesystem.open(path, create=create)
 
     def require(self, filesystem: FileSystem, path: str, count: int = DESCRIPTORS_OF_A_CHANGE) -> None:
-        """Whether so many files can be opened now: a change in several steps must not stop half-way for want of a descriptor.
-        Raises OSError."""
+        """Check that `count` files can be opened now, so that a change of several steps does not stop half-way for lack of descriptors.
+        Raises OSError if not."""
         opened: list[File] = []
         try:
             for _ in range(count):
@@ -76,26 +76,26 @@ class OpenFiles:
                 file.close()
 
     def admit(self, segment: Closable) -> None:
-        """The segment has opened its file; others make room."""
+        """A segment has opened its file: close others if there are too many."""
         self._queue.append(segment)
         self.shrink(_LOOKS_MAX)
 
     def admit_page(self, index: Paged, number: int) -> None:
-        """The index has read a page; the one that was read first goes."""
+        """An index has read a page: drop the oldest page if there are too many."""
         self._pages.append((index, number))
         if len(self._pages) > self._pages_max:
             oldest, its_number = self._pages.popleft()
             oldest.forget_page(its_number)
 
     def shrink(self, looks_max: int | None = None) -> None:
-        """Close what is above the bound, after a sync made it possible."""
+        """Close files above the bound, for example after a sync has made them closable."""
         excess = len(self._queue) - self._limit
         if excess > 0:
-            # With a bound of looks a file has just been opened, the last one. Without, twice around: who synced a file has used it, too.
+            # With `looks_max`, the last file in the queue was just opened: spare it. Else go round twice, since syncing counts as use.
             self._close(excess, 2 * len(self._queue) if looks_max is None else min(looks_max, len(self._queue) - 1))
 
     def _close(self, wanted: int, looks: int, *, used_too: bool = False) -> int:
-        """Close up to `wanted` files of the next `looks` in the queue; how many were."""
+        """Close up to `wanted` of the next `looks` files in the queue; returns how many. `used_too`: even those used lately."""
         closed = 0
         for _ in range(looks):
             segment = self._queue.popleft()

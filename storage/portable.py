@@ -1,6 +1,6 @@
-"""What Linux has and other Unixes lack: syncing data alone, reserving room, locking beside threads of one process.
+"""System calls that Linux has and other Unixes lack: syncing data alone, reserving disk space, locks within one process.
 
-Each function looks its system call up when it is called, so that a test can take one away.
+Each function looks up its system call when it is called, so that a test can remove one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def sync_data(fd: int) -> None:
-    """Make the file's bytes and size durable. macOS needs F_FULLFSYNC, as Java knows: its fsync leaves them in the drive's cache."""
+    """Make the file's bytes and size durable. macOS needs F_FULLFSYNC, as Java uses: its fsync leaves the bytes in the drive's cache."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(fd)
         return
@@ -29,7 +29,7 @@ def sync_data(fd: int) -> None:
 
 
 def reserve(fd: int, size: int) -> None:
-    """Make the file at least `size` bytes long, with room on the disk for all of it. Raises OSError (ENOSPC)."""
+    """Make the file at least `size` bytes long, with disk space reserved for all of it. Raises OSError (ENOSPC)."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, size)
         return
@@ -39,11 +39,12 @@ def reserve(fd: int, size: int) -> None:
 
 
 class FileLock:
-    """An exclusive lock on a file that keeps out other log directories of this process, other Pythons, and Apache Kafka, whose
-    FileChannel.tryLock takes a POSIX lock. Raises BlockingIOError when somebody holds it.
+    """An exclusive lock on a file. It keeps out this process, other Python processes, and Apache Kafka, whose FileChannel.tryLock takes a
+    POSIX lock. Raises BlockingIOError if the lock is held.
 
-    A POSIX lock belongs to the process and ends when any descriptor of the file is closed in it: so this process remembers what it holds,
-    and does not open it again. Where flock and POSIX locks exclude each other (BSD, macOS) the POSIX lock is the only one."""
+    A POSIX lock belongs to the process and ends when the process closes any descriptor of the file. So this class remembers the files it
+    has locked and never opens them a second time. Where flock and POSIX locks exclude each other (BSD, macOS), only the POSIX lock is
+    taken."""
 
     __slots__ = ("_fd", "_key")
 
@@ -67,7 +68,7 @@ class FileLock:
         FileLock._held.add(self._key)
 
     def release(self) -> None:
-        """Safe to call again."""
+        """Release the lock; may be called again."""
         if self._fd >= 0:
             FileLock._held.discard(self._key)
             os.close(self._fd)

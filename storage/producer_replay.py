@@ -1,4 +1,4 @@
-"""The state of producers from the batches of segments."""
+"""Rebuilds the state of producers from the batches of segments."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NO_BYTES = memoryview(b"")
 def rebuild_producers(
     producers: ProducerStateManager, segments: Sequence[Segment], log_start_offset: int, end_offset: int, wall_ms: int
 ) -> None:
-    """Bring the state to `end_offset`: newest snapshot, then the batches after it (UnifiedLog.rebuildProducerState). Snapshots are written
-    at the base of the last two segments and at the end."""
+    """Bring the state to `end_offset`: load the newest snapshot, then replay the batches after it (UnifiedLog.rebuildProducerState). Writes
+    snapshots at the base offsets of the last two segments and at the end."""
     snapshot_at = {segment.base_offset for segment in segments[-2:]}
     was_empty = not producers.entries and producers.end_offset >= end_offset
     producers.truncate_and_reload(log_start_offset, end_offset, wall_ms)
@@ -49,10 +49,10 @@ def rebuild_producers(
 
 
 def remember_recent_batches(producers: ProducerStateManager, segments: Sequence[Segment]) -> None:
-    """A snapshot holds the last batch of each producer, a producer may repeat its last five: the others are taken from the log's end.
+    """Restore the last five batches of each producer from the log's end: a producer may repeat those, but a snapshot holds only the last.
 
-    Without them a producer whose answers were lost together with the broker is refused as out of order when it repeats two batches, which
-    librdkafka takes for fatal. Looks at the last `RECENT_BYTES` before the snapshot and at no fewer than `RECENT_ENTRIES` of the index.
+    Without them, a producer that lost its responses together with the broker and repeats two batches is refused as out of order, which
+    librdkafka treats as fatal. Reads the last `RECENT_BYTES` before the snapshot and at least `RECENT_ENTRIES` entries of the index.
     """
     wanted = {producer_id: entry for producer_id, entry in producers.entries.items() if len(entry.batches) == 1}
     end_offset = producers.end_offset
@@ -87,7 +87,7 @@ def _recent_position(segment: Segment) -> int:
 
 
 def replay_producers(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int) -> None:
-    """Take in the batches of a valid segment that lie in [start, end_offset). Indexes are not touched."""
+    """Apply the batches of a valid segment that lie in [start, end_offset). Indexes are not changed."""
     found = segment.translate(start)
     if found is None:
         return

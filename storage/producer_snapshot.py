@@ -1,4 +1,4 @@
-"""`.snapshot` files: what a log knows of its producers up to an offset (ProducerStateManager, version 1)."""
+"""`.snapshot` files: the state of a log's producers up to an offset (ProducerStateManager, version 1)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CRC_FROM = 6
 
 
 class ProducerSnapshotEntry(NamedTuple):
-    """`last_sequence` and `last_offset` are -1 if no batch of the epoch is known, `txn_first_offset` if no
-    transaction is open, `coordinator_epoch` if no marker was seen."""
+    """The state of one producer id. `last_sequence` and `last_offset` are -1 without a batch of the epoch, `txn_first_offset` is -1 if no
+    transaction is open, `coordinator_epoch` is -1 if there was no marker yet."""
 
     producer_id: int
     epoch: int
@@ -29,7 +29,7 @@ class ProducerSnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: list[ProducerSnapshotEntry]) -> bytes:
-    """Entries in the order in which Java's HashMap<Long, ...> would give them, so that the bytes are Kafka's."""
+    """The file's bytes. Entries are in the order of Java's HashMap<Long, ...>, so that the bytes equal Kafka's."""
     buckets = 16
     while len(entries) > buckets * 3 // 4:
         buckets *= 2

@@ -1,7 +1,7 @@
-"""What a log remembers of its producers: idempotence and transactions (ProducerStateManager, ProducerAppendInfo).
+"""The state of a log's producers, for idempotence and transactions (ProducerStateManager, ProducerAppendInfo).
 
-The order is compute, write, publish: `prepare_*` checks a batch against copies and raises without changing anything
-(KAFKA-6683); the log writes; `publish` makes the copies current. Replicated data are never refused by sequence.
+The order is compute, write, publish: `prepare_*` checks a batch against copies and raises without changing anything (KAFKA-6683), the
+log writes the batch, and `publish` makes the copies current. Replicated batches are never refused by sequence.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_sn
 from minikafka.wire.errors import ApiError, ErrorCode
 
 BATCHES_KEPT = 5
-#: Producers that one partition remembers. Kafka has no bound but the time after which they expire.
+#: Producers that one partition remembers. Kafka has no limit except that they expire.
 PRODUCERS_MAX = 20_000
 INT32_MAX = 2**31 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
-#: Fields of what is kept of a batch (Kafka's BatchMetadata): last sequence, last offset, offset delta, timestamp.
+#: The kept fields of a batch (Kafka's BatchMetadata): last sequence, last offset, offset delta, timestamp.
 KeptBatch = tuple[int, int, int, int]
 LAST_SEQUENCE = 0
 LAST_OFFSET = 1
@@ -53,7 +53,8 @@ class ProducerEntry:
         return self.batches[-1][LAST_OFFSET] if self.batches else -1
 
     def is_next(self, epoch: int, sequence: int) -> bool:
-        """Whether a plain batch follows the last one, with no transaction open: it cannot be refused or a duplicate."""
+        """Whether a batch that is not transactional follows the last one directly, with no transaction open: such a batch is neither
+        refused nor a duplicate."""
         batches = self.batches
         return (
             epoch == self.epoch and self.txn_first_offset < 0 and len(batches) > 0 and sequence == batches[-1][LAST_SEQUENCE] + 1
@@ -104,7 +105,7 @@ class ProducerEntry:
 
 @dataclass(slots=True)
 class CompletedTransaction:
-    """A transaction that a marker at `last_offset` ends."""
+    """A transaction that ends with the marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -116,14 +117,15 @@ class CompletedTransaction:
 class _OpenTransaction:
     producer_id: int
     first_offset: int
+    #: Offset of its marker; -1 while the transaction is open.
     last_offset: int = -1
 
 
 class Verification:
-    """That the coordinator is being asked, or was, whether a producer may begin a transaction here (KIP-890): a leader's, in memory only.
+    """A leader's question to the coordinator whether a producer may begin a transaction here (KIP-890), pending or answered.
 
-    It ends with the transaction's first batch or with its marker, so that a batch that comes late begins nothing.
-    `lowest_sequence` is the first sequence of the earliest batch that waits.
+    Kept in memory only. It ends with the transaction's first batch or with its marker, so that a late batch cannot begin a transaction.
+    `lowest_sequence` is the lowest first sequence of the batches that wait.
     """
 
     __slots__ = ("created_ms", "epoch", "lowest_sequence", "must_begin_at_zero")
@@ -135,7 +137,7 @@ class Verification:
         self.must_begin_at_zero = must_begin_at_zero
 
 
-#: For appends that nobody verifies.
+#: For appends that are not verified.
 UNCHECKED = Verification(NO_EPOCH, NO_SEQUENCE, -1, must_begin_at_zero=False)
 
 
@@ -145,7 +147,9 @@ class ProducerUpdate:
     __slots__ = ("completed", "entries", "started")
 
     def __init__(self) -> None:
+        #: Changed copies of entries, by producer id.
         self.entries: dict[int, ProducerEntry] = {}
+        #: (producer id, first offset) of transactions that begin.
         self.started: list[tuple[int, int]] = []
         self.completed: list[CompletedTransaction] = []
 
@@ -159,11 +163,16 @@ class ProducerStateManager:
         self._name = name
         self.expiration_ms = expiration_ms
         self.entries: dict[int, ProducerEntry] = {}
+        #: The state covers the log below this offset.
         self.end_offset = 0
+        #: First offset of the oldest transaction that is open or whose marker is not replicated; None if there is none.
         self.first_unstable_offset: int | None = None
+        #: Open transactions by first offset.
         self._open: dict[int, _OpenTransaction] = {}
+        #: Completed transactions by first offset, until the high watermark passes their marker.
         self._unreplicated: dict[int, _OpenTransaction] = {}
         self._last_snapshot_offset = 0
+        #: Offsets of the snapshot files, ascending.
         self.snapshots: list[int] = []
         self._verifications: dict[int, Verification] = {}
 
@@ -172,7 +181,7 @@ class ProducerStateManager:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, must_begin_at_zero: bool
     ) -> Verification | None:
-        """What an append that may begin a transaction has to bring along; None if one is open in this epoch already."""
+        """The verification that an append which may begin a transaction must pass; None if one is already open in this epoch."""
         entry = self.entries.get(producer_id)
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return None
@@ -185,7 +194,7 @@ class ProducerStateManager:
         return verification
 
     def check_verified(self, producer_id: int, epoch: int, sequence: int, verification: Verification | None) -> None:
-        """Whether a transactional batch may be appended. Raises ApiError (INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+        """Check that a transactional batch may be appended. Raises ApiError (INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER)."""
         entry = self.entries.get(producer_id)
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return
@@ -202,7 +211,7 @@ class ProducerStateManager:
             )
 
     def _end_verification(self, producer_id: int, marker_epoch: int) -> None:
-        """A marker has come. With version 2 it has the epoch of the next transaction, whose first batch may be waiting already."""
+        """Handle a marker. With transaction version 2 it carries the epoch of the next transaction, whose first batch may already wait."""
         verification = self._verifications.get(producer_id)
         if verification is not None and (verification.epoch < marker_epoch or not verification.must_begin_at_zero):
             del self._verifications[producer_id]
@@ -223,7 +232,7 @@ class ProducerStateManager:
         check_epoch: bool,
         check_sequence: bool,
     ) -> None:
-        """Take in a data batch. Raises ApiError (INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        """Check a data batch and add it to `update`. Raises ApiError (INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
         INVALID_TXN_STATE)."""
         entry = self._updated(update, producer_id)
         if check_epoch and epoch < entry.epoch:
@@ -255,7 +264,7 @@ class ProducerStateManager:
         *,
         check_epoch: bool,
     ) -> None:
-        """Take in an end-of-transaction marker. Raises ApiError (INVALID_PRODUCER_EPOCH,
+        """Check an end-of-transaction marker and add it to `update`. Raises ApiError (INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED)."""
         entry = self._updated(update, producer_id)
         if check_epoch:
@@ -276,26 +285,26 @@ class ProducerStateManager:
         entry.txn_first_offset = -1
 
     def publish(self, update: ProducerUpdate) -> None:
-        """Make the entries current and open the transactions. Completed ones are closed by `complete`."""
+        """Make the entries current and open the transactions. `complete` closes those that ended."""
         self.entries.update(update.entries)
         for producer_id, first_offset in update.started:
             self._open[first_offset] = _OpenTransaction(producer_id, first_offset)
             self._verifications.pop(producer_id, None)
         if len(self.entries) > PRODUCERS_MAX:
-            self._forget_silent()
+            self._forget_idle()
 
-    def _forget_silent(self) -> None:
-        """There are too many: forget those without an open transaction that have been silent for longest, as if they had expired."""
+    def _forget_idle(self) -> None:
+        """Above PRODUCERS_MAX: forget the producers without an open transaction that have been idle longest, as if they had expired."""
         idle = [entry for entry in self.entries.values() if entry.txn_first_offset < 0]
         idle.sort(key=lambda entry: (entry.last_timestamp, entry.producer_id))
         for entry in idle[: len(self.entries) - PRODUCERS_MAX + PRODUCERS_MAX // 16]:
             del self.entries[entry.producer_id]
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """First offset of the oldest transaction that was open when `completed` ended, else the offset behind its marker.
+        """First offset of the oldest transaction that was open when `completed` ended, else the offset after its marker.
 
-        A follower publishes all transactions of a fetch at once: those that began behind the marker do not count. Apache Kafka's
-        follower counts them (ProducerStateManager.lastStableOffset), so that a search in its index may stop too early.
+        A follower publishes all transactions of a fetch at once, so those that began after the marker must not count. Apache Kafka's
+        follower counts them (ProducerStateManager.lastStableOffset), so a search in its index may stop too early.
         """
         for first_offset, transaction in sorted(self._open.items()):
             if first_offset > completed.last_offset:
@@ -312,13 +321,13 @@ class ProducerStateManager:
             self._unreplicated[completed.first_offset] = transaction
 
     def advance(self, end_offset: int) -> None:
-        """The log holds everything below `end_offset` now. Call after publish and complete."""
+        """Note that the state covers the log below `end_offset`. Call it after publish and complete."""
         self.end_offset = end_offset
         if self._open or self._unreplicated or self.first_unstable_offset is not None:
             self.update_first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is replicated are stable."""
+        """Drop completed transactions whose marker is below the high watermark: they are stable."""
         if self._unreplicated:
             done = [first for first, open_ in self._unreplicated.items() if open_.last_offset < high_watermark]
             for first in done:
@@ -329,17 +338,17 @@ class ProducerStateManager:
         self.first_unstable_offset = min((*self._open, *self._unreplicated), default=None)
 
     def on_log_start_offset(self, offset: int) -> None:
-        """Transactions that ended below the new log start are forgotten (KAFKA-9105)."""
+        """Forget transactions that ended below the new log start (KAFKA-9105)."""
         self.on_high_watermark(offset)
         self.end_offset = max(self.end_offset, offset)
         self._last_snapshot_offset = self.snapshots[-1] if self.snapshots else offset
 
     def open_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, first offset), oldest first."""
+        """(producer id, first offset) of the open transactions, oldest first."""
         return [(open_.producer_id, first) for first, open_ in sorted(self._open.items())]
 
     def expire(self, wall_ms: int) -> None:
-        """Forget producers without an open transaction that were silent for producer.id.expiration.ms."""
+        """Forget producers without an open transaction that were idle for producer.id.expiration.ms."""
         expired = [producer_id for producer_id, entry in self.entries.items() if self._is_expired(entry, wall_ms)]
         for producer_id in expired:
             del self.entries[producer_id]
@@ -353,7 +362,7 @@ class ProducerStateManager:
         self.snapshots = sorted(int(name[:20]) for name in names if is_snapshot(name))
 
     def remove_stray_snapshots(self, segment_base_offsets: list[int]) -> None:
-        """Of the snapshots that belong to no segment only the latest is kept, and that only beyond the last one."""
+        """Remove the snapshots that belong to no segment, except the latest one if it lies beyond the last segment's base offset."""
         strays = [offset for offset in self.snapshots if offset not in segment_base_offsets]
         if strays and segment_base_offsets and strays[-1] > segment_base_offsets[-1]:
             strays.pop()
@@ -361,7 +370,7 @@ class ProducerStateManager:
             self.remove_snapshot(offset)
 
     def take_snapshot(self, *, sync: bool = True) -> File | None:
-        """Write the state at `end_offset`, unless a snapshot of it exists. Returns the file if it is not synced yet."""
+        """Write a snapshot at `end_offset`, unless there is one already. Returns the open file if it is not synced yet."""
         if self.end_offset <= self._last_snapshot_offset:
             return None
         path = self.snapshot_path(self.end_offset)
@@ -384,7 +393,7 @@ class ProducerStateManager:
         return file
 
     def save_snapshot(self) -> None:
-        """As `take_snapshot`, without waiting for the disk: one that a power cut tears fails its checksum and is made anew."""
+        """As `take_snapshot`, without waiting for the disk: a snapshot torn by a power cut fails its checksum and is rebuilt."""
         file = self.take_snapshot(sync=False)
         if file is not None:
             file.close()
@@ -399,7 +408,7 @@ class ProducerStateManager:
                 self._filesystem.unlink(self.snapshot_path(offset))
 
     def mark_snapshot_deleted(self, offset: int) -> str | None:
-        """Rename to `.deleted`; the new path, or None if there is no such snapshot."""
+        """Rename the snapshot to `.deleted`. Returns the new path, None if there is no such snapshot."""
         if offset not in self.snapshots:
             return None
         self.snapshots.remove(offset)
@@ -411,7 +420,7 @@ class ProducerStateManager:
         return path + ".deleted"
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, wall_ms: int) -> None:
-        """Go back to the newest valid snapshot in (log start, log end]; what follows it must be replayed."""
+        """Go back to the newest valid snapshot in (log start, log end]. The caller must replay the batches after it."""
         for offset in list(self.snapshots):
             if offset > log_end_offset or offset <= log_start_offset:
                 self.remove_snapshot(offset)
@@ -427,7 +436,7 @@ class ProducerStateManager:
                 self.remove_snapshot(offset)
                 continue
             for fields in loaded:
-                self._take_in(fields, wall_ms)
+                self._load_entry(fields, wall_ms)
             self.end_offset = self._last_snapshot_offset = offset
             break
         else:
@@ -442,7 +451,7 @@ class ProducerStateManager:
         self.end_offset = offset
 
     def reset(self) -> None:
-        """As if nothing had been read yet."""
+        """Forget everything, as before any batch was read."""
         self._forget()
         self.end_offset = self._last_snapshot_offset = 0
 
@@ -484,7 +493,7 @@ class ProducerStateManager:
     def _is_expired(self, entry: ProducerEntry, wall_ms: int) -> bool:
         return entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp >= self.expiration_ms
 
-    def _take_in(self, fields: ProducerSnapshotEntry, wall_ms: int) -> None:
+    def _load_entry(self, fields: ProducerSnapshotEntry, wall_ms: int) -> None:
         entry = ProducerEntry(fields.producer_id)
         entry.epoch = fields.epoch
         entry.last_timestamp = fields.timestamp

@@ -1,7 +1,7 @@
-"""Bringing a log back from its directory (LogLoader): leftovers, segments, the longest valid prefix, epochs, producers.
+"""Loading a log from its directory (LogLoader): leftover files, segments, the longest valid prefix, epochs, producers.
 
-Nothing found here is fatal but the disk itself: an index, checkpoint or snapshot that is missing or wrong is rebuilt
-from the log; a log is cut at the first batch that is not valid.
+Only a failing disk is fatal. Indexes, checkpoints and snapshots that are missing or wrong are rebuilt from the log, and the log is
+truncated at the first invalid batch.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ def load_log(
     jitter_ms: Callable[[int], int] | None = None,
     open_files: OpenFiles | None = None,
 ) -> Log:
-    """Open the log in `directory`, which is made if missing. `is_clean`: the last shutdown was; else every segment
-    from `recovery_point` on is read and checked. `log_start_offset` and `high_watermark` come from the checkpoints of
-    the log directory. `may_have_gaps`: the log was compacted once, whatever its policy is now. `open_files`: shared with the other
-    logs of the directory. Raises StorageError if the disk fails."""
+    """Open the log in `directory`, which is created if missing. Raises StorageError if the disk fails.
+
+    `is_clean`: the last shutdown was clean; if not, every segment from `recovery_point` on is read and checked. `log_start_offset` and
+    `high_watermark` come from the checkpoints of the log directory. `may_have_gaps`: the log was compacted at some time, whatever its
+    policy is now. `open_files` is shared with the other logs of the directory.
+    """
     log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms, open_files=open_files)
     try:
         if not filesystem.is_dir(directory):
@@ -65,7 +67,7 @@ def load_log(
 
 
 def _begin(log: Log, may_have_gaps: bool, wall_ms: int) -> None:
-    """Its directory was made just now, and nobody need look into it."""
+    """Begin an empty log in a directory that was created just now."""
     log.is_new = True
     log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
     log.epochs.begin()
@@ -79,7 +81,7 @@ def _load(
         log.topic_id = read_partition_metadata(log.filesystem, f"{log.directory}/{PARTITION_METADATA}") or bytes(16)
     bases = _clean_directory(log.filesystem, log.directory)
     unflushed_from = None if is_clean else recovery_point
-    # What will be read anyway is not asked for its indexes first.
+    # Segments that recovery will read anyway are opened without checking their indexes.
     segments = [
         log.segments.open(
             base, wall_ms, is_trusted=not _is_unflushed(unflushed_from, bases[index + 1] if index + 1 < len(bases) else None)
@@ -94,7 +96,7 @@ def _load(
     segments = _recover(log, segments, unflushed_from, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
-        # The checkpointed start lies beyond what the crash left (KAFKA-10101).
+        # The checkpointed log start lies beyond the records that the crash left (KAFKA-10101).
         for segment in segments:
             _remove(log.filesystem, segment)
         segments = []
@@ -119,7 +121,7 @@ def _load(
 
 
 def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
-    """Remove leftovers, complete interrupted swaps; base offsets of the segments."""
+    """Remove leftovers and complete interrupted swaps. Returns the base offsets of the segments."""
     _remove_leftovers(filesystem, directory)
     _complete_swaps(filesystem, directory)
     names = filesystem.list(directory)
@@ -132,20 +134,24 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
 
 
 def _remove_leftovers(filesystem: FileSystem, directory: str) -> None:
-    """Replacements get the name `.swap` from the last one to the first: one at or behind a `.cleaned` file is part of something that was
-    not all named, such as the split of a segment, and goes (LogLoader.removeTempFilesAndCollectSwapFiles)."""
+    """Remove leftover files (LogLoader.removeTempFilesAndCollectSwapFiles).
+
+    Replacement segments are renamed to `.swap` from the last to the first. So a `.swap` file at or after a `.cleaned` file belongs to a
+    replacement, such as the split of a segment, that was not completely renamed: it is removed too.
+    """
     names = filesystem.list(directory)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     first_cleaned = min((base for base in map(_base_offset_of, cleaned) if base is not None), default=None)
     swaps = [(name, _base_offset_of(name)) for name in names if name.endswith(SWAP)]
     invalid = [name for name, base in swaps if base is not None and first_cleaned is not None and base >= first_cleaned]
-    # What tells that the others are not valid goes last, for another crash may come in between.
+    # The `.cleaned` files, which show that the others are invalid, go last: another crash may happen in between.
     for name in [name for name in names if name.endswith((DELETED, _TEMPORARY))] + invalid + cleaned:
         filesystem.unlink(f"{directory}/{name}")
 
 
 def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
-    """What lies between the first replacement and the end of the last one was replaced, and goes first (LogLoader.load)."""
+    """Remove the segments between the base offset of the first `.swap` file and the end of the last, which were replaced; then rename the
+    `.swap` files (LogLoader.load)."""
     names = filesystem.list(directory)
     ends: dict[int, int] = {}
     for name in names:
@@ -163,7 +169,7 @@ def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
 
 
 def _base_offset_of(name: str) -> int | None:
-    """None for a name that does not begin with an offset as brokers write it, in twenty digits: such a file is none of the log's."""
+    """The offset in a file's name. None if the name does not begin with twenty digits, as brokers write it: not a file of the log."""
     stem = name.partition(".")[0]
     if len(stem) != _OFFSET_DIGITS or not stem.isascii() or not stem.isdigit():
         return None
@@ -185,16 +191,19 @@ def _end_offset_of(filesystem: FileSystem, path: str, base_offset: int) -> int:
 
 
 def _is_unflushed(unflushed_from: int | None, after: int | None) -> bool:
-    """Whether a segment may hold what was not flushed; `after` is where the next one begins."""
+    """Whether a segment may hold unflushed records. `after` is the base offset of the next segment, None for the last."""
     return unflushed_from is not None and (after is None or after > unflushed_from)
 
 
 def _recover(
     log: Log, segments: list[Segment], unflushed_from: int | None, wall_ms: int
 ) -> list[Segment]:
-    """The segments that are left. In what was not flushed everything after the first bad batch goes, and everything
-    after a hole between two segments, as a power cut leaves it (compaction alone makes lawful ones). A flushed segment
-    whose index had to be rebuilt loses only its own end, as in Kafka."""
+    """Recover the segments; returns those that are left.
+
+    In unflushed segments, everything after the first invalid batch is dropped, and everything after a gap between two segments: a power
+    cut can leave one, while only compaction leaves allowed ones. A flushed segment whose index had to be rebuilt loses only its own end,
+    as in Kafka.
+    """
     for index, segment in enumerate(segments):
         after = segments[index + 1].base_offset if index + 1 < len(segments) else None
         is_unflushed = _is_unflushed(unflushed_from, after)
@@ -206,12 +215,12 @@ def _recover(
             _log.warning("%s: an index of segment %d is missing or wrong, rebuilding it", log.name, segment.base_offset)
         cut = segment.recover(log.producer_state, log.epochs)
         if cut:
-            _log.warning("%s: cut %d bytes that are no valid batch off %s", log.name, cut, segment.log_path)
+            _log.warning("%s: truncated %d bytes without a valid batch from %s", log.name, cut, segment.log_path)
         log.producer_state.save_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
         has_gap = after is not None and not log.segments.may_have_gaps and segment.next_offset() < after
-        # A segment that an earlier recovery removed may be back after another power cut.
+        # A segment that an earlier recovery removed may reappear after another power cut.
         is_overlapped = after is not None and segment.next_offset() > after
         if is_unflushed and (cut or has_gap or is_overlapped):
             for lost in segments[index + 1 :]:
@@ -222,8 +231,8 @@ def _recover(
 
 
 def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: bool, wall_ms: int) -> None:
-    """State at the log end, from the snapshots on disk: producers that expired meanwhile are gone, as in Kafka, where
-    recovery used a manager of its own."""
+    """Bring the producer state to the log end, from the snapshots on disk. Producers that expired meanwhile are dropped, as in Kafka, where
+    recovery uses a separate manager."""
     producers = log.producer_state
     producers.load_snapshot_names()
     producers.remove_stray_snapshots([segment.base_offset for segment in segments])
@@ -247,7 +256,7 @@ def _load_epochs(log: Log, segments: list[Segment]) -> None:
 
 
 def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:
-    """Epochs as the batches tell them. Epochs without a batch are lost; the leader knows them."""
+    """Rebuild the epochs from the batches. Epochs without a batch are lost here; the leader still has them."""
     log.epochs.clear(write=False)
     for segment in segments:
         for _, _, header in batches(segment.file, 0, segment.size):

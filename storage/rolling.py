@@ -1,4 +1,4 @@
-"""When a segment ends, and beginning the next."""
+"""Rolling: closing the active segment and beginning the next."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Rolling:
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
-        """Take a changed configuration."""
+        """Apply a changed configuration."""
         self._config = config
         self._choose_jitter()
 
     def _choose_jitter(self) -> None:
-        #: By how much the active segment is rolled earlier than segment.ms says.
         bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        #: The active segment is rolled this much earlier than segment.ms.
         self.jitter_ms = self._pick_jitter(bound) if self._pick_jitter is not None and bound > 0 else 0
 
     def roll(self, wall_ms: int, first_offset: int = 0) -> Segment:
-        """Close the active segment and begin the next at `first_offset`, or at the log end if that is beyond it. Raises StorageError."""
+        """Close the active segment and begin the next at `first_offset` or at the log end, whichever is larger. Raises StorageError."""
         parts = self._parts
         with parts.disk.change("roll"):
             return self._roll(wall_ms, max(parts.watermarks.log_end_offset, first_offset))
@@ -41,12 +41,12 @@ class Rolling:
         segments, durability, active = parts.segments, parts.durability, parts.segments.active
         durability.before_roll()
         if offset == active.base_offset and active.size == 0:
-            # Nothing to keep (an index that is full although the segment is empty, KAFKA-6492): begin it anew.
+            # The segment is empty but its index is full (KAFKA-6492): replace it.
             segments.drop([active], wall_ms)
         else:
             active.become_inactive()
             if segments.may_have_gaps and durability.recovery_point < parts.watermarks.log_end_offset:
-                # No start could tell a hole that a power cut tore here from those that compaction leaves.
+                # After a power cut, recovery could not tell a gap of lost records here from a gap that compaction left.
                 active.file.fsync()
         if segments.may_have_gaps:
             durability.sync_names()

@@ -1,7 +1,6 @@
 """One segment: a `.log` file of consecutive batches with its indexes (Kafka's LogSegment).
 
-Positions are bytes in the `.log`. The size published in `size` moves only after the bytes are written, so a reader
-never sees a batch that is not whole.
+Positions are bytes in the `.log`. `size` moves only after the bytes are written, so a reader never sees an incomplete batch.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 
 
 class Segment:
-    """Batches from `base_offset` on. Made by `create` (empty, active) or `open` (files at rest)."""
+    """Batches from `base_offset` on. Created by `create` (empty, active) or `open` (existing files, inactive)."""
 
     __slots__ = (
         "_filesystem",
@@ -91,7 +90,7 @@ class Segment:
         open_files: OpenFiles | None = None,
         on_error: OnDiskError | None = None,
     ) -> None:
-        """`on_error` hears of a disk that fails under a slice in flight."""
+        """`on_error` is called when reading a slice in flight fails."""
         self._filesystem = filesystem
         self._open_files = OpenFiles() if open_files is None else open_files
         self._on_error = on_error
@@ -103,27 +102,27 @@ class Segment:
         self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes, self._open_files)
         self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
-        #: Whether the indexes have files. Those of a new log are made when its first batch is written.
+        #: Whether the indexes have files. The first segment of a new log gets them with its first batch.
         self._has_files = True
         #: None while the file is closed.
         self._shared: SharedFile | None = None
-        #: Bytes that readers may see: whole batches, written. The file is as long, or longer by what was preallocated.
+        #: Bytes that readers may see: whole batches that were written. The file is as long, or longer by a preallocated part.
         self.size = 0
-        #: What the last flush synced of it; never more than `size`.
+        #: Bytes that the last flush synced; never more than `size`.
         self.synced_size = 0
-        #: `size` when the file was opened. Beyond it, and beyond `synced_size`, bytes are ours and not synced.
+        #: `size` when the file was opened; -1 after a truncation. Bytes beyond this and beyond `synced_size` are unsynced.
         self._opened_size = 0
         #: Largest timestamp of the batches, -1 if none has one, and the last offset of the first batch that has it.
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
-        #: Of the batches since the last index entry, that of the entry included.
+        #: Bytes of the batches since the last index entry, including the batch of that entry.
         self.bytes_since_index_entry = 0
-        #: Largest timestamp of the first batch; None while nobody has asked.
+        #: Largest timestamp of the first batch; None until it is needed.
         self.first_timestamp: int | None = None
         self.created_ms = 0
-        #: False: an index is missing or contradicts the log, and `recover` must come before any look-up.
+        #: False if an index is missing or contradicts the log: call `recover` before any look-up.
         self.is_indexed = True
-        #: Last offsets and positions of the batches appended from offset `_recent_floor` on, all of them.
+        #: Last offsets and positions of all batches from offset `_recent_floor` on. Reads there need neither index nor disk.
         self._recent_lasts: list[int] = []
         self._recent_positions: list[int] = []
         self._recent_floor = base_offset
@@ -133,8 +132,7 @@ class Segment:
         cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *,
         suffix: str = "", open_files: OpenFiles | None = None, on_error: OnDiskError | None = None,
     ) -> Segment:  # fmt: skip
-        """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is put behind the
-        names of its files."""
+        """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is appended to the file names."""
         segment = cls(filesystem, directory, base_offset, config, suffix, open_files=open_files, on_error=on_error)
         segment.created_ms = wall_ms
         file = segment._open_shared(create=True).file
@@ -150,12 +148,12 @@ class Segment:
         return segment
 
     def begin(self, config: LogConfig, wall_ms: int) -> None:
-        """Be the first segment of a log whose directory is empty: indexes are made when something is written."""
+        """Become the first segment of a log whose directory is empty: its index files are created with the first batch."""
         self.created_ms = wall_ms
         self._has_files = False
         self.offset_index.begin()
         self.time_index.begin()
-        # Who looks into the directory from outside tells an empty replica from a missing one by it.
+        # Tools that look into the directory tell an empty replica from a missing one by this file.
         self._filesystem.open(self.log_path, create=True).close()
         if config.preallocate:
             self.file.preallocate(config.segment_bytes)
@@ -173,8 +171,8 @@ class Segment:
         open_files: OpenFiles | None = None,
         on_error: OnDiskError | None = None,
     ) -> Segment:
-        """A segment from its files. `is_indexed` is false if an index is missing or contradicts the log, or if the files are
-        not trusted: recover it then. Cheap: nothing is read but the last entries. No file stays open."""
+        """Open a segment from its files. `is_indexed` is False if an index is missing or contradicts the log, or if the files are not
+        trusted: then recover it. Cheap: reads only the last index entries and leaves no file open."""
         segment = cls(filesystem, directory, base_offset, config, open_files=open_files, on_error=on_error)
         segment.created_ms = wall_ms
         segment.forget_recent(NO_RECENT)
@@ -215,7 +213,7 @@ class Segment:
         self.size = position + len(data)
 
     def _index(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        # Kafka 4.3 applies the interval to each batch: entry = the batch that comes after more than that many bytes.
+        # As in Kafka 4.3: a batch gets an entry if more than index.interval.bytes were written since the last one.
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -243,7 +241,7 @@ class Segment:
         )
 
     def discard_after(self, size: int) -> bool:
-        """After a failed append: bytes beyond `size` must not come back at the next start. False if that cannot be had."""
+        """After a failed append: truncate the file, so that bytes beyond `size` do not reappear at the next start. False if that fails."""
         shared = self._shared
         if shared is None:
             return True  # nothing was written to it
@@ -280,7 +278,7 @@ class Segment:
         return -1 if self.first_timestamp is None else self.first_timestamp
 
     def become_inactive(self) -> None:
-        """Roll: the last time entry is forced, the indexes are cut to their entries."""
+        """Become inactive (roll): write the last time index entry and trim the indexes."""
         if self.time_index.keys is not None and self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.trim()
@@ -292,7 +290,7 @@ class Segment:
         self.forget_recent(NO_RECENT)
 
     def activate(self) -> None:
-        """Make ready for appends (the last segment after loading or truncation)."""
+        """Get ready for appends (the last segment after loading or truncation)."""
         self.offset_index.activate()
         self.time_index.activate()
 
@@ -320,7 +318,7 @@ class Segment:
         return self._shared is not None
 
     def test_and_clear_used(self) -> bool:
-        """Whether the file was used since the last call."""
+        """Whether the file was used since the last call of this method."""
         shared = self._shared
         if shared is None:
             return False
@@ -328,8 +326,8 @@ class Segment:
         return was_used
 
     def close_if_idle(self) -> bool:
-        """Close the file, if nobody reads it and everything that was written to it is synced, and let go of what is known of the indexes;
-        False if it stays open."""
+        """Close the file and drop the cached index pages, if no slice is in flight and all written bytes are synced. False if the file
+        stays open."""
         shared = self._shared
         if shared is None or shared.is_pinned or max(self.synced_size, self._opened_size) < self.size:
             return False
@@ -345,8 +343,8 @@ class Segment:
         return FileSlice(self._shared or self._open_shared(), position, size)
 
     def translate(self, offset: int, from_position: int = 0) -> tuple[int, int] | None:
-        """(position, size) of the first batch whose last offset is >= `offset`; None if there is none. Raises
-        ApiError(CORRUPT_MESSAGE) if the walk meets something that is no batch."""
+        """(position, size) of the first batch whose last offset is >= `offset`; None if there is none. Raises ApiError(CORRUPT_MESSAGE) if
+        the bytes on the way are not batches."""
         if offset >= self._recent_floor:
             lasts = self._recent_lasts
             index = bisect_left(lasts, offset)
@@ -378,7 +376,7 @@ class Segment:
         return None
 
     def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
-        """The first batch whose header lets it hold a record at or after `from_offset` with a timestamp >= `timestamp`."""
+        """The first batch that, by its header, may hold a record at or after `from_offset` with a timestamp >= `timestamp`."""
         if not self.size:
             return None
         start = max(self.time_index.offset_for(timestamp), from_offset)
@@ -415,7 +413,7 @@ class Segment:
         return next_offset
 
     def largest_timestamp(self) -> int:
-        """Of the records; of the file's last change if no record has one."""
+        """Largest timestamp of the records, or the file's modification time if no record has one."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         if not self._has_files:
@@ -425,8 +423,10 @@ class Segment:
     # -- recovery and truncation
 
     def recover(self, producers: ProducerStateManager, epochs: EpochCache) -> int:
-        """Keep the longest valid prefix and rebuild indexes, producers (from the state at the base offset) and the
-        epochs above the known ones; returns the number of bytes cut. Indexes are left in memory: trim or activate."""
+        """Keep the longest valid prefix; rebuild the indexes, the producers (from the state at the base offset) and missing epochs.
+
+        Returns the number of bytes cut. The indexes are left in memory: trim or activate them.
+        """
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -468,8 +468,8 @@ class Segment:
             producers.complete(completed)
 
     def truncate_to(self, offset: int, wall_ms: int) -> int:
-        """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. A file whose slices in flight reach beyond the
-        cut is replaced by a synced copy of what stays. The cut is durable after the next sync."""
+        """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. If slices in flight reach beyond the cut, the
+        file is replaced by a synced copy of what stays. The cut is durable after the next sync."""
         found = self.translate(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -498,7 +498,7 @@ class Segment:
         shared = self._open_shared()
         if not shared.reaches_beyond(size):
             shared.file.truncate(size)
-            # The cut itself is not synced yet: the file stays open until it is.
+            # The truncation is not synced yet: keep the file open until it is.
             self.synced_size, self._opened_size = min(self.synced_size, size), -1
             return
         path = self.log_path + CLEANED
@@ -511,7 +511,7 @@ class Segment:
         except BaseException:
             copy.close()
             raise
-        # The open file follows its name; only error messages would tell the old one.
+        # The descriptor stays valid across the rename; only error messages would show the old path.
         self._shared = SharedFile(copy, self._on_error)
         self.synced_size = self._opened_size = size
         shared.retire()
@@ -519,7 +519,7 @@ class Segment:
     # -- the end
 
     def sync(self) -> None:
-        """Make the files durable, of a segment at rest that nobody else uses yet."""
+        """Sync the files of an inactive segment that is not in use yet."""
         self.file.fsync()
         for path in (self.offset_index.path, self.time_index.path, self.txn_index.path):
             with contextlib.suppress(FileNotFoundError):
@@ -530,24 +530,24 @@ class Segment:
                     file.close()
 
     def write_pending(self) -> None:
-        """Index entries that are still in memory only."""
+        """Write the index entries that are only in memory."""
         self.offset_index.write_pending()
         self.time_index.write_pending()
 
     def close(self) -> None:
-        """Cleanly: as on roll, then close the files."""
+        """Close cleanly: as on a roll, then close the files."""
         if self._shared is not None or self.offset_index.keys is not None:
             self.become_inactive()
         self.close_files()
 
     def close_files(self) -> None:
-        """Without writing anything (the disk failed, or the files are about to go)."""
+        """Close the files without writing (the disk failed, or the files are about to be deleted)."""
         if self._shared is not None:
             self._shared.retire()
             self._shared = None
 
     def mark_deleted(self) -> list[str]:
-        """Rename all files to `.deleted`; the new names. Slices in flight keep their file open."""
+        """Rename all files to `.deleted` and return the new paths. Slices in flight keep their file open."""
         self.close_files()
         target = self.log_path + DELETED
         with contextlib.suppress(FileNotFoundError):
@@ -558,20 +558,19 @@ class Segment:
         return names if txn_name is None else [*names, txn_name]
 
     def forget_recent(self, floor: int) -> None:
-        """Positions of the batches appended from offset `floor` on are kept (the last ones), so that reads at the tail
-        need neither index nor disk."""
+        """Forget the positions of recent batches, and record those of batches appended from offset `floor` on."""
         self._recent_lasts = []
         self._recent_positions = []
         self._recent_floor = floor
 
     def _check_indexes(self) -> None:
-        """Cheap: the last entries must agree with the log (KAFKA-7283). Raises CorruptFile."""
+        """Check that the last index entries agree with the log, which is cheap (KAFKA-7283). Raises CorruptFile."""
         index = self.offset_index
         if index.entries:
             relative, position = index.entry(index.entries - 1)
-            # Zeros (an index that was not cut) are no entries: the first bytes of a segment are never indexed.
+            # Position 0 is never indexed: it means the zeros of an index that was not trimmed.
             if not 0 < position <= self.size - STEP.size:
-                raise CorruptFile(f"{index.path}: the last entry points outside of the log")
+                raise CorruptFile(f"{index.path}: the last entry points outside the log")
             base, length, delta = STEP.unpack(read_all(self.file, STEP.size, position))
             if base + delta != self.base_offset + relative or position + length + LOG_OVERHEAD > self.size:
                 raise CorruptFile(f"{index.path}: the last entry does not point to its batch")
@@ -592,7 +591,7 @@ class Segment:
         self.txn_index.check(self.base_offset)
 
     def _max_timestamp_at(self, position: int) -> int:
-        """Of the batch there. Raises CorruptFile if a power cut left less than a header."""
+        """The largest timestamp of the batch at `position`. Raises CorruptFile if a power cut left less than a header."""
         try:
             return RecordBatch(read_all(self.file, OVERHEAD, position)).max_timestamp
         except CorruptRecord as error:

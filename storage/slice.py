@@ -1,7 +1,7 @@
-"""Lazy pieces of a segment file, for zero-copy sends.
+"""Lazy slices of a segment file, for zero-copy sends.
 
-A slice pins its file: as long as one is unreleased the file stays open, truncation never cuts what is under it, and retention only
-unlinks it, so the bytes under a slice never change (KAFKA-18723).
+A slice pins its file: until it is released, the file stays open, truncation replaces the file instead of cutting it, and retention only
+unlinks it. So the bytes of a slice never change (KAFKA-18723).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from minikafka.storage.filesystem import File, read_all
 
-#: Hears of a disk that failed under a slice.
+#: Called when reading a slice fails.
 OnDiskError = Callable[[OSError], object]
 
 
 class SharedFile:
-    """A `.log` file and where the slices in flight on it end. Closed when retired and no longer pinned."""
+    """A `.log` file and the end positions of the slices in flight. It is closed when retired and no longer pinned."""
 
     __slots__ = ("_ends", "file", "is_retired", "on_error", "was_used")
 
@@ -23,7 +23,7 @@ class SharedFile:
         self.file = file
         self.on_error = on_error
         self.is_retired = False
-        #: Since OpenFiles looked last.
+        #: Whether the file was used since OpenFiles last examined it.
         self.was_used = True
         self._ends: list[int] = []
 
@@ -32,7 +32,7 @@ class SharedFile:
         return bool(self._ends)
 
     def reaches_beyond(self, position: int) -> bool:
-        """Whether a slice in flight holds bytes at or behind `position`."""
+        """Whether a slice in flight holds bytes at or beyond `position`."""
         return any(end > position for end in self._ends)
 
     def pin(self, end: int) -> None:
@@ -45,16 +45,18 @@ class SharedFile:
             self.file.close()
 
     def retire(self) -> None:
-        """The segment is done with the file; the last slice closes it."""
+        """The segment no longer needs the file: close it, or let the last slice close it."""
         self.is_retired = True
         if not self._ends:
             self.file.close()
 
 
 class FileSlice:
-    """`size` bytes from `position` of an open file. Send it with `os.sendfile(out, slice.fileno(), position, size)`
-    or take the bytes with `read()`; then `release()` (dropping the last reference does the same). Whoever meets an error of the disk
-    that is not told here - sendfile's - tells it with `failed`."""
+    """`size` bytes from `position` of an open file.
+
+    Send it with `os.sendfile(out, slice.fileno(), position, size)` or copy the bytes with `read()`; then call `release()` (dropping the
+    last reference does the same). If a read fails outside this class, as in sendfile, call `failed` with the error.
+    """
 
     __slots__ = ("_end", "_shared", "position", "size")
 
@@ -67,17 +69,17 @@ class FileSlice:
             shared.pin(self._end)
 
     def fileno(self) -> int:
-        """File descriptor; raises ValueError for an empty or released slice and OSError for a disk in memory."""
+        """The file descriptor. Raises ValueError for an empty or released slice, OSError for a disk in memory."""
         return self._pinned().file.fileno()
 
     def read(self) -> bytes:
-        """Copy of the bytes; raises ValueError if released, OSError."""
+        """A copy of the bytes. Raises ValueError if the slice was released, and OSError."""
         if self._shared is None and not self.size:
             return b""
         return self.pread(self.size, 0)
 
     def pread(self, count: int, offset: int) -> bytes:
-        """Copy of at most `count` bytes from `offset` within the slice. A disk that fails takes the log offline; raises OSError then."""
+        """A copy of at most `count` bytes from `offset` within the slice. If the disk fails, takes the log offline and raises OSError."""
         shared = self._pinned()
         try:
             return read_all(shared.file, min(count, self.size - offset), self.position + offset)
@@ -86,16 +88,16 @@ class FileSlice:
             raise
 
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
-        """Bytes of the file, not of the slice, from anywhere: may run elsewhere, and tells nobody of an OSError."""
+        """Read bytes of the whole file, not only of the slice. May run on another thread. Raises OSError without taking the log offline."""
         return self._pinned().file.pread_into(buffer, position)
 
     def fsync(self) -> None:
-        """Sync the file the slice is of; as `pread_into`, may run elsewhere."""
+        """Sync the slice's file. May run on another thread, as `pread_into`."""
         if self._shared is not None:
             self._shared.file.fsync()
 
     def failed(self, error: OSError) -> None:
-        """(On the loop.) The file under the slice could not be read: its log and log directory go offline."""
+        """Report, on the loop, that the file could not be read: its log and log directory go offline."""
         if self._shared is not None and self._shared.on_error is not None:
             self._shared.on_error(error)
 

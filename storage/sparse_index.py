@@ -1,9 +1,8 @@
 """Sparse index files: fixed-size entries in ascending order of their key, looked up by "largest key <= target".
 
-The active segment's entries live in arrays and are written behind, in groups; its file is preallocated (sparse) as
-Kafka's is and cut to its entries on roll and close. Of an index at rest the pages are in memory that somebody asked for lately, up to
-a bound for all indexes of a log directory. No index keeps its file open. An index is a cache: nothing in it is trusted that
-the log contradicts, and it can always be rebuilt from the log.
+The active segment's entries are in arrays and are written later, in groups. Its file is preallocated (sparse), as Kafka's is, and
+trimmed to its entries on roll and close. Of an inactive segment's index, recently used pages are in memory, up to a bound for all indexes
+of a log directory. No index keeps its file open. An index is a cache: the log overrules it, and it can always be rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _KEY, _VALUE = 0, 1
 
 
 class _OpenOnce:
-    """A file that is opened when it is first needed, and closed at the end."""
+    """A context with a file that is opened on first use and closed at the end."""
 
     __slots__ = ("_file", "_filesystem", "_path")
 
@@ -48,7 +47,7 @@ class _OpenOnce:
 
 
 class SparseIndex:
-    """Entries are (key, value) pairs packed by ENTRY; keys ascend, values do not descend."""
+    """An index of (key, value) pairs packed by ENTRY. Keys strictly ascend, values never descend."""
 
     ENTRY: Struct
     KEY_TYPE: str
@@ -80,30 +79,31 @@ class SparseIndex:
         self.size_max = size_max - size_max % self.ENTRY.size
         self.entries_max = size_max // self.ENTRY.size
         self.entries = 0
+        #: All entries while active; None while inactive, when pages of the file are used.
         self.keys: array[int] | None = None
         self.values: array[int] | None = None
-        #: Whether there may be a file; see `begin`.
+        #: False between `begin` and the first write: there is no file yet.
         self._may_have_file = True
-        #: Entries that the file has; the others are in memory only.
+        #: Number of entries in the file; the others are only in memory.
         self._written = 0
-        #: At rest: pages by number, as they stand in the file, and the first entry of each page that a search has met.
+        #: While inactive: the raw pages by number, and the first entry of each page that a search has visited.
         self._pages: dict[int, bytes] = {}
         self._starts: dict[int, tuple[int, int]] = {}
-        #: The one that was asked for last: who reads a log in order finds the next entry there.
+        #: The page used last: sequential reads find their next entry there.
         self._page = b""
         self._page_number = 0
 
     # -- files
 
     def open_at_rest(self) -> None:
-        """Count the entries of a closed segment's file. Raises CorruptFile, FileNotFoundError."""
+        """Count the entries of an inactive segment's file. Raises CorruptFile, FileNotFoundError."""
         size = self._filesystem.size(self.path)
         if size % self.ENTRY.size:
             raise CorruptFile(f"{self.path}: {size} bytes are not a multiple of {self.ENTRY.size}")
         self.entries = self._written = size // self.ENTRY.size
 
     def activate(self) -> None:
-        """Take the entries into memory and preallocate the file, for appending."""
+        """Load the entries into memory and preallocate the file, for appends."""
         if self.keys is None:
             self._load()
         size = max(self.size_max, self.entries * self.ENTRY.size)
@@ -112,17 +112,17 @@ class SparseIndex:
                 file.truncate(size)
 
     def begin(self) -> None:
-        """Take entries, of a new segment in a directory that has no file of this name."""
+        """Get ready for appends, in a new segment whose directory has no file of this name."""
         self.keys, self.values = array(self.KEY_TYPE), array("i")
         self._may_have_file = False
 
     def create_file(self) -> None:
-        """Make and preallocate the file after `begin`."""
+        """Create and preallocate the file after `begin`."""
         with self._opened():
             pass
 
     def trim(self) -> None:
-        """Write what is pending, cut the file to its entries and go to rest."""
+        """Become inactive: write pending entries, trim the file to its entries, and drop the arrays."""
         if self.keys is None:
             return
         with self._opened() as file:
@@ -131,7 +131,7 @@ class SparseIndex:
         self.keys = self.values = None
 
     def reset(self) -> None:
-        """Forget all entries, in memory and on disk."""
+        """Drop all entries, in memory and on disk."""
         with self._opened(create=True) as file:
             file.truncate(0)
         self.forget()
@@ -144,19 +144,19 @@ class SparseIndex:
                 self._write_pending(file)
 
     def forget(self) -> None:
-        """Let go of the pages in memory; they are read again when somebody asks."""
+        """Drop the pages in memory; they are read again when needed."""
         self._page = b""
         self._pages.clear()
         self._starts.clear()
 
     def forget_page(self, number: int) -> None:
-        """Let go of one."""
+        """Drop one page from memory."""
         self._pages.pop(number, None)
         if number == self._page_number:
             self._page = b""
 
     def rename(self, suffix: str) -> str:
-        """Rename to the path with `suffix`; returns the new name. A missing file is no error."""
+        """Append `suffix` to the file's name and return the new path. A missing file is not an error."""
         target = self.path + suffix
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.rename(self.path, target)
@@ -192,7 +192,7 @@ class SparseIndex:
         return self._count_up_to(key, _KEY) - 1
 
     def _count_up_to(self, target: int, field: int) -> int:
-        """How many entries have a key, or value, of at most `target`."""
+        """The number of entries whose key (or value, by `field`) is at most `target`."""
         if self.keys is not None and self.values is not None:
             return bisect_right(self.values if field else self.keys, target)
         if not self._is_in_page(target, field):
@@ -202,7 +202,7 @@ class SparseIndex:
         return self._page_number * _PAGE_ENTRIES + count
 
     def _is_in_page(self, target: int, field: int) -> bool:
-        """Whether the page that was asked for last has the last entry up to `target`."""
+        """Whether the current page contains the last entry <= `target`."""
         page, size = self._page, self.ENTRY.size
         if not page:
             return False
@@ -212,7 +212,7 @@ class SparseIndex:
         return is_last or self.ENTRY.unpack_from(page, len(page) - size)[field] > target
 
     def _find_page(self, target: int, field: int) -> None:
-        """Turn to the page that has the last entry up to `target`, or to the first one."""
+        """Make the page with the last entry <= `target` current, or the first page if there is no such entry."""
         if not self.entries:
             return
         with _OpenOnce(self._filesystem, self.path) as file:
@@ -242,7 +242,7 @@ class SparseIndex:
         self._page, self._page_number = page, number
 
     def cut(self, entries: int) -> None:
-        """Keep the first `entries`, active."""
+        """Keep only the first `entries` entries; the index becomes active."""
         if self.keys is None:
             self._load()
         assert self.keys is not None and self.values is not None
@@ -250,7 +250,7 @@ class SparseIndex:
         self.entries = entries
         if self._written > entries:
             self._written = entries
-            # Zeros behind the entries, as in a new preallocated file: stale ones must not come back.
+            # Truncate, so that stale entries cannot reappear behind the kept ones.
             with self._opened() as file:
                 file.truncate(entries * self.ENTRY.size)
 
@@ -271,7 +271,7 @@ class SparseIndex:
             file.close()
 
     def _read(self, file: File, start: int, count: int) -> bytes:
-        """The bytes of some entries. An index that got shorter since it was opened is a disk that failed."""
+        """The bytes of some entries. Raises OSError if the file has become shorter, which counts as a failed disk."""
         size = self.ENTRY.size
         data = read_all(file, count * size, start * size)
         if len(data) != count * size:
@@ -334,7 +334,7 @@ class TimeIndex(SparseIndex):
 
     @property
     def is_full(self) -> bool:
-        """One entry is kept free for the one that a roll adds."""
+        """Whether only the entry that a roll adds still fits."""
         return self.entries >= self.entries_max - 1
 
     @property
@@ -346,12 +346,12 @@ class TimeIndex(SparseIndex):
         return self.base_offset + (self.entry(self.entries - 1)[_VALUE] if self.entries else 0)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Only if `timestamp` is larger than the last one."""
+        """Append an entry if `timestamp` is larger than the last one."""
         if timestamp > self.last_timestamp:
             self.append(timestamp, offset - self.base_offset)
 
     def offset_for(self, timestamp: int) -> int:
-        """An offset at or before which no later record than `timestamp` is indexed; the base offset if none."""
+        """The offset of the last entry whose timestamp is at most `timestamp`; the base offset if there is none."""
         position = self.floor(timestamp) if self.entries else -1
         return self.base_offset if position < 0 else self.base_offset + self.entry(position)[_VALUE]
 

@@ -1,4 +1,4 @@
-"""One step of a look-up by time: a batch that its header lets hold the record, and the record in it."""
+"""One step of a look-up by timestamp: a batch that may hold the record, and the search in it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from minikafka.wire.compression import is_larger_than
 
 
 class TimestampCandidate:
-    """A copy of a batch, so that it can be looked into beside everything else that happens to the log."""
+    """A copy of a batch, so that another thread can search it while the log changes."""
 
     __slots__ = ("_batch", "_from_offset", "_timestamp")
 
     def __init__(self, batch: bytes, timestamp: int, from_offset: int) -> None:
-        """The record wanted is the first at or after `from_offset` with a timestamp >= `timestamp`."""
+        """The look-up is for the first record at or after `from_offset` with a timestamp >= `timestamp`."""
         self._batch = RecordBatch(batch)
         self._timestamp = timestamp
         self._from_offset = from_offset
 
     @property
     def next_offset(self) -> int:
-        """Where to go on when the record is not in this batch."""
+        """Where to continue if the record is not in this batch."""
         return self._batch.next_offset
 
     @property
     def is_heavy(self) -> bool:
-        """Whether `find` may take long."""
+        """Whether `find` may take long and belongs on another thread."""
         return is_larger_than(self._batch.compression, self._batch.view[OVERHEAD:], LIGHT_BYTES_MAX)
 
     def find(self, size_max: int) -> TimestampOffset | None:
-        """The record, None if the batch does not hold it. Raises CorruptRecord, and TooLarge when it stands behind `size_max` bytes."""
+        """The record; None if the batch does not hold it. Raises CorruptRecord, and TooLarge if it lies beyond `size_max` bytes."""
         found = self._batch.find_record(self._timestamp, self._from_offset, size_max)
         if found is None:
             return None
@@ -38,6 +38,6 @@ class TimestampCandidate:
         return TimestampOffset(timestamp, offset, self._batch.partition_leader_epoch)
 
     def largest(self, size_max: int) -> TimestampOffset:
-        """The record with the batch's largest timestamp; the last one if its header does not tell the truth. Raises as `find`."""
+        """The record with the batch's largest timestamp, or the batch's last record if the header is wrong. Raises as `find`."""
         batch = self._batch
         return self.find(size_max) or TimestampOffset(batch.max_timestamp, batch.last_offset, batch.partition_leader_epoch)

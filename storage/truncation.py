@@ -1,4 +1,4 @@
-"""Taking back what was appended."""
+"""Truncating a log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Truncation:
             self.restart_at(offset, wall_ms)
 
     def restart_at(self, offset: int, wall_ms: int) -> None:
-        """What is left of the segments ends at `offset`: so does everything else."""
+        """Bring producers, durability and watermarks to `offset`, where the segments now end."""
         parts = self._parts
         # Producers and the first unstable offset go back before the end offset is published (KAFKA-12153).
         rebuild_producers(parts.producers, parts.segments, parts.watermarks.log_start_offset, offset, wall_ms)

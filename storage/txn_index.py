@@ -1,5 +1,7 @@
-"""`.txnindex` of a segment: transactions whose abort marker lies in it (TransactionIndex, AbortedTxn). The file is
-created by the first abort and never preallocated. It is opened for each write only: aborts are few."""
+"""The `.txnindex` of a segment: the transactions whose abort marker lies in it (TransactionIndex, AbortedTxn).
+
+The first abort creates the file, which is never preallocated. It is opened for each write and closed again, because aborts are few.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _ENTRY = Struct(">hqqqq")
 
 
 class TransactionIndex:
-    """Entries in order of their markers. Few, so all are in memory once one was asked for."""
+    """The aborted transactions in the order of their markers. They are few: the first look-up loads all of them into memory."""
 
     __slots__ = ("_entries", "_filesystem", "path")
 
@@ -27,7 +29,7 @@ class TransactionIndex:
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """Raises OSError, also if the file is not what it was when the log was loaded."""
+        """All entries. Raises OSError, also if the file is no longer what it was when the log was loaded."""
         if self._entries is None:
             try:
                 self._entries = self._load()
@@ -36,7 +38,7 @@ class TransactionIndex:
         return self._entries
 
     def check(self, base_offset: int) -> None:
-        """Whether the file holds whole entries of this version, in order. Raises CorruptFile, OSError. Nothing is kept in memory."""
+        """Check that the file holds whole entries of this version, in order. Keeps nothing in memory. Raises CorruptFile, OSError."""
         last = base_offset - 1
         for entry in self._load():
             if entry.last_offset <= last or entry.first_offset < 0 or entry.last_stable_offset < 0:
@@ -57,13 +59,13 @@ class TransactionIndex:
             self._entries = kept
 
     def reset(self) -> None:
-        """Forget everything: the index is about to be rebuilt. The file goes, if there is one."""
+        """Remove all entries and the file, before the index is rebuilt."""
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.unlink(self.path)
         self._entries = []
 
     def rename(self, suffix: str) -> str | None:
-        """Name after renaming; None if there is no file."""
+        """Append `suffix` to the file's name and return the new path; None if there is no file."""
         target = self.path + suffix
         try:
             self._filesystem.rename(self.path, target)
@@ -73,7 +75,7 @@ class TransactionIndex:
         return target
 
     def forget(self) -> None:
-        """Let go of the entries in memory; they are read again when somebody asks."""
+        """Drop the entries in memory; they are read again when needed."""
         self._entries = None
 
     def _write(self, change: Callable[[File], None]) -> None:

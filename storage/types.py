@@ -1,4 +1,4 @@
-"""Small values that a log answers with."""
+"""The result types of a log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from minikafka.storage.slice import FileSlice
 
 
 class AppendInfo:
-    """What an append did. Offsets are inclusive; `log_append_time_ms` is -1 unless the topic stamps batches itself.
-    For a duplicate (`is_duplicate`) nothing was written and the offsets are those of the first time."""
+    """The result of an append. Offsets are inclusive; `log_append_time_ms` is -1 unless the topic uses LogAppendTime. For a duplicate
+    (`is_duplicate`) nothing was written, and the offsets are those of the first append."""
 
     __slots__ = (
         "batches",
@@ -48,7 +48,7 @@ class AppendInfo:
 
 
 class OffsetPosition(NamedTuple):
-    """Where an offset lies (Kafka's LogOffsetMetadata): byte distances exist only within one segment."""
+    """The position of an offset (Kafka's LogOffsetMetadata). Distances in bytes exist only within one segment."""
 
     offset: int
     segment_base_offset: int
@@ -61,13 +61,13 @@ class OffsetPosition(NamedTuple):
         return self.segment_base_offset == other.segment_base_offset
 
     def bytes_from(self, other: OffsetPosition) -> int:
-        """Bytes from `other` to self; both must be on the same segment."""
+        """Bytes from `other` to this position; both must be in the same segment."""
         return self.file_position - other.file_position
 
 
 class ReadResult:
-    """`slice` starts at a batch boundary and may end inside a batch; its first batch may begin below the offset that
-    was asked for. `position` says where the read began. `is_first_batch_incomplete`: bytes_max cut the first batch."""
+    """The result of a read. `slice` starts at a batch boundary and may end inside a batch; its first batch may begin below the requested
+    offset. `position` is the start of the read. `is_first_batch_incomplete`: `bytes_max` cut the first batch."""
 
     __slots__ = ("is_first_batch_incomplete", "position", "slice")
 
@@ -78,7 +78,7 @@ class ReadResult:
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by time; `leader_epoch` is -1 if its batch has none."""
+    """A record found by timestamp; `leader_epoch` is -1 if its batch has none."""
 
     timestamp: int
     offset: int
@@ -86,8 +86,8 @@ class TimestampOffset(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """An entry of the transaction index: records of the producer in [first_offset, last_offset] are aborted;
-    `last_stable_offset` is that of the log when the marker was written."""
+    """An entry of the transaction index: the producer's records in [first_offset, last_offset] are aborted. `last_stable_offset` is the
+    log's when the marker was written."""
 
     producer_id: int
     first_offset: int
@@ -96,7 +96,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Answer of OffsetForLeaderEpoch: (-1, -1) if undefined."""
+    """The answer to OffsetForLeaderEpoch; (-1, -1) if undefined."""
 
     epoch: int
     end_offset: int

@@ -1,8 +1,8 @@
-"""What a leader accepts from a client (ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords,
-LogValidator), and the changes that a topic's configuration asks of a batch.
+"""The checks of a client's batch at the leader, and its conversion by the topic's configuration.
 
-A batch's header, length and CRC are always checked. Its records are looked at only where that is cheap or the topic
-needs it: batches of up to SMALL_BATCH_RECORDS records, and every batch of a compacted topic (no null keys).
+Sources: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator. A batch's header, length and CRC are always
+checked. Its records are examined only where that is cheap or the topic needs it: in batches of up to SMALL_BATCH_RECORDS records, and in
+every batch of a compacted topic (no null keys).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode, WireError
 from minikafka.wire.record_scan import scan_records
 
 SMALL_BATCH_RECORDS = 4
-#: Records of a refused batch that the answer names.
+#: The most records of a refused batch that the response lists.
 RECORD_ERRORS_MAX = 1000
-#: What is looked at in the turn in which it comes: the worst that this much can hold takes some 10 ms.
+#: Batches up to this size are examined on the event loop: the worst case takes some 10 ms.
 LIGHT_BYTES_MAX = 64 * 1024
-#: Length, attributes, deltas of time and offset, lengths of key and value, number of headers.
+#: The smallest record: length, attributes, timestamp and offset deltas, lengths of key and value, number of headers.
 RECORD_BYTES_MIN = 7
-#: How much a codec can make of a byte at most: deflate 258 of two bits, snappy 64 of three bytes, LZ4 255 of one, zstd 128 KiB of a
-#: block of four.
+#: The largest compression ratio by codec: deflate makes 258 bytes of two bits, snappy 64 of three bytes, LZ4 255 of one byte, zstd 128 KiB
+#: of a block of four bytes.
 _RATIO_MAX = {1: 1032, 2: 22, 3: 255, 4: 1 << 15}
 TIMESTAMP_MAX = (1 << 63) - 1
 CODECS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -60,15 +60,15 @@ _CRC = Struct(">I")
 _DELETE_HORIZON_BIT = 0x40
 _DEFINED_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | _DELETE_HORIZON_BIT
 _LEGACY_OVERHEAD = 14
-#: Bytes of a batch: its magic, and the low byte of its attributes, which names the codec.
+#: Positions in a batch: the magic byte, and the low byte of the attributes, which holds the codec.
 _MAGIC_AT = 16
 _UP_TO_MAGIC = _MAGIC_AT + 1
 _CODEC_AT = 22
 
 
 def one_batch(records: memoryview) -> memoryview:
-    """The single batch of a produce request's partition, without the incomplete bytes that may follow. Raises
-    ApiError (INVALID_RECORD, CORRUPT_MESSAGE) in the cases in which Kafka does."""
+    """The single batch of a partition in a produce request, without the incomplete bytes that may follow. Raises ApiError
+    (INVALID_RECORD, CORRUPT_MESSAGE) in the same cases as Kafka."""
     size = _whole_batch_size(records, 0)
     if size is None:
         raise ApiError(ErrorCode.INVALID_RECORD, "exactly one whole record batch is expected per partition")
@@ -102,14 +102,14 @@ def _whole_batch_size(records: memoryview, position: int) -> int | None:
 
 
 def records_max(header: Header, decompressed_max: int) -> int:
-    """How many records can be in a batch of this size and codec."""
+    """The most records that a batch of this size and codec can hold."""
     size, codec = header[LENGTH] + LOG_OVERHEAD - OVERHEAD, header[ATTRIBUTES] & CODEC_MASK
     return (min(size * _RATIO_MAX.get(codec, 1), decompressed_max) if codec else size) // RECORD_BYTES_MIN
 
 
 def check_client_header(header: Header, name: str, decompressed_max: int) -> None:
-    """Raises ApiError(INVALID_RECORD) for a header that a client must not send. `decompressed_max`: how many bytes its records may
-    take. Called only when the fast test of the log fails, which some good batches do, too."""
+    """Raises ApiError(INVALID_RECORD) for a header that a client must not send. `decompressed_max` bounds the bytes of its decompressed
+    records. Called only for batches that fail the log's quick check, which some valid batches do too."""
     base_offset, _, _, _, _, attributes, delta, _, _, producer_id, _, sequence, count = header
     if base_offset != 0:
         reason = f"The baseOffset of the record batch in the append to {name} should be 0, but it is {base_offset}"
@@ -124,7 +124,7 @@ def check_client_header(header: Header, name: str, decompressed_max: int) -> Non
     elif producer_id >= 0 and sequence < 0:
         reason = f"Invalid sequence number {sequence} in record batch with producerId {producer_id}"
     elif count > records_max(header, decompressed_max):
-        # Each would take an offset. Kafka finds it out by walking over the records.
+        # Each would take an offset. Kafka finds this by walking over the records.
         reason = f"Incorrect declared batch size, {count} records cannot be in {header[LENGTH] + LOG_OVERHEAD} bytes"
     else:
         return
@@ -139,7 +139,7 @@ def check_codec(attributes: int) -> None:
 
 
 def check_timestamps(records: memoryview, header: Header, config: LogConfig, wall_ms: int) -> None:
-    """CreateTime bounds, by the header's first and largest timestamp. Raises RefusedRecords(INVALID_TIMESTAMP)."""
+    """Check the CreateTime bounds by the header's first and largest timestamp. Raises RefusedRecords(INVALID_TIMESTAMP)."""
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
     if any(t != -1 and not earliest <= t <= latest for t in (header[BASE_TIMESTAMP], header[MAX_TIMESTAMP])):
@@ -149,7 +149,7 @@ def check_timestamps(records: memoryview, header: Header, config: LogConfig, wal
 
 
 def _timestamp_errors(records: memoryview, header: Header, earliest: int, latest: int, message_bytes_max: int) -> list[tuple[int, str]]:
-    """Which records they are; none for a batch that takes long to look into."""
+    """(index, reason) of the records out of range; none for a batch that would take long to examine."""
     codec, body = header[ATTRIBUTES] & CODEC_MASK, records[OVERHEAD:]
     if len(records) > LIGHT_BYTES_MAX or (codec and is_larger_than(codec, body, LIGHT_BYTES_MAX)):
         return []
@@ -169,7 +169,7 @@ def _timestamp_errors(records: memoryview, header: Header, earliest: int, latest
 
 
 def check_records(records: memoryview, header: Header, *, need_key: bool, name: str, message_bytes_max: int) -> int:
-    """Walk over the records; returns their largest timestamp. Raises ApiError(INVALID_RECORD), RefusedRecords for records without a key."""
+    """Check the records; returns their largest timestamp. Raises ApiError(INVALID_RECORD), RefusedRecords for records without a key."""
     keyless: list[tuple[int, str]] = []
     codec, base_timestamp, largest = header[ATTRIBUTES] & CODEC_MASK, header[BASE_TIMESTAMP], -(1 << 63)
     try:
@@ -194,8 +194,8 @@ def check_records(records: memoryview, header: Header, *, need_key: bool, name: 
 
 
 class RefusedRecords(ApiError):
-    """Single records are why the whole batch is refused (KIP-467, LogValidator.processRecordErrors). `record_errors`: index in the batch
-    and reason, at most RECORD_ERRORS_MAX of them."""
+    """The batch is refused because of single records (KIP-467, LogValidator.processRecordErrors). `record_errors`: (index in the batch,
+    reason), at most RECORD_ERRORS_MAX of them."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -203,15 +203,15 @@ class RefusedRecords(ApiError):
 
 
 class HeavyBatch(ApiError):
-    """The batch is to be prepared elsewhere first (`Log.prepare`); nothing has been done."""
+    """The batch takes long to check: run `Log.prepare` on another thread first. Nothing has been done."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the batch has to be prepared first")
 
 
 class Fitting(IntEnum):
-    """How an append treats a batch that the topic wants looked into or changed: does it now, leaves what is long to others
-    (HeavyBatch), or takes it as `Log.prepare` gave it."""
+    """Where a batch is checked and converted: by the append itself; elsewhere if that takes long (HeavyBatch); or already done, by
+    `Log.prepare`."""
 
     HERE = 0
     ELSEWHERE = 1
@@ -219,7 +219,7 @@ class Fitting(IntEnum):
 
 
 def is_heavy(records: memoryview, header: Header, config: LogConfig) -> bool:
-    """Whether `fit_to_topic` would be busy for long with the batch: then it is to be prepared where nobody waits for the turn."""
+    """Whether `fit_to_topic` would take long for this batch, so that it belongs on another thread."""
     attributes, count = header[ATTRIBUTES], header[COUNT]
     recompresses = config.compression_type != "producer" and CODECS[config.compression_type] != attributes & CODEC_MASK
     if not (recompresses or config.is_compacted or 0 < count <= SMALL_BATCH_RECORDS):
@@ -230,8 +230,8 @@ def is_heavy(records: memoryview, header: Header, config: LogConfig) -> bool:
 
 
 def is_simple_record(records: memoryview, size: int) -> bool:
-    """Whether an uncompressed batch of `size` bytes holds exactly one record in the usual shape - deltas 0, a key or none,
-    a value, no headers - and nothing else. False says nothing: look again with check_records."""
+    """Whether an uncompressed batch of `size` bytes holds exactly one record of the usual form (deltas 0, with or without a key, a value,
+    no headers) and nothing else. A quick check: if it gives False, use check_records."""
     if records[_CODEC_AT] & CODEC_MASK or records[size - 1]:
         return False
     try:
@@ -274,7 +274,7 @@ def is_simple_record(records: memoryview, size: int) -> bool:
 
 
 def set_timestamps(records: memoryview, attributes: int, max_timestamp: int) -> None:
-    """Write attributes and the largest timestamp and compute the CRC again (DefaultRecordBatch.setMaxTimestamp)."""
+    """Write the attributes and the largest timestamp, and compute the CRC again (DefaultRecordBatch.setMaxTimestamp)."""
     _ATTRIBUTES.pack_into(records, 21, attributes & _DEFINED_BITS)
     _MAX_TIMESTAMP.pack_into(records, 35, max_timestamp)
     _CRC.pack_into(records, 17, crc32c(records[CRC_FROM:]))
@@ -307,8 +307,8 @@ def recompress(records: memoryview, header: Header, config: LogConfig) -> memory
 
 
 def fit_to_topic(records: memoryview, header: Header, config: LogConfig, wall_ms: int, name: str) -> memoryview:
-    """Everything beyond the fast path: codec of the topic, timestamp type and bounds, keys of a compacted topic,
-    records of small batches. Returns the batch to append (`records` itself, patched, unless it was rebuilt)."""
+    """All checks and conversions beyond the fast path: the topic's codec, timestamp type and bounds, keys in a compacted topic, records of
+    small batches. Returns the batch to append: `records` itself, patched, unless it was recompressed."""
     attributes = header[ATTRIBUTES]
     check_codec(attributes)
     if not config.is_log_append_time:
