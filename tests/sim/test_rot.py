@@ -34,7 +34,7 @@ def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_anot
     ("pick", "line"),
     [
         (0, r"__consumer_offsets-1 cannot be loaded: a batch at offset 0 "),
-        (8, r"__consumer_offsets-1: what broker \d sent cannot be appended: .* the batch at offset 0 is corrupt"),
+        (8, r"__consumer_offsets-1: cannot append the records of broker \d: .* the batch at offset 0 is corrupt"),
     ],
 )
 def test_groups_go_on_when_a_rotten_copy_is_replaced(pick: int, line: str) -> None:

@@ -24,8 +24,8 @@ GROUP_VERSION = "group.version"
 
 
 class ConsumerGroupHandlers:
-    """Translates between the wire and the shards. Both APIs are refused while the feature `group.version` is 0, and by a broker whose
-    `group.coordinator.rebalance.protocols` leave them out."""
+    """Translates between the wire and the shards. A broker refuses both APIs while the feature `group.version` is 0, or if its
+    `group.coordinator.rebalance.protocols` does not list the consumer protocol."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ConsumerGroupHandlers:
         self._heavy_work = heavy_work
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them on a broker listener."""
+        """Serve both APIs on a broker listener."""
         dispatcher.register(ConsumerGroupHeartbeatRequest, self.heartbeat)
         dispatcher.register(ConsumerGroupDescribeRequest, self.describe)
 
@@ -53,7 +53,7 @@ class ConsumerGroupHandlers:
         return self._is_enabled and self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
-        """Answered when what it changes is committed. A pattern is checked beside the loop first."""
+        """Answered when the changes are committed. A regular expression is first checked in a thread."""
         if not self._is_served:
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if request.subscribed_topic_regex:
@@ -83,7 +83,7 @@ class ConsumerGroupHandlers:
         return None
 
     def describe(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-        """Groups of the consumer protocol; another one is GROUP_ID_NOT_FOUND."""
+        """Describe groups of the consumer protocol; any other group is GROUP_ID_NOT_FOUND."""
         response = ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
         for group in response.groups if request.include_authorized_operations else ():
             if not group.error_code:

@@ -1,4 +1,4 @@
-"""What consumer groups (KIP-848) are given of the broker: topics, configuration, and patterns resolved beside the loop."""
+"""What consumer groups (KIP-848) get from the broker: topics, configuration, and regular expressions resolved in a thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ImageTopic:
-    """A topic of an image."""
+    """A topic of a metadata image."""
 
     __slots__ = ("_brokers", "_topic")
 
@@ -32,28 +32,28 @@ class ImageTopic:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The topic's name."""
         return self._topic.name
 
     @property
     def topic_id(self) -> bytes:
-        """Its id."""
+        """The topic's id."""
         return self._topic.topic_id
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions."""
         return len(self._topic.partitions)
 
     def racks(self, index: int) -> list[str]:
-        """The rack of each replica of a partition whose broker has one."""
+        """The racks of a partition's replicas, without the replicas whose broker has no rack."""
         partition = self._topic.partitions.get(index)
         brokers = [] if partition is None else [self._brokers.get(replica) for replica in partition.replicas]
         return [broker.rack for broker in brokers if broker is not None and broker.rack is not None]
 
 
 class ImageTopics:
-    """The topics of the newest image."""
+    """The topics of the newest metadata image."""
 
     def __init__(self, metadata: MetadataHost) -> None:
         self._metadata = metadata
@@ -64,29 +64,29 @@ class ImageTopics:
         return self._metadata.image.offset
 
     def by_name(self, name: str) -> ImageTopic | None:
-        """A topic, or None when there is none."""
+        """The topic with this name, or None."""
         topic = self._metadata.image.topics_by_name.get(name)
         return None if topic is None else ImageTopic(topic, self._metadata.image.brokers)
 
     def by_id(self, topic_id: bytes) -> ImageTopic | None:
-        """A topic, or None when there is none."""
+        """The topic with this id, or None."""
         topic = self._metadata.image.topics_by_id.get(topic_id)
         return None if topic is None else ImageTopic(topic, self._metadata.image.brokers)
 
     def names(self) -> list[str]:
-        """Names of all topics."""
+        """The names of all topics."""
         return list(self._metadata.image.topics_by_name)
 
 
 def consumer_settings(config: BrokerConfig, settings: Settings, metadata: MetadataHost) -> ConsumerSettings:
-    """What every shard is given."""
+    """The settings that every shard gets."""
 
     def intervals(group_id: str) -> GroupIntervals:
         own = metadata.image.config(RESOURCE_GROUP, group_id)
 
         def value(name: str, default: int) -> int:
             text = own.get(name, "")
-            # What other nodes have stored was not judged here.
+            # Another node may have stored the value, and this node has not validated it.
             return int(text) if text.strip().isdecimal() else default
 
         return GroupIntervals(
@@ -105,7 +105,7 @@ def consumer_settings(config: BrokerConfig, settings: Settings, metadata: Metada
 
 
 class TopicPatterns:
-    """Finds out which topics patterns stand for, for somebody who may see only some of them."""
+    """Resolves regular expressions to topics, as far as the client may see them."""
 
     def __init__(
         self,
@@ -114,18 +114,18 @@ class TopicPatterns:
         heavy_work: HeavyWork,
         may_describe: Callable[[Any, str], bool],
     ) -> None:
-        """`may_describe(context, topic)`: whether whoever sent the request may know of the topic."""
+        """`may_describe(context, topic)`: whether the sender of the request may describe the topic."""
         self._clock = environment.clock
         self._metadata = metadata
         self._heavy_work = heavy_work
         self._may_describe = may_describe
 
     async def check(self, pattern: str) -> None:
-        """Raises InvalidPattern."""
+        """Check that a regular expression is valid. Raises InvalidPattern."""
         await self._heavy_work.run(matching, pattern, ())
 
     async def resolve(self, context: Any, patterns: Collection[str]) -> dict[str, ResolvedRegex]:
-        """The topics of each pattern; none for one that cannot be read."""
+        """The topics that match each pattern; no topics for an invalid pattern."""
         image = self._metadata.image
         started_ms = self._clock.wall_ms()
         names = list(image.topics_by_name)

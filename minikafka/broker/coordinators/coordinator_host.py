@@ -1,4 +1,4 @@
-"""What every coordinator of a broker is to those who ask it: its topic, and the shards of the partitions that this broker leads."""
+"""What all coordinators of a broker have in common: the topic, and the shards of the partitions that this broker leads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S = TypeVar("S", bound=Shard)
 
 
 class CoordinatorHost(Generic[S]):
-    """The head of a plug-in of the runtime; what its shards ask for beside appends, a subclass carries out (`CoordinatorKind`)."""
+    """Base class of the runtime's plug-ins. A subclass carries out the effects of its shards other than appends (`CoordinatorKind`)."""
 
     def __init__(
         self, kind: CoordinatorKind[S], environment: Environment, replicas: ReplicaManager, topic: CoordinatorTopic, steps: StepQueue
@@ -28,18 +28,18 @@ class CoordinatorHost(Generic[S]):
         self._supervisor = environment.supervisor
         self._periodic: dict[str, asyncio.TimerHandle] = {}
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(kind, environment, replicas, topic, steps)
-        #: How long loading a partition took, ms.
+        #: How long it took to load each partition, in ms.
         self.loads = self.runtime.loads
 
     async def stop(self) -> None:
-        """Answer what waits and forget the shards."""
+        """Answer all waiting requests and forget the shards."""
         for timer in self._periodic.values():
             timer.cancel()
         self.runtime.stop()
 
     def every(self, interval_ms: int, name: str, work: Callable[[int, S], Iterator[None]]) -> None:
-        """Have each shard that is loaded do `work(index, shard)` in steps, again and again; first after `interval_ms`. What fails ends
-        the shard in which it does, and no other."""
+        """Run `work(index, shard)` in steps on each loaded shard every `interval_ms`; the first run is after `interval_ms`. A failure
+        ends only the shard in which it happens."""
 
         def run() -> None:
             self.every(interval_ms, name, work)
@@ -54,7 +54,7 @@ class CoordinatorHost(Generic[S]):
         return self.topic.partition_of(key)
 
     async def ensure_topic(self) -> None:
-        """Create the topic when it is missing, and wait until it is there or time is up."""
+        """Create the topic if it is missing, and wait until it exists or the time is up."""
         await self.topic.ensure()
 
     def shard(self, key: str) -> tuple[int, S]:
@@ -62,7 +62,7 @@ class CoordinatorHost(Generic[S]):
         return self.runtime.shard(key)
 
     def is_in_doubt(self, key: str) -> bool:
-        """Whether this broker is the coordinator for all that it knows, and may have been replaced long ago."""
+        """Whether this broker leads the key's partition as far as it knows, but may have been replaced."""
         return self.runtime.is_in_doubt(key)
 
     def shards(self) -> list[S]:
@@ -70,13 +70,13 @@ class CoordinatorHost(Generic[S]):
         return self.runtime.shards()
 
     def loaded_shards(self) -> list[S]:
-        """Those that are loaded, whatever the others do, in partition order."""
+        """The shards that are loaded, in partition order."""
         return self.runtime.loaded_shards()
 
     def run_effects(self, index: int, shard: S) -> None:
-        """Carry out what the shard asks for."""
+        """Carry out the effects that the shard asks for."""
         self.runtime.run(index, shard)
 
     def run_steps(self, index: int, shard: S, work: Iterator[None]) -> None:
-        """Have the shard do long work in steps."""
+        """Let the shard do long work in steps."""
         self.runtime.run_steps(index, shard, work)

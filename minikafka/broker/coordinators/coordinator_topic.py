@@ -1,4 +1,4 @@
-"""The internal topic that a coordinator keeps its state in: who leads a key's partition, and its creation on first use."""
+"""The internal topic that holds a coordinator's state: the leader for each key, and the topic's creation on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.supervise import Supervisor
 
-#: FindCoordinator waits this long for the topic to come up before it answers COORDINATOR_NOT_AVAILABLE.
+#: FindCoordinator waits this long for the topic to be created before it answers COORDINATOR_NOT_AVAILABLE.
 TOPIC_WAIT_MS_MAX = 3000
 CREATE_TIMEOUT_MS = 5000
 logger = logging.getLogger("minikafka.coordinator")
@@ -37,7 +37,7 @@ class CoordinatorTopic:
         replication_factor: int,
         configs: Mapping[str, str],
     ) -> None:
-        """The counts and `configs` are for the creation."""
+        """The counts and `configs` are used when the topic is created."""
         self.name = name
         self._metadata = metadata
         self._controller = controller
@@ -55,7 +55,7 @@ class CoordinatorTopic:
         return None if topic is None else partition_for_key(key, len(topic.partitions))
 
     def leader_of(self, key: str) -> int | None:
-        """The broker that coordinates it; None while there is none."""
+        """The id of the broker that coordinates the key; None while there is none."""
         index = self.partition_of(key)
         if index is None:
             return None
@@ -63,7 +63,7 @@ class CoordinatorTopic:
         return leader if leader >= 0 else None
 
     async def ensure(self) -> None:
-        """Create the topic when it is missing, and wait until it is there or time is up."""
+        """Create the topic if it is missing, and wait until it exists or the time is up."""
         if self.name not in self._metadata.image.topics_by_name:
             if self._creation is None or self._creation.done():
                 self._creation = self._supervisor.start(self._create(), f"creation of {self.name}")
@@ -73,7 +73,7 @@ class CoordinatorTopic:
                 return
 
     def stop(self) -> None:
-        """Give up a creation that is under way."""
+        """Cancel a creation in progress."""
         if self._creation is not None:
             self._creation.cancel()
 

@@ -32,21 +32,21 @@ LOAD_BUFFER_BYTES = 1 << 20
 
 
 class StatePersister(Protocol):
-    """Who asks share coordinators."""
+    """Sends requests to share coordinators."""
 
     async def answer(self, question: StateQuestion) -> StateAnswers:
-        """What they say."""
+        """The share coordinators' answers."""
 
 
 class TopicMaker(Protocol):
-    """Who has internal topics made."""
+    """Creates internal topics."""
 
     def create(self, creation: Creation) -> None:
-        """Begin, or say in the answer why not."""
+        """Start the creation, or put the reason for a refusal into the answer."""
 
 
 class GroupHost(CoordinatorHost[GroupShard]):
-    """Gives group shards their configuration, the topics that go and the time at which offsets expire; the runtime does the rest."""
+    """Gives group shards their configuration, reports deleted topics to them, and expires offsets. The runtime does the rest."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
         self._config = config
         self._environment = environment
         self._metadata = metadata
-        #: Topics that went while a partition was loaded.
+        #: Partition -> topics that were deleted while its shard was being loaded.
         self._deleted: dict[int, list[str]] = {}
         topic = CoordinatorTopic(
             OFFSETS_TOPIC,
@@ -120,7 +120,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
         )
 
     async def start(self) -> None:
-        """Begin the periodic expiry of offsets."""
+        """Start the periodic expiry of offsets."""
         self.every(self._config.offsets_retention_check_interval_ms, "expiry of offsets", self._expire)
 
     def _forget_deleted_topics(self, index: int, shard: GroupShard) -> None:
@@ -156,21 +156,21 @@ class GroupHost(CoordinatorHost[GroupShard]):
             if self._patterns is not None:
                 found = await self._patterns.resolve(context, regexes)
         finally:
-            # Whatever came of it, the group may ask again.
+            # The group may ask again, whatever the result was.
             if self.runtime.is_current(index, shard):
                 shard.consumers.resolved(group_id, found, self._environment.clock.now_ms())
                 self.runtime.run(index, shard)
 
     @property
     def group_counts(self) -> dict[str, int]:
-        """Number of groups by state name, for the metrics."""
+        """The number of groups in each state, for the metrics."""
         counts: dict[str, int] = {}
         for shard in self.runtime.loaded_shards():
             for _, _, state, _ in shard.listed():
                 counts[state] = counts.get(state, 0) + 1
         return counts
 
-    # -- what is not asked for by clients --------------------------------------------------------------------------
+    # -- metadata changes and expiry -------------------------------------------------------------------------------
 
     def _metadata_changed(self, delta: Any, image: Any) -> None:
         deleted = [topic.name for topic in delta.deleted_topics.values()]
@@ -192,7 +192,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
     def _expire(self, index: int, shard: GroupShard) -> Iterator[None]:
         return shard.expire_offsets(self._environment.clock.now_ms())
 
-    # -- what the shards are given -----------------------------------------------------------------------------------
+    # -- access to the metadata --------------------------------------------------------------------------------------
 
     def _new_uuid(self) -> str:
         return str(uuid.UUID(int=self._environment.random.getrandbits(128), version=4))
@@ -202,7 +202,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
         return clock.wall_ms() - (clock.now_ms() - now_ms)
 
     def resolve_topic(self, name: str, topic_id: bytes, index: int) -> tuple[str, bytes] | None:
-        """Name and id of a partition's topic, found by name or else by id; None when the cluster does not have it."""
+        """Name and id of a partition's topic, found by name, or else by id; None if the cluster does not have the topic."""
         image = self._metadata.image
         topic = image.topics_by_name.get(name) if name else image.topics_by_id.get(topic_id)
         if topic is None or index not in topic.partitions:

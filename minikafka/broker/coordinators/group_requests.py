@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 KEY_TYPE_SHARE = 2
-#: Every operation that an authorizer could grant on a group, as bits: what may be done when there is none (KIP-430).
+#: All operations that an authorizer can grant on a group, as a bit set. Reported when there is no authorizer (KIP-430).
 GROUP_OPERATIONS = 3400
 OPERATIONS_VERSION_MIN = 3
 MALFORMED = (
@@ -45,7 +45,7 @@ MALFORMED = (
 
 
 class GroupHandlers:
-    """Translates between the wire and the shards; every answer of a parked request goes through its context."""
+    """Translates between the wire and the shards. A parked request is answered later through its context."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class GroupHandlers:
         environment: Environment,
         shares: CoordinatorHost[Any],
     ) -> None:
-        """`transactions`, `shares`: where the coordinators of transactions and of share partitions are."""
+        """`transactions`, `shares`: the coordinators of transactions and of share partitions."""
         self._groups = groups
         self._hosts: dict[int, CoordinatorHost[Any]] = {KEY_TYPE_GROUP: groups, KEY_TYPE_TRANSACTION: transactions, KEY_TYPE_SHARE: shares}
         self._metadata = metadata
@@ -114,7 +114,7 @@ class GroupHandlers:
     # -- membership ------------------------------------------------------------------------------------------------
 
     def join_group(self, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | None:
-        """Parked until the group's join phase ends."""
+        """Parked until the join phase of the group ends."""
         if not request.group_id:
             return _join_error(context, request, ErrorCode.INVALID_GROUP_ID)
         try:
@@ -147,7 +147,7 @@ class GroupHandlers:
         return response
 
     def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | None:
-        """Answered through the effects; the rest of the group is told by its heartbeats."""
+        """Answered through the effects. The other members learn of the departure from their heartbeats."""
         try:
             index, shard = self._shard_of(request.group_id)
         except ApiError as error:
@@ -164,7 +164,7 @@ class GroupHandlers:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def offset_commit(self, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | None:
-        """Answered when the commit is in every in-sync replica. The empty group id is a legal one (KIP-289)."""
+        """Answered when all in-sync replicas have the commit. The empty group id is allowed (KIP-289)."""
         try:
             index, shard = self._groups.shard(request.group_id)
         except ApiError as error:
@@ -175,7 +175,7 @@ class GroupHandlers:
         return None
 
     def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """One group (v0-7) or several (v8+, KIP-709); a null topic list asks for all."""
+        """One group (v0-7) or several (v8+, KIP-709); a null topic list asks for all topics."""
         if context.header.api_version >= 8:
             return OffsetFetchResponse(groups=[self._fetch_group(context, group, request.require_stable) for group in request.groups])
         try:
@@ -249,7 +249,7 @@ class GroupHandlers:
             for topic in group.topics:
                 found = image.topics_by_id.get(topic.topic_id)
                 named.append(("" if found is None else found.name, topic.topic_id, topic.partition_indexes))
-            # As Apache Kafka answers: topics that nobody has come last.
+            # In the order of Apache Kafka: topics with unknown ids come last.
             named.sort(key=lambda entry: not entry[0])
         else:
             named = [(topic.name, None, topic.partition_indexes) for topic in group.topics]
@@ -301,7 +301,7 @@ class GroupHandlers:
     # -- admin -----------------------------------------------------------------------------------------------------
 
     def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        """Describe classic groups; an unknown one is Dead, with GROUP_ID_NOT_FOUND from v6 on (KIP-1043)."""
+        """Describe classic groups. A missing group is Dead, with GROUP_ID_NOT_FOUND from v6 on (KIP-1043)."""
         response = DescribeGroupsResponse(groups=[self._describe(context, group_id) for group_id in request.groups])
         if context.header.api_version >= OPERATIONS_VERSION_MIN and request.include_authorized_operations:
             for group in response.groups:
@@ -343,12 +343,12 @@ class GroupHandlers:
         return described
 
     def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-        """Groups coordinated by this broker, filtered by state (v4+) and type (v5+)."""
+        """The groups that this broker coordinates, filtered by state (v4+) and type (v5+)."""
         try:
             shards = self._groups.shards()
         except ApiError as error:
             return ListGroupsResponse(error_code=error.code)
-        # Apache Kafka knows the state NotReady by another name here.
+        # Apache Kafka spells the state NotReady differently in this filter.
         states = {state.lower().replace("_", "") for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         found = [listed for shard in shards for listed in shard.listed()]
@@ -357,7 +357,7 @@ class GroupHandlers:
         return ListGroupsResponse(groups=lazy_list(found, _listed))
 
     def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
-        """Delete empty groups; answered when every tombstone is committed."""
+        """Delete empty groups; answered when all tombstones are committed."""
         results = [DeleteGroupsResponse.DeletableGroupResult(group_id=name) for name in dict.fromkeys(request.groups_names)]
         waiting = len(results)
 
@@ -415,7 +415,7 @@ def _fetched(
 
 
 def _is_share_partition(key: str) -> bool:
-    """Whether a key is that of a share partition: group, topic id and partition."""
+    """Whether a key has the form of a share partition's: group, topic id and partition."""
     group_id, topic_id, partition = (*key.rsplit(":", 2), "", "")[:3]
     try:
         uuid_from_text(topic_id)
@@ -425,7 +425,7 @@ def _is_share_partition(key: str) -> bool:
 
 
 def client_of(context: RequestContext) -> Client:
-    """Who sent a request, for the coordinators."""
+    """The sender of a request, as the coordinators see it."""
     header = context.header
     host = context.connection.peer_host
     return Client(client_id=header.client_id or "", host=f"/{host}", version=header.api_version)

@@ -1,4 +1,4 @@
-"""Long work of coordinators, in steps between which the event loop does its other work."""
+"""Long work of coordinators, done in steps so that the event loop can do other work in between."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from minikafka.wire.batch import RecordBatch
     from minikafka.wire.record import Record
 
-#: Records that are replayed in one turn of the loop: some milliseconds.
+#: Records replayed in one turn of the loop; this takes some milliseconds.
 STEP_RECORDS = 200
-#: Bytes that are read, checked and unpacked in one turn, give or take a batch.
+#: Bytes read, checked and decompressed in one turn, rounded to whole batches.
 STEP_BYTES = 256 * 1024
 
-#: Records of a batch that take more are unpacked beside the loop.
+#: Larger batches are decompressed in a thread.
 UNPACKED_BYTES_MAX = 64 * 1024
 
-#: A step of long work: over, or to be done beside the loop before the next one.
+#: A step of long work: None when it is done, or a function to run in a thread before the next step.
 Step = Callable[[], None] | None
 
-#: What a log that cannot be replayed raises.
+#: Raised when a log cannot be replayed.
 UNREADABLE = (StorageError, WireError)
 _OVER = object()
 
@@ -38,9 +38,9 @@ OnMarker = Callable[[int, bool], None]
 
 
 class StepQueue:
-    """Runs pieces of work one after the other, a step in each turn of the loop, however many partitions want one.
+    """Runs pieces of work one after the other, one step per turn of the loop, however many partitions have work.
 
-    A coordinator that replays a million records, or deletes as many offsets, in one turn is silent for longer than its session.
+    A coordinator that replayed a million records, or deleted as many offsets, in one turn would be silent for longer than its session.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -50,16 +50,16 @@ class StepQueue:
         self._stopped = False
 
     def run(self, work: Iterator[Step], after_step: Callable[[], None]) -> None:
-        """Take `work` to its end, `after_step` after each step and the end; the first step at once, if nobody else waits. What raises in
-        it is raised here, or in the turn, and ends the work. A step may be a function that is called beside the loop; others go on
-        meanwhile."""
+        """Run `work` to its end, and `after_step` after each step and at the end. The first step runs at once if the queue is empty. An
+        exception in the work ends it, and is raised here or in the turn of the step. If a step is a function, it runs in a thread, while
+        the other work goes on."""
         is_idle = not self._waiting
         self._waiting.append((work, after_step))
         if is_idle and self._next is None:
             self._step()
 
     def stop(self) -> None:
-        """Forget all work."""
+        """Drop all work."""
         self._stopped = True
         self._waiting.clear()
         if self._next is not None:
@@ -71,7 +71,7 @@ class StepQueue:
         self._step()
 
     def _step(self) -> None:
-        """Work that ends within its first step makes room for the next only in the next turn."""
+        """Run one step. Even if it ends its work, the next piece of work begins in the next turn."""
         work, after_step = self._waiting[0]
         is_over = True
         try:
@@ -94,7 +94,7 @@ class StepQueue:
 
 
 class _Unpacking:
-    """The records of a batch, unpacked somewhere else."""
+    """The records of a batch that is decompressed in a thread."""
 
     def __init__(self, batch: RecordBatch) -> None:
         self._batch = batch
@@ -102,39 +102,39 @@ class _Unpacking:
         self._error: Exception | None = None
 
     def unpack(self) -> None:
-        """(In any thread.)"""
+        """Decompress the batch. Runs in any thread."""
         try:
             self._records = list(self._batch.records())
         except Exception as error:
             self._error = error
 
     def records(self) -> list[Record]:
-        """Them. Raises what unpacking has raised."""
+        """The records. Raises the exception of `unpack`, if any."""
         if self._error is not None:
             raise self._error
         return self._records
 
 
 class CommittedReader:
-    """Reads a coordinator's log from its start up to the high watermark, and on from there as it moves.
+    """Reads a coordinator's log from its start to the high watermark, and continues as the high watermark moves.
 
-    `next_offset`: everything before has been handed on.
+    `next_offset`: the offset of the next record to read; everything before it has been passed to the callbacks.
     """
 
     def __init__(self, log: Log, chunk_bytes: int, what: str) -> None:
-        """`what` is read, for the error of a disk that fails."""
+        """`what` describes the read in the error of a failed disk."""
         self._log = log
         self._chunk_bytes = min(chunk_bytes, STEP_BYTES)
         self._what = what
         self.next_offset: int = log.log_start_offset
-        #: Records that were read.
+        #: Number of records read so far.
         self.records = 0
 
     def read(self, end_offset: int, on_record: OnRecord, on_marker: OnMarker) -> Iterator[Step]:
-        """Hand on what is committed before `end_offset`, in steps, of which some may be done in another thread.
+        """Pass on everything committed before `end_offset`, in steps, some of which may run in another thread.
 
-        `on_record(record, producer id or -1)` and `on_marker(producer id, is it a commit)` are called. Raises StorageError; CorruptRecord
-        for a batch that is not what its checksum says."""
+        Calls `on_record(record, producer id or -1)` and `on_marker(producer id, is it a commit)`. Raises StorageError, and CorruptRecord
+        for a batch that does not match its checksum."""
         due = self.records + STEP_RECORDS
         while self.next_offset < end_offset:
             result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)

@@ -1,4 +1,4 @@
-"""Producer ids come in blocks from the controller (KIP-730)."""
+"""Hands out producer ids from blocks that the controller allocates (KIP-730)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost
     from minikafka.broker.supervise import Supervisor
 
-#: A block with fewer ids left than this share is followed by the next one before it runs out.
+#: The next block is requested when less than this share of the current one is left.
 PREFETCH_SHARE = 0.1
 
 
 class ProducerIdBlocks:
-    """Hands out producer ids of this broker's block.
+    """Hands out the producer ids of this broker's current block.
 
-    Invariant: an id is handed out once in the life of the cluster, because the controller never gives the same block
-    twice and a block is forgotten when the process ends.
+    Invariant: the cluster hands out each id once. The controller never allocates a block twice, and a broker forgets its block
+    when its process ends.
     """
 
     def __init__(self, broker_id: int, lifecycle: BrokerLifecycleHost, controller: ControllerChannel, supervisor: Supervisor) -> None:
@@ -37,7 +37,7 @@ class ProducerIdBlocks:
         self._request: asyncio.Task[ErrorCode] | None = None
 
     async def next_id(self) -> tuple[ErrorCode, int]:
-        """The next id, or the error that kept the controller from giving a block."""
+        """The next id, or the error because of which the controller did not allocate a block."""
         while self._next >= self._end:
             if self._following is not None:
                 self._take_following()
@@ -75,6 +75,6 @@ class ProducerIdBlocks:
         return ErrorCode.NONE
 
     async def close(self) -> None:
-        """Give up a block that is being asked for."""
+        """Cancel a pending request for a block."""
         if self._request is not None:
             self._request.cancel()

@@ -1,9 +1,9 @@
 """Hosts coordinators: one shard for each partition of an internal topic that this broker leads.
 
-Rules: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime of Apache Kafka 4.3, for one thread. A shard's state is what its log
-holds as far as it is committed: the log is followed from its start, at the load and ever after, and what the shard writes itself,
-markers of transactions and whatever else stands there reach it in one and the same way. So nothing late, lost or written by somebody
-else can make what a coordinator has in memory differ from its log.
+Rules: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime of Apache Kafka 4.3, for one thread. A shard's state is exactly
+the committed part of its log. The runtime reads the log from its start, during the load and ever after. The shard's own records,
+transaction markers and all other records reach the shard in the same way. So the state in memory cannot differ from the log, whatever
+arrives late, is lost or was written by others.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ S = TypeVar("S", bound=Shard)
 
 
 def _of_no_interest(shard: Any, offset: int) -> None:
-    """Most coordinators do not ask where their records stand."""
+    """The default: most coordinators do not need the offsets of their records."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKind(Generic[S]):
-    """What a kind of coordinator adds to the runtime."""
+    """Defines one kind of coordinator for the runtime."""
 
-    #: What its records are called in the log of the broker: "group", "transaction".
+    #: The name of its records in the broker's log lines: "group", "transaction".
     name: str
     #: (partition, leader epoch) -> an empty shard.
     new_shard: Callable[[int, int], S]
-    #: A key of the log, or None for one of no interest; the value that goes with a key. Both raise WireError.
+    #: Decode a record's key, or return None for a record to ignore; decode the value for a key. Both raise WireError.
     decode_key: Callable[[bytes], Any | None]
     decode_value: Callable[[Any, bytes], Any]
-    #: (partition, shard, effects): carry out what the effects ask for beside appends. The shard may have been shut down.
+    #: (partition, shard, effects): carry out all effects but appends. The shard may have been shut down already.
     carry_out: Callable[[int, S, Any], None]
-    #: (partition, shard): it serves from now on.
+    #: (partition, shard): called when the shard starts to serve requests.
     on_loaded: Callable[[int, S], None]
-    #: The clock of the shards' times, ms.
+    #: The clock of all times in the shards, in ms.
     now_ms: Callable[[], int]
-    #: For how long whoever caused a record waits for its replicas, and how much is read at once while a partition is loaded.
+    #: How long a request waits for the replication of its record, in ms; bytes read at once while a partition is loaded.
     append_timeout_ms: int
     load_buffer_bytes: int
-    #: Of its batches, which have no producer's order: what Kafka writes there.
+    #: The base sequence of the shard's batches, as Kafka writes it; these batches have no sequence of a producer.
     base_sequence: int
-    #: (shard, offset): the record that is replayed next stands there.
+    #: (shard, offset): called with the offset of the record that is replayed next.
     on_offset: Callable[[S, int], None] = _of_no_interest
 
 
 @dataclass(slots=True)
 class _Written:
-    """A batch of the shard's own that is not committed yet."""
+    """An uncommitted batch of the shard itself."""
 
     first_offset: int
     next_offset: int
@@ -78,9 +78,9 @@ class _Written:
 class _Led(Generic[S]):
     """A partition that this broker leads.
 
-    Invariants: the shard has replayed exactly what stands before `reader.next_offset`, which is not above the high watermark; `written` are
-    the shard's own batches from there on, in the order of the log; `is_loaded` when everything is replayed that the log held when the
-    leadership began (`end_offset`): from then on requests are served.
+    Invariants: the shard has replayed exactly the records before `reader.next_offset`, which never exceeds the high watermark. `written`
+    holds the shard's own batches from there on, in the order of the log. `is_loaded` becomes true when everything before `end_offset`, the
+    log end offset at the start of the leadership, is replayed; from then on the shard serves requests.
     """
 
     __slots__ = (
@@ -101,14 +101,14 @@ class _Led(Generic[S]):
         self.is_loading = False
         self.is_busy = False
         self.is_appending = False
-        #: Whether it has been told that something cannot be written: whoever asks for it may ask often.
+        #: Whether a failed append has been logged already. Clients may repeat the request often.
         self.has_refused = False
-        #: The shard's next deadline and the oldest time-out of a batch, each with its time.
+        #: The timer and time of the shard's next deadline; the timer of the oldest batch's time-out.
         self.deadline: tuple[asyncio.TimerHandle, int] | None = None
         self.timeout: asyncio.TimerHandle | None = None
 
     def cancel_timers(self) -> None:
-        """Nothing is due any more."""
+        """Cancel both timers."""
         if self.deadline is not None:
             self.deadline[0].cancel()
         if self.timeout is not None:
@@ -116,11 +116,11 @@ class _Led(Generic[S]):
 
 
 class CoordinatorRuntime(Generic[S]):
-    """Feeds shards with logs and time, and carries out what they ask for.
+    """Feeds shards with their logs and timers, and carries out their effects.
 
-    A batch of a shard has one of two fates: it was not written, of which the shard is told at once; or it is in the log, and takes effect
-    when the high watermark passes it, however late. Who waits for it waits for `append_timeout_ms` at most. A disk that fails in the midst
-    leaves nobody knowing: the shard is given up and loaded anew.
+    A batch of a shard has one of two fates. Either it was not written, and the shard learns so at once; or it is in the log and takes
+    effect when the high watermark passes it, however late. A request waits for it at most `append_timeout_ms`. If a disk fails during the
+    write, the outcome is unknown: the shard is given up and loaded again.
     """
 
     def __init__(
@@ -139,25 +139,25 @@ class CoordinatorRuntime(Generic[S]):
         self._steps = steps
         self._led: dict[int, _Led[S]] = {}
         self._stopping = False
-        #: How long loading a partition took, ms.
+        #: How long it took to load each partition, in ms.
         self.loads = Window()
         replicas.subscribe_leadership(topic.name, self._leadership_changed)
         replicas.subscribe_commits(topic.name, self._committed)
 
     def stop(self) -> None:
-        """Answer what waits and forget the shards."""
+        """Answer all waiting requests and forget the shards."""
         self._stopping = True
         self._steps.stop()
         self.topic.stop()
         for led in list(self._led.values()):
             self._resign(led)
 
-    # -- which shard -----------------------------------------------------------------------------------------------
+    # -- finding shards --------------------------------------------------------------------------------------------
 
     def shard(self, key: str) -> tuple[int, S]:
         """The shard of a group or transactional id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR.
 
-        One who may have been replaced long ago knows nothing. Kafka's tells what its memory holds: a fatal error, or offsets of long ago.
+        A coordinator that may have been replaced answers NOT_COORDINATOR. Kafka's answers from memory, with a fatal error or old offsets.
         """
         index = self.topic.partition_of(key)
         led = None if index is None else self._led.get(index)
@@ -174,29 +174,29 @@ class CoordinatorRuntime(Generic[S]):
         return self.loaded_shards()
 
     def loaded_shards(self) -> list[S]:
-        """Those that are loaded, whatever the others do, in partition order."""
+        """The shards that are loaded, in partition order."""
         return [shard for _, shard in self.loaded()]
 
     def loaded(self) -> list[tuple[int, S]]:
-        """The same, each with its partition."""
+        """The loaded shards, each with its partition."""
         return [(index, led.shard) for index, led in sorted(self._led.items()) if led.is_loaded]
 
     def all_shards(self) -> list[tuple[int, S]]:
-        """Those that are loaded and those that are being loaded, each with its partition."""
+        """The shards that are loaded or being loaded, each with its partition."""
         return [(index, led.shard) for index, led in sorted(self._led.items())]
 
     def loading(self) -> list[int]:
-        """Partitions that are being loaded."""
+        """The partitions that are being loaded."""
         return [index for index, led in self._led.items() if not led.is_loaded]
 
     def is_in_doubt(self, key: str) -> bool:
-        """Whether this broker leads the key's partition for all that it knows, and may know nothing."""
+        """Whether this broker leads the key's partition as far as it knows, but may have been replaced."""
         index = self.topic.partition_of(key)
         led = None if index is None else self._led.get(index)
         return led is not None and self._replicas.is_in_doubt(led.partition)
 
     def is_current(self, index: int, shard: S) -> bool:
-        """Whether it is the shard of the partition, which this broker leads."""
+        """Whether this broker leads the partition and `shard` is its shard."""
         led = self._led.get(index)
         return led is not None and led.shard is shard
 
@@ -220,7 +220,8 @@ class CoordinatorRuntime(Generic[S]):
         self._drain(led.index, led.shard)
 
     def _drain(self, index: int, shard: S) -> None:
-        """Of a shard that has been shut down: nothing is written any more, and everybody is answered."""
+        """Fail the remaining appends of a shard that has been shut down and carry out its other effects, so that every request is
+        answered."""
         while effects := shard.take_effects():
             for append in effects.appends:
                 append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
@@ -236,7 +237,7 @@ class CoordinatorRuntime(Generic[S]):
         self._load_on(led)
 
     def _load_on(self, led: _Led[S]) -> None:
-        """Replay what is committed by now. The rest follows when it is (`_committed`)."""
+        """Replay what is committed so far. `_committed` replays the rest."""
         led.is_loading = True
         self._steps.run(self._load_steps(led), lambda: None)
 
@@ -253,13 +254,13 @@ class CoordinatorRuntime(Generic[S]):
         except UNREADABLE as error:
             self._unreadable(led, error)
         except Exception as error:
-            # What failed once would fail again: another leader may do better.
+            # Loading again would fail again; another leader may succeed.
             given_up = Ends("shard", lambda reason: self._unreadable(led, reason))
             self._environment.supervisor.caught(f"the loading of {self.topic.name}-{led.index}", error, given_up)
 
     def _unreadable(self, led: _Led[S], error: object) -> None:
-        """The directory is offline now, and another broker will lead the partition and load it; or the log is corrupt, and nobody
-        coordinates what is in it until another leads."""
+        """Give up loading. Either the directory is offline and another broker will load the partition, or the log is corrupt and its
+        groups or transactions have no coordinator until another broker leads it."""
         logger.error("%s-%d cannot be loaded: %s", self.topic.name, led.index, error)
         if self._is_current(led):
             self._resign(led)
@@ -284,7 +285,7 @@ class CoordinatorRuntime(Generic[S]):
     # -- following the log -----------------------------------------------------------------------------------------
 
     def _committed(self, partition: Partition) -> None:
-        """The high watermark of a partition has moved."""
+        """The high watermark of a partition has advanced."""
         led = self._led.get(partition.index)
         if led is None or led.partition is not partition:
             return
@@ -306,8 +307,8 @@ class CoordinatorRuntime(Generic[S]):
         return on_record, shard.replay_marker
 
     def _go_on(self, led: _Led[S]) -> None:
-        """Carry out what the shard asks for and replay what is committed, until neither brings anything new. What that sets off may come
-        back here: whoever is busy with the shard sees to it."""
+        """Carry out effects and replay committed records until both are exhausted. A nested call returns at once and leaves the work to
+        the outer one (`is_busy`)."""
         if led.is_busy or led.is_appending or not led.is_loaded:
             return
         led.is_busy = True
@@ -322,7 +323,7 @@ class CoordinatorRuntime(Generic[S]):
                     self._schedule(led)
                     break
         except UNREADABLE as error:
-            logger.error("%s-%d cannot be followed and is loaded anew: %s", self.topic.name, led.index, error)
+            logger.error("%s-%d cannot be followed and is loaded again: %s", self.topic.name, led.index, error)
             self._load_anew(led)
         except Exception as error:
             self._environment.supervisor.caught(f"the coordinator of {self.topic.name}-{led.index}", error, self._ends(led))
@@ -330,7 +331,7 @@ class CoordinatorRuntime(Generic[S]):
             led.is_busy = False
 
     def _replay_next(self, led: _Led[S]) -> bool:
-        """Replay the next batch of the shard's own, or what others have written before it; False when nothing more is committed."""
+        """Replay the next batch of the shard itself, or the records of others before it. Returns False if nothing more is committed."""
         reader, end = led.reader, _committed_end(led)
         if reader.next_offset >= end:
             return False
@@ -363,7 +364,7 @@ class CoordinatorRuntime(Generic[S]):
     # -- effects ---------------------------------------------------------------------------------------------------
 
     def run(self, index: int, shard: S) -> None:
-        """Carry out what the shard asks for: appends first, then the rest."""
+        """Carry out the shard's effects, appends first."""
         led = self._led.get(index)
         if led is not None and led.shard is shard:
             self._go_on(led)
@@ -371,8 +372,8 @@ class CoordinatorRuntime(Generic[S]):
             self._drain(index, shard)
 
     def run_steps(self, index: int, shard: S, work: Iterator[None]) -> None:
-        """Have the shard do long work in steps, and carry out after each what it asks for. It ends with the leadership, and ends the
-        shard when it fails."""
+        """Let the shard do long work in steps, and carry out its effects after each step. The work ends with the leadership; its failure
+        ends the shard."""
         ends = self.ends(index, shard)
 
         def while_led() -> Iterator[None]:
@@ -401,10 +402,10 @@ class CoordinatorRuntime(Generic[S]):
             self._not_written(led, append, error.code)
             return
         except NotEncodable as error:
-            # What the log holds may be at the end of what can be: an epoch that somebody has written there. It concerns who asked, not all.
+            # The log may hold the largest epoch there is, written by someone else. Only the sender of this request is concerned.
             led.is_appending = False
             level, led.has_refused = logging.DEBUG if led.has_refused else logging.ERROR, True
-            logger.log(level, "%s-%d: what was asked for cannot be written: %s", self.topic.name, led.index, error)
+            logger.log(level, "%s-%d: cannot write a batch: %s", self.topic.name, led.index, error)
             self._not_written(led, append, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         led.is_appending = False
@@ -418,7 +419,7 @@ class CoordinatorRuntime(Generic[S]):
         append.on_settled(False, now_ms)
         append.on_done(code, now_ms)
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
-            # Part of it may stand in the log.
+            # Part of the batch may be in the log.
             self._load_anew(led)
 
     def _batch(self, append: Append) -> bytearray:
@@ -440,23 +441,23 @@ class CoordinatorRuntime(Generic[S]):
             is_transactional=append.producer is not None,
         )
 
-    # -- time ------------------------------------------------------------------------------------------------------
+    # -- timers ----------------------------------------------------------------------------------------------------
 
     def _call_later(self, delay_ms: int, work: Callable[[_Led[S]], None], led: _Led[S]) -> asyncio.TimerHandle:
         name = f"timers of {self._kind.name}s"
         return self._environment.supervisor.call_later(delay_ms / 1000, name, work, led, ends=self._ends(led))
 
     def ends(self, index: int, shard: S) -> Ends:
-        """What ends when work for a shard fails that goes on beside it."""
+        """What ends if background work for a shard fails."""
         led = self._led.get(index)
         return Ends("shard", lambda reason: None) if led is None or led.shard is not shard else self._ends(led)
 
     def _ends(self, led: _Led[S]) -> Ends:
-        """A shard in which something fails that nobody expected is given up, and made anew of its log."""
+        """A shard that fails unexpectedly is given up and loaded again from its log."""
         return Ends("shard", lambda reason: self._load_anew(led))
 
     def _time_out(self, led: _Led[S]) -> None:
-        """Answer who has waited for too long; what they wrote keeps its place."""
+        """Answer requests that have waited too long. Their records stay in the log."""
         led.timeout = None
         now_ms = self._clock.now_ms()
         for written in led.written:
@@ -471,7 +472,7 @@ class CoordinatorRuntime(Generic[S]):
         self._go_on(led)
 
     def _schedule(self, led: _Led[S]) -> None:
-        """Have `_due` called no later than the shard's next deadline: an earlier call finds nothing to do."""
+        """Schedule `_due` no later than the shard's next deadline. A call that comes early does nothing."""
         deadline_ms = led.shard.next_deadline()
         if deadline_ms is None or (led.deadline is not None and led.deadline[1] <= deadline_ms):
             return
@@ -486,5 +487,5 @@ class CoordinatorRuntime(Generic[S]):
 
 
 def _committed_end(led: _Led[Any]) -> int:
-    """Exclusive end of what no election can take back."""
+    """The end offset (exclusive) of the records that no election can remove."""
     return led.partition.log.high_watermark

@@ -32,14 +32,14 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 TRANSACTION_VERSION = "transaction.version"
 RETRY_MS = 50
 RETRY_MS_MAX = 500
-#: Transactional ids that one line of the log names.
+#: The most transactional ids in one log line.
 NAMED_MAX = 10
 OnVerified = Callable[[dict[PartitionKey, ErrorCode]], None]
 logger = logging.getLogger("minikafka.transaction")
 
 
 class TransactionHost(CoordinatorHost[TransactionShard]):
-    """Gives transaction shards their producer ids and the time, and sends their markers; the runtime does the rest."""
+    """Gives transaction shards producer ids, looks for timeouts, and sends their markers. The runtime does the rest."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         self._producer_ids = producer_ids
         self._markers = markers
         self._tasks: set[asyncio.Task[None]] = set()
-        #: How many transactions were open for too long.
+        #: The number of transactions that timed out.
         self.timeouts = 0
         self.timeout_ms_max: int = config.transaction_max_timeout_ms
         #: The listener on which brokers talk to each other.
@@ -83,13 +83,13 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         )
 
     def start(self) -> None:
-        """Begin to look for transactions that take too long and for ids that are not used any more."""
+        """Start looking for transactions that time out and for ids that expire."""
         config = self._config
         self.every(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "transactions: timeouts", self._abort_timed_out)
         self.every(config.transaction_remove_expired_transaction_cleanup_interval_ms, "transactions: expiry", self._remove_expired)
 
     async def stop(self) -> None:
-        """Answer what waits and forget the shards."""
+        """Answer all waiting requests and forget the shards."""
         for task in self._tasks:
             task.cancel()
         await super().stop()
@@ -111,7 +111,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
     # -- verification ----------------------------------------------------------------------------------------------
 
     def add_or_verify(self, asked: Verification, done: OnVerified) -> None:
-        """What the leader of partitions asks, of this broker or of another. `done(partition -> error)`, perhaps before this returns."""
+        """Add or verify partitions for their leader, this broker or another. Calls `done(partition -> error)`, perhaps before returning."""
         partitions = asked.partitions
         unknown = self.unknown_partitions(partitions)
         if unknown:
@@ -139,8 +139,8 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         self.run_effects(index, shard)
 
     def unknown_partitions(self, partitions: Iterable[PartitionKey]) -> frozenset[PartitionKey]:
-        """Those that the metadata do not have. None is ever added to a transaction: what the metadata do not have when its markers are
-        sent has been deleted."""
+        """The partitions that are not in the metadata. A transaction never gains such a partition, so one that is missing when its markers
+        are sent has been deleted."""
         topics = self._metadata.image.topics_by_name
         return frozenset(key for key in partitions if (topic := topics.get(key[0])) is None or key[1] not in topic.partitions)
 
@@ -180,7 +180,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         task.add_done_callback(self._tasks.discard)
 
     def _send(self, index: int, shard: TransactionShard, markers: Markers, tries: int) -> None:
-        """Until every partition has its marker, or has been deleted."""
+        """Send until every partition has its marker or has been deleted."""
 
         ends = self.runtime.ends(index, shard)
 
@@ -199,13 +199,13 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
                 self._after(delay_ms, index, shard, lambda: self._send(index, shard, again, tries + 1))
             fenced = [key for key, code in results.items() if code in FENCED_MARKER]
             if fenced:
-                logger.warning("markers of %s are refused, a later coordinator has written: %s", markers.transactional_id, fenced)
+                logger.warning("markers of %s are refused because of a newer coordinator: %s", markers.transactional_id, fenced)
 
         self._markers.send(markers, answered)
 
 
 def refused_for(partitions: Iterable[PartitionKey], unknown: frozenset[PartitionKey]) -> dict[PartitionKey, ErrorCode]:
-    """Partitions are added together or not at all."""
+    """If one partition is unknown, refuse all: partitions are added together or not at all."""
     return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED for key in partitions}
 
 

@@ -26,16 +26,16 @@ Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
 
 class MarkerWriter:
-    """Writes markers into the partitions that this broker leads. Whoever is concerned finds them in the log."""
+    """Writes markers into the partitions that this broker leads. Coordinators find them in the log."""
 
     def __init__(self, replicas: ReplicaManager, environment: Environment, timeout_ms: int) -> None:
-        """`timeout_ms`: how long whoever asked for a marker waits for its replicas."""
+        """`timeout_ms`: how long a sender of markers waits for their replication."""
         self._replicas = replicas
         self._clock = environment.clock
         self._timeout_ms = timeout_ms
 
     def write(self, marker: Marker, done: OnMarkers) -> None:
-        """Append the marker to each of its partitions; `done` when every one is replicated or has failed."""
+        """Append the marker to each of its partitions. Calls `done` when each is replicated or has failed."""
         keys = list(dict.fromkeys((topic.name, index) for topic in marker.topics for index in topic.partition_indexes))
         results: dict[PartitionKey, ErrorCode] = {}
         if not keys:
@@ -57,13 +57,13 @@ class MarkerWriter:
             done(error.code)
             return
         if marker.producer_id < 0 or marker.producer_epoch < 0:
-            # Nobody's: such a batch is none that the format knows.
+            # A marker needs a producer id: the record format has no control batch without one.
             done(ErrorCode.INVALID_REQUEST)
             return
         entry = partition.log.producer_state.entries.get(marker.producer_id)
         if marker.transaction_version >= EPOCH_BUMP_VERSION_MIN and entry is not None and entry.epoch == marker.producer_epoch:
-            # The epoch after the transaction's own is already here: the marker has come before. If a transaction is open, it is the
-            # next one, and a marker that was sent twice must not end it.
+            # The partition has already seen the epoch after the transaction's own, so the marker was written before. An open
+            # transaction is the next one, and a repeated marker must not end it.
             if entry.txn_first_offset >= 0:
                 done(ErrorCode.INVALID_PRODUCER_EPOCH)
             else:
@@ -84,7 +84,7 @@ class MarkerWriter:
 
 
 class MarkerSender:
-    """Sends the markers of the coordinators of this broker to whoever leads the partitions."""
+    """Sends the markers of this broker's coordinators to the partition leaders."""
 
     def __init__(self, node_id: int, listener: str, metadata: MetadataHost, peers: RaftPeers, writer: MarkerWriter) -> None:
         self._node_id = node_id
@@ -94,9 +94,9 @@ class MarkerSender:
         self._writer = writer
 
     def send(self, markers: Markers, on_results: OnMarkers) -> None:
-        """Try once; `on_results` is called for disjoint sets of the partitions until every one has been told of, perhaps before this
-        returns. A partition that the metadata do not have has been deleted, and what was written there with it, as in Kafka's
-        TransactionMarkerChannelManager: nothing is left to be marked. That another broker does not know it says nothing."""
+        """Try once. Calls `on_results` for disjoint sets of partitions until all are covered, perhaps before it returns. A partition
+        that is missing from the metadata has been deleted with its records, so it needs no marker (Kafka: TransactionMarkerChannelManager).
+        If another broker does not know a partition, that proves nothing."""
         image = self._metadata.image
         settled: dict[PartitionKey, ErrorCode] = {}
         by_leader: dict[int, list[PartitionKey]] = {}

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.metadata_log import MetadataHost
 
 BATCHED_VERSION_MIN = 4
-#: The first version of TxnOffsetCommit whose clients know TRANSACTION_ABORTABLE.
+#: TxnOffsetCommit clients understand TRANSACTION_ABORTABLE from this version on.
 ABORTABLE_VERSION = 4
-#: First versions whose clients know PRODUCER_FENCED; older ones know it as INVALID_PRODUCER_EPOCH.
+#: Clients understand PRODUCER_FENCED from these versions on; older ones get INVALID_PRODUCER_EPOCH.
 FENCED_VERSION_MIN = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 EPOCH_BUMP_END_VERSION = 5
 _RETRY_COMMIT = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR})
@@ -63,7 +63,7 @@ class TransactionHandlers:
         heavy_work: HeavyWork,
         may_describe: Callable[[Any, str], bool],
     ) -> None:
-        """`may_describe(context, transactional_id)`: what ListTransactions tells the client of."""
+        """`may_describe(context, transactional_id)`: whether ListTransactions may name the id to the client."""
         self._heavy_work = heavy_work
         self._may_describe = may_describe
         self._host = host
@@ -89,7 +89,7 @@ class TransactionHandlers:
     # -- producers -------------------------------------------------------------------------------------------------
 
     async def init_producer_id(self, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
-        """Without a transactional id: a fresh id at epoch 0, whatever the client brings along. With one: its id and next epoch."""
+        """Without a transactional id: a new producer id with epoch 0, whatever the request says. With one: its id and next epoch."""
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
         if request.transactional_id is None:
@@ -116,7 +116,7 @@ class TransactionHandlers:
         return None
 
     def add_partitions(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-        """Of one client (v0-3), or of several transactions, to add or only to verify, from another broker (v4+)."""
+        """The partitions of one client's transaction (v0-3), or of several transactions to add or verify, from another broker (v4+)."""
         if context.api_version < BATCHED_VERSION_MIN:
             self._add_for_client(context, request)
             return None
@@ -181,7 +181,7 @@ class TransactionHandlers:
         self._host.run_effects(index, shard)
 
     async def add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | None:
-        """The partition of a group's offsets becomes one of the transaction's."""
+        """Add the partition that holds a group's offsets to the transaction."""
         await self._groups.ensure_topic()
         index = self._groups.partition_of(request.group_id)
         if index is None:
@@ -195,7 +195,7 @@ class TransactionHandlers:
         return None
 
     def end(self, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse | None:
-        """Answered when the decision is committed. v5 tells the producer id and epoch of the next transaction (KIP-890)."""
+        """Answered when the decision is committed. v5 returns the producer id and epoch of the next transaction (KIP-890)."""
 
         def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
             context.respond(EndTxnResponse(error_code=_told(context, request, code), producer_id=producer_id, producer_epoch=epoch))
@@ -223,7 +223,7 @@ class TransactionHandlers:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit_offsets(self, context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
-        """Offsets that count when the transaction is committed. The group's partition is verified or added as any other is."""
+        """Commit offsets that take effect with the transaction. The group's partition is verified or added like any other."""
         unknown = self._take_unknown_topics(request) if context.api_version >= IDS_VERSION else []
         if unknown and not request.topics:
             return TxnOffsetCommitResponse(topics=unknown)
@@ -245,7 +245,7 @@ class TransactionHandlers:
             try:
                 if code is not ErrorCode.NONE:
                     raise ApiError(code)
-                # Marker and leadership may have come while the coordinator was asked.
+                # The marker or a new leader may have arrived while the coordinator was asked.
                 now_index, shard = self._groups.shard(request.group_id)
                 if now_index != index or partition.leader is None:
                     raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -271,7 +271,7 @@ class TransactionHandlers:
         return None
 
     def _take_unknown_topics(self, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]:
-        """Take those out of the request whose ids the cluster does not have; what the answer says of them."""
+        """Remove topics with unknown ids from the request. Returns their part of the response."""
         by_id = self._metadata.image.topics_by_id
         unknown = [refused_txn_commit(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in request.topics if topic.topic_id not in by_id]
         if unknown:
@@ -313,7 +313,7 @@ class TransactionHandlers:
     # -- administrators --------------------------------------------------------------------------------------------
 
     def describe(self, context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-        """The transactions of ids that this broker coordinates."""
+        """Describe transactions that this broker coordinates."""
         return DescribeTransactionsResponse(transaction_states=[self._describe(name) for name in request.transactional_ids])
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
@@ -339,8 +339,8 @@ class TransactionHandlers:
         return described
 
     async def list_(self, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-        """The transactions of this broker's shards that pass the filters; states that do not exist are named. The pattern sees only what
-        the client may."""
+        """The transactions of this broker's shards that pass the filters, and the filter states that do not exist. The pattern is matched
+        only against ids that the client may see."""
         response = ListTransactionsResponse(unknown_state_filters=[s for s in request.state_filters if s not in STATES_BY_LABEL])
         states = {STATES_BY_LABEL[name] for name in request.state_filters if name in STATES_BY_LABEL}
         producers = set(request.producer_id_filters)
@@ -390,13 +390,13 @@ def _commit_error(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffset
 
 
 class _Preceded:
-    """Answers a TxnOffsetCommit with what was said before of topics that are not there, and then of the others."""
+    """Answers a TxnOffsetCommit with the results of refused topics first, and then those of the others."""
 
     def __init__(self, context: RequestContext, topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]) -> None:
         self._context = context
         self._topics = topics
 
     def respond(self, response: TxnOffsetCommitResponse) -> None:
-        """Answer."""
+        """Send the combined answer."""
         response.topics = self._topics + response.topics
         self._context.respond(response)

@@ -1,6 +1,6 @@
 """Before a partition takes the first batch of a transaction, it asks the transaction's coordinator (KIP-890).
 
-Clients of transactions before version 2 have added the partition themselves: it is verified. Those of version 2 have not: it is added.
+If the client's transaction version is below 2, it has added the partition itself, and the broker verifies it. Otherwise the broker adds it.
 Rules: kafka.server.AddPartitionsToTxnManager and ReplicaManager of Apache Kafka 4.3.
 """
 
@@ -36,7 +36,7 @@ class TransactionVerifier:
         self._peers = peers
 
     def is_wanted(self, support: Support) -> bool:
-        """Whether clients of this kind are verified (transaction.partition.verification.enable)."""
+        """Whether clients with this support are verified (transaction.partition.verification.enable)."""
         return support is Support.ADDS or bool(self._settings.transaction_partition_verification_enable)
 
     def verify(
@@ -48,7 +48,7 @@ class TransactionVerifier:
         support: Support,
         done: OnVerified,
     ) -> None:
-        """`done(partition -> error)`, perhaps before this returns. The errors are those that the client is to see."""
+        """Calls `done(partition -> error)`, perhaps before it returns. The errors are those for the client."""
         settings, clock = self._settings, self._environment.clock
         deadline_ms = clock.now_ms() + settings.add_partitions_to_txn_retry_backoff_max_ms
         asked = Verification(transactional_id, producer_id, producer_epoch, partitions, adds=support is Support.ADDS)
@@ -60,7 +60,7 @@ class TransactionVerifier:
             backoff_ms = settings.add_partitions_to_txn_retry_backoff_ms
             is_busy = asked.adds and ErrorCode.CONCURRENT_TRANSACTIONS in results.values()
             if is_busy and clock.now_ms() + backoff_ms <= deadline_ms:
-                # The markers of the transaction before are being written: that is sooner done than the client's pause is over.
+                # The markers of the previous transaction are being written. This ends sooner than a retry of the client would come.
                 self._environment.supervisor.call_later(backoff_ms / 1000, "verification of a transaction", ask)
                 return
             done({key: _told(code, support) for key, code in results.items()})
@@ -116,7 +116,7 @@ _TRY_AGAIN = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
-        # This broker leads the partition, and the coordinator does not know of it yet.
+        # This broker leads the partition, but the coordinator's metadata do not have it yet.
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
@@ -124,7 +124,7 @@ _TRY_AGAIN = frozenset(
 
 
 def _told(code: ErrorCode, support: Support) -> ErrorCode:
-    """An error in words that a producer of this kind knows. NOT_ENOUGH_REPLICAS makes every one try again, without asking for metadata."""
+    """Translate an error for a producer with this support. NOT_ENOUGH_REPLICAS makes every producer retry without asking for metadata."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and support is Support.OLD:

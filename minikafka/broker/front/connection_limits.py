@@ -1,4 +1,4 @@
-"""How many connections a broker has: max.connections, of all its listeners and of each, and max.connections.per.ip (KIP-402)."""
+"""Limits the number of connections: max.connections (broker-wide and per listener) and max.connections.per.ip (KIP-402)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROPERTY_OF_ADDRESSES = "max.connections.per.ip.overrides"
 
 
 class ConnectionLimiter:
-    """Keeps the bounds of the broker's listeners as the settings are now."""
+    """Applies the current connection limits to the broker's listeners."""
 
     def __init__(self, config: BrokerConfig, settings: Settings, listeners: Mapping[str, Listener], environment: Environment) -> None:
         self._settings = settings
@@ -31,7 +31,8 @@ class ConnectionLimiter:
         self._listeners = listeners
         reserved = config.inter_broker_listener if len(listeners) > 1 else None
         self._slots = ConnectionSlots(listeners, reserved, settings.max_connections, environment.connections_max)
-        #: What max.connections.per.ip.overrides says, and of which addresses.
+        #: max.connections.per.ip.overrides as configured: host name or address -> limit.
+        #: `_of_addresses` holds the same limits with host names resolved.
         self._overrides: dict[str, int] = {}
         self._of_addresses: dict[str, int] = {}
         self._looking_up: asyncio.Task[None] | None = None
@@ -56,7 +57,7 @@ class ConnectionLimiter:
         self._slots.limit(settings.max_connections)
 
     async def _look_up(self, names: Mapping[str, int]) -> None:
-        """Names count by the addresses that they have now, as in Kafka."""
+        """Resolve host names once, when the setting changes, as Kafka does."""
         for name, count in names.items():
             try:
                 found = await asyncio.get_running_loop().getaddrinfo(name, None)

@@ -1,4 +1,4 @@
-"""How many new connections a second a broker takes: max.connection.creation.rate, of all its listeners together and of each (KIP-612)."""
+"""Limits the rate of new connections: max.connection.creation.rate, broker-wide and per listener (KIP-612)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ PROPERTY = "max.connection.creation.rate"
 class ConnectionRates:
     """Counts over the windows of quota.window.num and quota.window.size.seconds, as Kafka's ConnectionQuotas does.
 
-    The broker's limit counts its inter-broker listener only where it has no other, so that clients cannot keep brokers apart. A listener's
-    own limit is listener.name.NAME.max.connection.creation.rate, and without that the broker's, for its own connections alone."""
+    The broker-wide limit exempts the inter-broker listener if there is another listener, so that clients cannot cut brokers off from each
+    other. `listener.name.NAME.max.connection.creation.rate` limits one listener; without it, the broker-wide value limits each listener
+    by itself, too."""
 
     def __init__(self, config: BrokerConfig, settings: Settings, now_ms: Callable[[], int]) -> None:
         self._settings = settings
@@ -30,7 +31,7 @@ class ConnectionRates:
         self._protected = config.inter_broker_listener if len(config.broker_listeners) > 1 else None
 
     def of(self, listener: str) -> Callable[[], int]:
-        """What a listener asks about each new connection: for how many milliseconds it and those after it must wait."""
+        """A function that the listener calls for each new connection. It returns how many milliseconds to wait before accepting more."""
         return lambda: self._pause_ms(listener)
 
     def _pause_ms(self, listener: str) -> int:

@@ -22,37 +22,38 @@ REQUEST_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_MS = 2_000
 
 
-#: Of the time for an answer, after connections that gave none.
+#: The largest factor by which the request timeout grows after connections that timed out.
 TIMEOUT_GROWTH_MAX = 16
 
 
 class LeaderSource(Protocol):
-    """What knows the leader of the metadata quorum (RaftHost)."""
+    """Knows the leader of the metadata quorum (RaftHost)."""
 
     def leader_endpoint(self) -> tuple[str, int] | None:
-        """Where the leader is reached; None while none is known."""
+        """The leader's host and port; None while no leader is known."""
 
     def subscribe(self, listener: ControllerChannel, /) -> None:
-        """Call the listener's `on_leader_change`."""
+        """Call the listener's `on_leader_change` when the leader changes."""
 
     def subscribe_doubt(self, callback: Callable[[bool], None], /) -> None:
-        """Call back when the leader is this node and may have been replaced (True), and when it has not been."""
+        """Call back with True when this node is the leader but may have been replaced, and with False when that doubt is gone."""
 
 
 class ControllerChannel:
     """Sends requests to whichever controller is active.
 
     `request` waits for a leader of the metadata quorum, connects, and tries again after a lost connection or a
-    NOT_CONTROLLER answer until its timeout: callers see an answer of the active controller, or TimeoutError. A retry
-    may repeat a request that was carried out though its answer was lost, so requests must be idempotent or fenced by
-    an epoch (AlterPartition, BrokerRegistration are). With `resends_max` a request whose connection was lost after it was sent is sent so
-    often again, and then given up with ConnectionError: one that makes controllers fail must not be taken to each of them in turn. An
-    answer NOT_CONTROLLER says that nothing was done, and does not count.
+    NOT_CONTROLLER answer until its timeout. The caller gets an answer of the active controller, or TimeoutError. A retry
+    may repeat a request that was carried out but whose answer was lost, so requests must be idempotent or fenced by
+    an epoch (AlterPartition and BrokerRegistration are). With `resends_max`, a request that was lost with its connection is sent again
+    at most that many times; then it fails with ConnectionError. A request that crashes controllers must not reach each of them in turn.
+    A NOT_CONTROLLER answer means that nothing was done, so it does not count.
 
-    The controller answers a connection's requests in their order: what may have to wait there (requests of clients) and what must not
-    (heartbeats) have a channel each, as in Kafka. How long a caller waits is its own affair; a connection that leaves a request without an
-    answer for `request_timeout_ms` is taken for dead, and another one is made. That one gets twice the time, up to TIMEOUT_GROWTH_MAX times
-    as much: on a machine whose cores are taken every answer may be late, and new connections make it later.
+    The controller answers the requests of a connection in order. Requests that may have to wait there (those of clients) and requests that
+    must not (heartbeats) therefore use separate channels, as in Kafka. Each caller chooses how long to wait. A connection
+    that leaves a request unanswered for `request_timeout_ms` is considered dead and replaced. The new connection gets twice
+    the time, up to TIMEOUT_GROWTH_MAX times as much: on an overloaded machine every answer may be late, and more connections
+    make it later still.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ControllerChannel:
         self._endpoint: tuple[str, int] | None = None
         self._connecting: asyncio.Task[Channel | OSError | TimeoutError] | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}
-        #: Elections seen: a new leader may not be active yet when it is first asked, but will be soon.
+        #: Elections seen so far. A new leader may not be active yet when it is first asked, but soon will be.
         self._elections = 0
         self._closed = False
         self._said = ""
@@ -90,8 +91,8 @@ class ControllerChannel:
         resends_max: int | None = None,
         again: Callable[[int], Any] | None = None,
     ) -> Any:
-        """The response of the active controller. `again(n)` is what to send when the request has been sent n times, perhaps in vain. Raises
-        TimeoutError, ConnectionError, UnsupportedVersion."""
+        """The response of the active controller. `again(n)` returns the request to send when it has already been sent n times, perhaps
+        without effect. Raises TimeoutError, ConnectionError, UnsupportedVersion."""
         clock = self._environment.clock
         deadline_ms = clock.now_ms() + timeout_ms
         backoff_ms, elections, tries = RETRY_BACKOFF_MS, self._elections, 0
@@ -127,7 +128,7 @@ class ControllerChannel:
         raise ConnectionLost("the node is stopping")
 
     async def _try(self, channel: Channel, request: Any, version: int | None, left_ms: int) -> Any:
-        """As `_ask`; takes note of how long answers take, and of a connection that has ended."""
+        """Like `_ask`, but records response times and the end of the connection."""
         sent_ms = self._environment.clock.now_ms()
         try:
             response = await self._ask(channel, request, version, left_ms)
@@ -142,7 +143,7 @@ class ControllerChannel:
         return response
 
     async def _ask(self, channel: Channel, request: Any, version: int | None, left_ms: int) -> Any:
-        """Raises ConnectionLost, RequestTimeout when the connection has ended; TimeoutError when only the caller's time is up."""
+        """Raises ConnectionLost or RequestTimeout when the connection has ended, TimeoutError when only the caller's time is up."""
         asked = channel.request(request, version, self._limit_ms)
         if left_ms >= self._limit_ms:
             return await asked
@@ -154,13 +155,13 @@ class ControllerChannel:
             raise TimeoutError(f"the active controller did not answer {type(request).__name__} within {left_ms} ms") from None
 
     def subscribe_disturbances(self, on_change: Callable[[], None], on_loss: Callable[[], None]) -> None:
-        """Call back when another controller is active, and when the connection has ended or the active controller, in this process,
-        does not know whether it is one: a session there is to be renewed at once."""
+        """Register two callbacks. `on_change`: another controller is active. `on_loss`: the connection has ended, or the active controller
+        runs in this process and may have been replaced, so the broker's session must be renewed at once."""
         self._on_change.append(on_change)
         self._on_loss.append(on_loss)
 
     async def close(self) -> None:
-        """Close the connection; requests that wait fail with ConnectionError."""
+        """Close the connection. Waiting requests fail with ConnectionError."""
         self._closed = True
         self._wake()
         if self._connecting is not None:
@@ -171,7 +172,7 @@ class ControllerChannel:
     # -- raft listener ---------------------------------------------------------------------------------------------
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
-        """Another leader: requests that wait try at once."""
+        """The leader changed. Waiting requests are retried at once."""
         endpoint = self._raft.leader_endpoint()
         if endpoint is not None and endpoint != self._endpoint and self._channel is not None:
             channel, self._channel = self._channel, None
@@ -182,13 +183,13 @@ class ControllerChannel:
             callback()
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
-        """Nothing here depends on records."""
+        """Unused: the channel does not depend on records."""
 
     def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
-        """Nothing here depends on records."""
+        """Unused: the channel does not depend on records."""
 
     def on_high_watermark(self, offset: int) -> None:
-        """Nothing here depends on records."""
+        """Unused: the channel does not depend on records."""
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class ControllerChannel:
         return channel
 
     async def _connect(self, endpoint: tuple[str, int], timeout_ms: int) -> Channel | OSError | TimeoutError:
-        """A channel, or why there is none."""
+        """The new channel, or the error that prevented it."""
         host, port = endpoint
         try:
             return await Channel.open(
@@ -244,7 +245,7 @@ class ControllerChannel:
         channel.close("not the active controller")
 
     async def _pause(self, backoff_ms: int) -> None:
-        """Wait for another leader, but no longer than the back-off."""
+        """Wait for a new leader, at most for the back-off."""
         waiter = self._environment.loop.create_future()
         self._waiters[waiter] = None
         alarm = self._environment.loop.call_later(backoff_ms / 1000, _release, waiter)
@@ -259,7 +260,7 @@ class ControllerChannel:
             _release(waiter)
 
     def _say(self, text: str) -> None:
-        """Log a trouble once, however often it is met in a row."""
+        """Log a problem once, however often it repeats."""
         if text != self._said:
             self._said = text
             log.info("%s", text)

@@ -1,7 +1,7 @@
-"""From a frame to its handler and back: header, version check, decoding, the answer's place on its connection.
+"""From a frame to its handler and back: header, version check, decoding, and responses in request order.
 
-Handlers are plain functions `(context, request) -> response | None`: a response answers at once, None means that `context.respond` follows.
-`async def` handlers are run as tasks; they are for cold APIs only. Rules: SocketServer.Processor, RequestContext and
+Handlers are plain functions `(context, request) -> response | None`. A returned response is sent at once; None means that the handler
+calls `context.respond` later. `async def` handlers run as tasks and are for rare APIs. Rules: SocketServer.Processor, RequestContext and
 KafkaApis.handleApiVersionsRequest of Apache Kafka; KIP-511 for ApiVersions.
 """
 
@@ -37,37 +37,37 @@ logger = logging.getLogger("minikafka.net")
 
 _PREFIX = struct.Struct(">hhih")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-#: How flexible ApiVersions answers end without features, and begin without APIs.
+#: The end of a flexible ApiVersions response without features.
 _THROTTLE_AND_NO_TAGS = b"\0\0\0\0\0"
 _NO_ERROR_AND_NO_APIS = b"\0\0\1"
 API_VERSIONS_KEY = 18
 FETCH_KEY = 1
-#: Longer ones are decoded each time.
+#: Longer client ids are decoded each time.
 CLIENT_ID_KEPT_MAX = 256
 CLIENT_IDS_KEPT = 4096
 SOFTWARE_MAX = 64
-#: Names and versions of clients' software that are told apart.
+#: At most so many combinations of client software name and version are counted separately.
 SOFTWARE_KEPT = 256
 OTHER_SOFTWARE = "other"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 Handler = Callable[["RequestContext", Any], Any]
-#: Gives the supported and the finalized features: (name, min, max) and (name, level), and the finalized features' epoch.
+#: Returns the supported features (name, min, max), the finalized features (name, level), and the epoch of the finalized features.
 Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
 
 
 class Gate(Protocol):
-    """Counts what clients with quotas use."""
+    """Applies client quotas to requests."""
 
     def limits(self, connection: Connection, frame: memoryview) -> object | None:
-        """What holds for the client that sent a request; None when nothing does."""
+        """The limits of the client that sent a request; None if it has none."""
 
     def serve(self, dispatch: Any, connection: Connection, listener: str, frame: memoryview, sample: Sample | None) -> None:
-        """Let `dispatch` (Dispatcher.dispatch) serve a request, and count it."""
+        """Let `dispatch` (Dispatcher.dispatch) serve a request, and count it against the quotas."""
 
 
 class RequestContext:
-    """One request on its way: its header, where it came from, and how to answer it. `header` is the context itself."""
+    """One request being served: its header, its origin, and how to answer it. `header` is the context itself."""
 
     __slots__ = (
         "_ticket",
@@ -83,7 +83,7 @@ class RequestContext:
         "sample",
     )
 
-    #: The quotas of the client, if it has any (`limited.LimitedContext`).
+    #: The client's quotas, if it has any (`throttled.LimitedContext`).
     limits: Any = None
 
     def __init__(
@@ -98,11 +98,11 @@ class RequestContext:
         self.client_id = client_id
         self.principal = connection.principal
         self.received_ms = 0
-        #: Set while the request is one of those that are timed.
+        #: Set if this request is one of those that are timed.
         self.sample: Sample | None = None
         self._ticket = connection.begin()
 
-    #: Whether a broker forwards it for somebody else.
+    #: Whether a broker forwarded the request for a client.
     is_forwarded = False
 
     @property
@@ -112,11 +112,11 @@ class RequestContext:
 
     @property
     def client_host(self) -> str:
-        """The address that the request comes from."""
+        """The address of the client."""
         return self.connection.peer_host
 
     def respond(self, response: Response) -> None:
-        """Answer the request; a second answer is dropped. One that cannot be encoded is a mistake of ours, and closes the connection."""
+        """Answer the request; a second answer is dropped. A response that cannot be encoded is a bug and closes the connection."""
         if self._ticket < 0:
             return
         self.complete(response)
@@ -139,14 +139,14 @@ class RequestContext:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has had its answer, or never will."""
+        """Whether the request has been answered, or needs no answer any more."""
         return self._ticket < 0
 
     def complete(self, response: Response) -> None:
-        """Say in the answer what is only known now; before it is encoded."""
+        """Fill in fields that are known only just before the response is encoded."""
 
     def respond_encoded(self, response: Response, pieces: list[Any]) -> None:
-        """Answer with a completed response, whose frame is `pieces`."""
+        """Answer with a completed response that is already encoded as `pieces`."""
         if self.entry.has_error_code and response.error_code:  # type: ignore[attr-defined]
             self.entry.count_error(response.error_code)  # type: ignore[attr-defined]
         ticket = self._ticket
@@ -155,14 +155,14 @@ class RequestContext:
             self._finish(ticket, pieces)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
-        """Answer with a frame that is encoded already."""
+        """Answer with a frame that is already encoded."""
         ticket = self._ticket
         if ticket >= 0:
             self._ticket = -1
             self._finish(ticket, pieces)
 
     def no_response(self) -> None:
-        """The request has no answer (Produce with acks=0)."""
+        """The request gets no response (Produce with acks=0)."""
         ticket = self._ticket
         if ticket >= 0:
             self._ticket = -1
@@ -204,17 +204,17 @@ class Entry:
         self.decode_few = request.decode_few
         self.decode_in_steps = request.decode_in_steps
         self.elements_max = elements_max(request)
-        #: A frame of more bytes is served in steps.
+        #: Frames with more bytes are served in steps.
         self.long_bytes = LONG_BYTES_OF.get(api_spec.key, LONG_BYTES)
         self.response_class = api_spec.response
         self.has_error_code = any(field.name == "error_code" for field in api_spec.response.FIELDS)
         self.counts = [0] * (api_spec.max_version + 1)
-        #: Error code -> answers (of Produce and Fetch: partitions of answers) that carried it.
+        #: Error code -> number of responses with this error (for Produce and Fetch: partitions in responses).
         self.errors: dict[int, int] = {}
 
     @property
     def count(self) -> int:
-        """Requests of all versions."""
+        """Requests so far, over all versions."""
         return sum(self.counts)
 
     def intercept(self, around: Callable[[Handler], Handler] | None) -> None:
@@ -222,7 +222,7 @@ class Entry:
         self.handler = self._registered if around is None else around(self._registered)
 
     def answer_to(self, context: Any, request: Request) -> Any:
-        """What the handler gives: a response, None if one follows, or a coroutine of either."""
+        """What the handler returns: a response, None if it answers later, or a coroutine of either."""
         try:
             return self._expected(self.handler(context, request)) if self.is_async else self.handler(context, request)
         except ApiError as error:
@@ -235,7 +235,7 @@ class Entry:
             return top_error_response(self.response_class, error)
 
     def count_error(self, code: int) -> None:
-        """An answer carries an error."""
+        """Count a response with an error."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
@@ -243,7 +243,7 @@ MakeContext = Callable[[Entry, Connection, str, int, int, "str | None"], Request
 
 
 class Dispatcher:
-    """The table of handlers of one kind of listener. Handlers are registered before the listener opens."""
+    """The handlers of one type of listener. All handlers are registered before the listener opens."""
 
     def __init__(
         self,
@@ -256,8 +256,8 @@ class Dispatcher:
         guarded: Callable[[type[Request], Handler], Handler] = lambda _, handler: handler,
         guarded_fast_path: Callable[[type[Request], MakeFastPath], MakeFastPath] = lambda _, make: make,
     ) -> None:
-        """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
-        no request is timed. `identity`: cluster id and node id; clients that look for another are told so. `guarded`,
+        """`listener_type` is "broker" or "controller"; APIs of the other type are refused. `now_s` is a fine monotonic clock; without it
+        no request is timed. `identity` is the cluster id and node id; a client that asks for another node gets an error. `guarded`,
         `guarded_fast_path`: see `register`."""
         self.listener_type = listener_type
         self._clock = clock
@@ -269,17 +269,17 @@ class Dispatcher:
         self._table: list[Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         self.lines = PeerLines(logger)
-        #: Version of ApiVersions -> its answer up to the features.
+        #: Version of ApiVersions -> its encoded response up to the features.
         self._served: dict[int, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.large = LargeRequests(supervisor)
         self.times = None if now_s is None else RequestTimes(now_s)
-        #: Connection -> (listener, name and version of the client's software), of clients that name theirs in ApiVersions;
+        #: Connection -> (listener, name and version of the client's software), for clients that sent these in ApiVersions.
         self.software: dict[Connection, tuple[str, str, str]] = {}
         self.named_ms: dict[Connection, int] = {}
-        #: The first two bytes of a request (its API key) -> what makes the fast path of a new connection.
+        #: The first two bytes of a request (its API key) -> a function that makes the fast path of a new connection.
         self.fast_paths: dict[bytes, MakeFastPath] = {}
-        #: Whether something stands between requests and their handlers (`intercept`).
+        #: Whether `intercept` has wrapped the handlers.
         self.is_intercepted = False
         self._sessions: set[Session] = set()
         self._gate: Gate | None = None
@@ -287,17 +287,17 @@ class Dispatcher:
         self.register(ApiVersionsRequest, self._api_versions)
 
     def subscribe_connection_ends(self, callback: Callable[[Connection], None]) -> None:
-        """Call back with every connection that has ended."""
+        """Call back whenever a connection has ended."""
         self._connection_ends.append(callback)
 
     def tell_connection_end(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Call the subscribers: a connection has ended."""
         for callback in self._connection_ends:
             callback(connection)
 
     def register(self, request: type[Request], handler: Handler, fast_path: MakeFastPath | None = None) -> Entry:
-        """Serve an API, behind its guard; the entry that counts its requests. It must be one of this kind of listener. `fast_path` makes
-        the fast path of a connection, of the entry."""
+        """Serve an API, behind its guard, and return the entry that counts its requests. The API must belong to this type of listener.
+        `fast_path` makes the fast path of a connection for the entry."""
         api_spec = api(request.API_KEY)
         if api_spec is None or self.listener_type not in api_spec.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
@@ -308,30 +308,30 @@ class Dispatcher:
         return entry
 
     def entry(self, api_key: int) -> Entry | None:
-        """A served API by its key."""
+        """The entry of a served API, by API key."""
         return self._table[api_key]
 
     @property
     def entries(self) -> list[Entry]:
-        """The served APIs, with their counters, by key."""
+        """The entries of all served APIs, sorted by API key."""
         return [entry for entry in self._table if entry is not None]
 
     def session(self, listener: str) -> Session:
-        """The handler of one new connection."""
+        """The session that handles one new connection."""
         session = Session(self, listener, self._gate)
         self._sessions.add(session)
         return session
 
     def ended(self, session: Session) -> None:
-        """A connection has ended."""
+        """A connection has ended: forget its session."""
         self._sessions.discard(session)
 
     def age_ms(self, connection: Connection) -> int:
-        """For how long a client has been there that has named its software."""
+        """How long ago a client connected that sent its software name and version."""
         return self._clock.now_ms() - self.named_ms[connection]
 
     def limit(self, gate: Gate | None) -> None:
-        """From now on `gate` stands before every request, None: nothing does."""
+        """From now on every request passes `gate` first; None removes the gate."""
         if gate is self._gate:
             return
         self._gate = gate
@@ -339,8 +339,8 @@ class Dispatcher:
             session.limit(gate)
 
     def intercept(self, around: Callable[[Handler], Handler] | None) -> None:
-        """From now on every request goes to `around(handler)`, which is asynchronous if the registered handler is, and none takes a fast
-        path; None: to that handler again."""
+        """From now on `around(handler)` serves every request; it is asynchronous if the registered handler is. No request takes a fast
+        path. None restores the registered handlers."""
         self.is_intercepted = around is not None
         for entry in self.entries:
             entry.intercept(around)
@@ -357,7 +357,7 @@ class Dispatcher:
     def dispatch(
         self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None, make: MakeContext = RequestContext
     ) -> None:
-        """Decode a request and hand it to its handler. Raises WireError for what must end the connection."""
+        """Decode a request and call its handler. Raises WireError if the connection must be closed."""
         try:
             api_key, version, correlation_id, length = _PREFIX.unpack_from(frame)
         except struct.error:
@@ -434,7 +434,7 @@ class Dispatcher:
     # -- ApiVersions -----------------------------------------------------------------------------------------------
 
     def _refuse_api_versions(self, context: RequestContext, entry: Entry) -> None:
-        """An unknown version is answered in version 0 with what is known of ApiVersions itself; the connection stays (KIP-511)."""
+        """Answer an unsupported version of ApiVersions in version 0 with the supported versions, and keep the connection (KIP-511)."""
         own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=entry.min_version, max_version=entry.max_version)
         context.api_version = 0
         context.respond(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]))
@@ -456,13 +456,13 @@ class Dispatcher:
         if version >= 3:
             body += self._encode_features(version)
         if context.limits is not None:
-            # The answer says for how long the client must pause.
+            # A throttled response carries the time to pause, so it is not sent from the prepared bytes.
             return ApiVersionsResponse.decode(version, body)
         context.respond_pieces([_SIZE_AND_CORRELATION.pack(len(body) + 4, context.correlation_id) + body])
         return None
 
     def _note_software(self, context: RequestContext, name: str, version: str) -> None:
-        """What a client is; what would be one too many, or too long, is counted with the others."""
+        """Record the client's software. Names beyond the limits of number and length are counted as one other software."""
         software = (context.listener, name, version)
         if len(name) > SOFTWARE_MAX or len(version) > SOFTWARE_MAX:
             software = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
@@ -473,7 +473,7 @@ class Dispatcher:
         self.software[context.connection] = software
 
     def _encode_served(self, version: int) -> bytes:
-        """The answer up to its APIs, the same for everybody; all of it for versions that have no features."""
+        """The encoded response up to the list of APIs, the same for every client; the whole response for versions without features."""
         response = ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=entry.api_key, min_version=entry.min_version, max_version=entry.max_version)
@@ -484,7 +484,7 @@ class Dispatcher:
         return encoded[: -len(_THROTTLE_AND_NO_TAGS)] if version >= 3 else encoded
 
     def _encode_features(self, version: int) -> bytes:
-        """The answer behind its APIs."""
+        """The encoded response after the list of APIs."""
         if self._features is None:
             return _THROTTLE_AND_NO_TAGS
         response = ApiVersionsResponse()
@@ -503,7 +503,7 @@ class Dispatcher:
 
 
 class Session:
-    """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
+    """Passes the frames of one connection to the dispatcher. An error ends this connection only."""
 
     __slots__ = (
         "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch", "_plain_fast_paths",
@@ -519,12 +519,12 @@ class Session:
         self.limit(gate)
 
     def limit(self, gate: Gate | None) -> None:
-        """Ask `gate` about each request; None: about none."""
+        """Pass each request through `gate`; None removes the gate."""
         self._gate = gate
         self.choose_paths()
 
     def choose_paths(self) -> None:
-        """Which way requests take: by the fast path or not, timed or not, counted or not."""
+        """Choose how requests are served: by the fast path or not, timed or not, with quotas or not."""
         gate = self._gate
         fast_paths = {} if self._dispatcher.is_intercepted else self._own_fast_paths
         dispatch: Callable[..., None] = self._dispatcher.dispatch
@@ -539,7 +539,7 @@ class Session:
             self._arm()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
-        """A request."""
+        """Serve one request."""
         try:
             serve = self._fast_paths.get(bytes(frame[:2]))
             if serve is None or not serve(connection, frame):
@@ -550,12 +550,12 @@ class Session:
             self._dispatcher.supervisor.caught(f"a request from {connection}", error, Ends("connection", connection.close))
 
     def _arm(self) -> None:
-        """Time the next request. Requests that are not timed take their way as if there were no timing at all."""
+        """Time the next request. Untimed requests take the path they would take if timing did not exist."""
         self._fast_paths = self._timed_fast_paths
         self._dispatch = self._dispatch_timed
 
     def _time(self, serve: ServeFast | None, connection: Connection, frame: memoryview) -> bool:
-        """Serve a request with a watch on it, and go on untimed for a while."""
+        """Serve a request and time it, then serve requests untimed for a while."""
         dispatcher = self._dispatcher
         times = dispatcher.times
         assert times is not None
@@ -574,7 +574,7 @@ class Session:
         self._time(None, connection, frame)
 
     def _unless_limited(self, serve: ServeFast, connection: Connection, frame: memoryview) -> bool:
-        """A fast path for those without quotas."""
+        """Take the fast path only if the client has no quotas."""
         gate = self._gate
         return (gate is None or gate.limits(connection, frame) is None) and serve(connection, frame)
 

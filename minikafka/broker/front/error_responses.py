@@ -1,4 +1,4 @@
-"""Responses that say of everything in a request that it failed, for requests that fail as a whole."""
+"""Error responses for requests that fail as a whole: every entry of the request gets the error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minikafka.wire.registry import api
 
 
 def failure_response(request: Any, version: int, error: ApiError) -> Any:
-    """The response to `request` with `error` at its top, or at everything it names when the API has no top-level error."""
+    """The response to `request` with `error` at the top level, or, if the API has no top-level error, in every entry."""
     code, message = error.code, error.message
     builder = FAILURES.get(type(request))
     if builder is not None:
@@ -35,7 +35,7 @@ def failure_response(request: Any, version: int, error: ApiError) -> Any:
 
 
 def top_error_response(kind: Any, error: ApiError) -> Any:
-    """A response of a class with `error` at its top. Raises AssertionError for a class without a place for it."""
+    """A response of type `kind` with `error` at the top level. Raises AssertionError if the type has no top-level error."""
     response = kind()
     if not hasattr(response, "error_code"):
         raise AssertionError(f"{kind.__name__} has no place for {error.code.name} at its top") from error

@@ -1,4 +1,4 @@
-"""As failures.py, for the APIs that producers, consumers and their coordinators live by, and for ACLs."""
+"""Error responses for the APIs of producers, consumers and coordinators, and for ACLs (see `error_responses.py`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _produce(request: ProduceRequest, version: int, code: ErrorCode, message: st
 
 
 def refused_produce(topic: ProduceRequest.TopicProduceData, code: ErrorCode, message: str | None) -> ProduceResponse.TopicProduceResponse:
-    """A topic of a Produce none of whose partitions was appended to."""
+    """The response for one topic of a Produce request whose partitions all failed."""
     return ProduceResponse.TopicProduceResponse(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -52,7 +52,7 @@ def _offset_commit(request: OffsetCommitRequest, version: int, code: ErrorCode, 
 
 
 def refused_commit(topic: OffsetCommitRequest.OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponse.OffsetCommitResponseTopic:
-    """A topic of an OffsetCommit none of whose offsets was taken."""
+    """The response for one topic of an OffsetCommit request whose offsets were all refused."""
     kind = OffsetCommitResponse
     return kind.OffsetCommitResponseTopic(
         name=topic.name,
@@ -68,7 +68,7 @@ def _txn_offset_commit(request: TxnOffsetCommitRequest, version: int, code: Erro
 def refused_txn_commit(
     topic: TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, code: ErrorCode
 ) -> TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic:
-    """A topic of a TxnOffsetCommit none of whose offsets was taken."""
+    """The response for one topic of a TxnOffsetCommit request whose offsets were all refused."""
     kind = TxnOffsetCommitResponse
     return kind.TxnOffsetCommitResponseTopic(
         name=topic.name,
@@ -145,7 +145,7 @@ def _find_coordinator(request: FindCoordinatorRequest, version: int, code: Error
 
 
 def refused_coordinator(key: str, code: ErrorCode, message: str | None) -> FindCoordinatorResponse.Coordinator:
-    """One key of a FindCoordinator that is not answered."""
+    """The error response for one key of a FindCoordinator request."""
     return FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
 

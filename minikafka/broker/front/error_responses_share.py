@@ -1,4 +1,4 @@
-"""Responses that say of everything in a request of share groups that it failed."""
+"""Error responses for share group requests that fail as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Builder = Callable[[Any, int, ErrorCode, "str | None"], Any]
 
 
 def _of_states(response: Any, result: Any) -> Builder:
-    """Every share partition has the error."""
+    """Give every share partition the error."""
 
     def build(request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
         def failed(index: int) -> Any:

@@ -1,4 +1,4 @@
-"""What the dispatcher knows of fast paths: for requests that a connection repeats, byte for byte but for a few fields."""
+"""The dispatcher's view of fast paths, which serve repeated requests of a connection that differ in a few fields only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class FastPath(Protocol):
     """The fast path of one API on one connection."""
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a frame. False, with nothing done, for a frame that the dispatcher must serve."""
+        """Serve a frame. Returns False, and does nothing, for a frame that the dispatcher must serve."""
 
     def forget(self) -> None:
-        """Forget what was learned; the fast path may learn again."""
+        """Forget everything learned from earlier requests. The fast path may learn again."""
 
 
-#: (entry, permits=…) -> the fast path of a new connection. `permits(version, request)` is asked before a request is learned.
+#: (entry, permits=…) -> the fast path of a new connection. It learns a request only if `permits(version, request)` is true.
 MakeFastPath = Callable[..., FastPath]

@@ -1,4 +1,4 @@
-"""Forwards a client's request to the active controller in an Envelope (KIP-590), or sends the controller one of our own."""
+"""Forwards client requests to the active controller in an Envelope (KIP-590), and sends it requests of this broker."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
     from minikafka.core.metadata.image import MetadataImage
 
 FORWARD_TIMEOUT_MS = 30_000
-#: A request that the controller lets wait as long as it may (AddRaftVoter) is no sign of a dead connection.
+#: The controller may let a request wait for FORWARD_TIMEOUT_MS (AddRaftVoter), so the connection is considered dead only later.
 CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
-#: How long an answer waits for this broker to learn what it announces, so that a client that asks here next finds it.
+#: How long a response is held until this broker has seen the change it reports, so that the client's next request here sees it too.
 CATCH_UP_MS = 1_000
-#: A client's request that was sent to a controller which then was lost goes to one more: one controller may die for other reasons.
+#: A client's request that was lost together with the controller is sent once more; the controller may have died for another reason.
 RESENDS_MAX = 1
 #: Bytes of a topic id.
 UUID_BYTES = 16
-#: Of a tagged field, far from those that Apache Kafka may come to use.
+#: Number of a tagged field; Apache Kafka is unlikely ever to use it.
 FORWARDED_TAG = 20_000
 
 
 class ImageWaiter(Protocol):
-    """What publishes images of the metadata (MetadataHost)."""
+    """Publishes images of the metadata (MetadataHost)."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest one."""
+        """The newest image."""
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int, /) -> bool:
-        """Wait until the newest image satisfies `condition`; False when the time is over."""
+        """Wait until the newest image satisfies `condition`. Returns False after the timeout."""
 
 
 class Forwarder:
-    """Asks the active controller on behalf of clients."""
+    """Sends requests to the active controller on behalf of clients."""
 
     def __init__(self, controller: ControllerChannel, metadata: ImageWaiter, random: RandomSource) -> None:
         self._controller = controller
@@ -57,9 +57,9 @@ class Forwarder:
         self._random = random
 
     async def forward(self, context: Any, request: Any, version: int | None = None) -> Any:
-        """The controller's response to a client's request; a failure to reach it becomes an error in the response.
+        """The controller's response to a client's request. If the controller cannot be reached, the response carries an error.
 
-        `version`: of a request that the client has not sent, but that is made for it: under its name, and of its quotas."""
+        `version`: set it for a request that this broker makes in the client's name; such a request counts against the client's quotas."""
         version = context.api_version if version is None else version
         frame = encode_request(request, version, context.correlation_id, context.client_id)
         data = b"".join(bytes(piece) for piece in frame if isinstance(piece, (bytes, bytearray, memoryview)))[4:]
@@ -87,16 +87,16 @@ class Forwarder:
         return api_spec.response.decode(version, answer.response_data, position)
 
     async def ask(self, request: Any, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
-        """The controller's response to what this broker asks because of a client. Raises TimeoutError, ConnectionError."""
+        """The controller's response to a request that this broker sends because of a client. Raises TimeoutError, ConnectionError."""
         return await self._controller.request(request, timeout_ms, resends_max=RESENDS_MAX)
 
     async def until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int = CATCH_UP_MS) -> bool:
-        """Wait until this broker's image satisfies `condition`."""
+        """Wait until this broker's metadata image satisfies `condition`."""
         return await self._metadata.wait_until(condition, timeout_ms)
 
 
 def seen_topics(metadata: ImageWaiter, request: Any) -> tuple[SeenTopic, ...]:
-    """What this broker knows of the topics that the request deletes or enlarges."""
+    """This broker's metadata of the topics that the request deletes or adds partitions to."""
     if isinstance(request, DeleteTopicsRequest):
         named = [*request.topic_names, *(topic.name for topic in request.topics)]
         topic_ids = [topic.topic_id for topic in request.topics if topic.name is None]
@@ -116,7 +116,7 @@ def _timeout_ms(request: Any) -> int:
 
 
 def principal_bytes(principal: str, forwarded: Forwarded | None = None) -> bytes:
-    """DefaultPrincipalData version 0: type, name, not authenticated by token. `forwarded` is a tagged field that others pass over."""
+    """DefaultPrincipalData version 0: type, name, not authenticated by token. `forwarded` becomes a tagged field that others ignore."""
     kind, _, name = principal.partition(":")
     data = bytearray(b"\0\0")
     for text in (kind, name):
@@ -140,7 +140,7 @@ def principal_bytes(principal: str, forwarded: Forwarded | None = None) -> bytes
 
 
 def forwarded_of(data: bytes | None) -> Forwarded | None:
-    """What `principal_bytes` was given; None where there is none, as from brokers of Apache Kafka."""
+    """The inverse of `principal_bytes` for `forwarded`; None if the field is missing, as in requests of Apache Kafka's brokers."""
     if data is None:
         return None
     try:
@@ -170,7 +170,7 @@ def _forwarded(field: bytes) -> Forwarded:
 
 
 def principal_of(data: bytes | None) -> str:
-    """The principal that an envelope names ("User:alice"). Raises ValueError for what is not a DefaultPrincipalData of version 0."""
+    """The principal in an envelope, for example "User:alice". Raises ValueError unless `data` is DefaultPrincipalData version 0."""
     if data is None:
         raise ValueError("there is no principal")
     try:
@@ -183,25 +183,25 @@ def principal_of(data: bytes | None) -> str:
 
 
 def _texts(data: bytes) -> tuple[list[bytes], int]:
-    """Type and name of DefaultPrincipalData, and where they end. Raises ValueError, IndexError, WireError."""
+    """The type and the name in DefaultPrincipalData, and the position after them. Raises ValueError, IndexError, WireError."""
     texts, position = [], 2
     for _ in range(2):
         length, position = read_unsigned_varint(data, position)
         end = position + length - 1
         if length < 1 or end > len(data):
-            raise ValueError("the principal is cut short")
+            raise ValueError("the principal is truncated")
         texts.append(bytes(data[position:end]))
         position = end
     return texts, position
 
 
 def host_of(address: bytes) -> str:
-    """What `address_bytes` was made of. Raises ValueError."""
+    """The inverse of `address_bytes`. Raises ValueError."""
     return str(ipaddress.ip_address(bytes(address)))
 
 
 def address_bytes(host: str) -> bytes:
-    """An address as java.net.InetAddress.getAddress gives it; loopback when the host is no address."""
+    """The address as java.net.InetAddress.getAddress returns it; the loopback address if `host` is not an IP address."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:

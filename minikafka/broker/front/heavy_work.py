@@ -1,4 +1,4 @@
-"""What a request makes a broker compute for long: done beside the loop, one piece at a time."""
+"""Long computations for requests, run in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Result = TypeVar("Result")
 
 
 class HeavyWork:
-    """One piece at a time, in order of coming: peers that ask for much share one thread, and leave the others to the disk.
+    """Runs one computation at a time, first come first served: demanding clients share one thread and leave the others for disk access.
 
-    Invariant: whoever asks holds at most its own request meanwhile; what a piece may take in memory is its own bound."""
+    Invariant: a waiting caller holds at most its own request. Each computation bounds its own memory."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._turn = asyncio.Lock()
-        #: Pieces of work done so far.
+        #: Computations done so far.
         self.pieces = 0
 
     def start(self, request: Coroutine[Any, Any, None], name: str, connection: Connection) -> None:
-        """Serve a request of a connection that will `run` something."""
+        """Serve a request that will call `run`. A failure closes its connection."""
         self._environment.supervisor.start(request, name, ends=Ends("connection", connection.close))
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """The function's result; it may touch nothing that others change. Raises what it raises."""
+        """The function's result. The function must not touch anything that others change. Raises what it raises."""
         async with self._turn:
             self.pieces += 1
             result: Result = await self._environment.run_blocking(function, *arguments)

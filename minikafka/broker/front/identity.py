@@ -1,4 +1,4 @@
-"""Which node a client means (KIP-1242): it may say so when it connects, and is told when it has come to another one."""
+"""Clients may say in ApiVersions which node they expect (KIP-1242), and get an error if they reached another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ NO_NODE = -1
 
 
 def misled(request: ApiVersionsRequest, identity: Identity | None) -> ErrorCode:
-    """NONE for the right node, and where nobody says which. Controllers, which have no `identity`, only want both of the two or none."""
+    """NONE if the client names this node or none, else the error. Controllers have no `identity` and check only that the client sets both
+    fields or neither."""
     if (request.cluster_id is None) != (request.node_id == NO_NODE):
         return ErrorCode.INVALID_REQUEST
     if request.cluster_id is None or identity is None or identity == (request.cluster_id, request.node_id):

@@ -1,8 +1,8 @@
-"""Requests with much in them, served in steps: no turn of the loop is longer because one of them is long.
+"""Serves large requests in steps, so that they do not block the event loop.
 
-A long frame is copied, and its connection takes no more requests until this one is through. It is decoded in steps, cut into requests of
-some hundred entries (`request_parts`), of which each is served in a turn of its own, and the answer is encoded in steps. What cannot be cut
-may have WHOLE_ENTRIES_MAX entries. A short frame goes the same way when what it asks for is more than one part.
+A long frame is copied, and its connection accepts no further request until this one is done. The frame is decoded in steps and split into
+requests of some hundred entries (`request_parts`). Each part is served in its own turn of the loop, and the answer is encoded in steps. A
+request that cannot be split may have WHOLE_ENTRIES_MAX entries. A short frame takes the same way if it asks for more than one part.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 PRODUCE_KEY, FETCH_KEY, ENVELOPE_KEY = 0, 1, 58
-#: A frame of more bytes is a long one. Produce holds records, whose bytes say nothing: its entries are counted. An envelope holds one
-#: string of bytes, and a fetch speaks of many partitions.
+#: Larger frames count as long. The size says little for Produce (records), envelopes (one string of bytes) and Fetch (many
+#: partitions); for Produce the entries are counted instead.
 LONG_BYTES = 8 * 1024
 LONG_BYTES_OF = {PRODUCE_KEY: 1 << 31, ENVELOPE_KEY: 1 << 31, FETCH_KEY: 64 * 1024}
-#: Bytes of a frame without records. Kafka has one bound for all (socket.request.max.bytes); but what is in such a frame is made into
-#: objects, copied and, of a group, kept: nothing of the kind that can be stored is as long.
+#: The largest frame without records. Kafka has one bound for all frames (socket.request.max.bytes). But these frames are decoded into
+#: objects, copied, and in groups kept; nothing that can be stored this way is as long.
 PLAIN_FRAME_BYTES_MAX = 16 << 20
 WITH_RECORDS = frozenset({PRODUCE_KEY, ENVELOPE_KEY})
-#: Elements of a request that can be cut: a bound on the memory that they take.
+#: Elements of a request that can be split: a bound on their memory.
 ELEMENTS_MAX = 100_000
-#: Of a fetch, which is served whole: its partitions.
+#: Partitions of a fetch, which is served whole.
 FETCH_ENTRIES_MAX = 20_000
-#: Long requests are decoded at the same time up to so many bytes of frames, and one at least.
+#: Long requests are decoded concurrently up to this many bytes of frames, but at least one at a time.
 BYTES_AT_ONCE = 4 << 20
 TOO_MANY = "Unable to perform excessively large batch operation."
 
@@ -70,24 +70,24 @@ class Entry(Protocol):
         """See `Message.decode_few`."""
 
     def answer_to(self, context: Any, request: Any) -> Any:
-        """What the handler gives: a response, None if one follows, or a coroutine of either."""
+        """What the handler returns: a response, None if it answers later, or a coroutine of either."""
 
     def decode_in_steps(self, version: int, buffer: memoryview, position: int, /) -> Generator[int, None, Any]:
         """See `Message.decode_in_steps`."""
 
     def count_error(self, code: int) -> None:
-        """An answer carries an error."""
+        """Count a response with an error."""
 
 
 def elements_max(request: type[Request]) -> int:
-    """How many elements a request of a class may have."""
+    """The largest number of elements in a request of this type."""
     if request in CUTS:
         return ELEMENTS_MAX
     return FETCH_ENTRIES_MAX if request.API_KEY == FETCH_KEY else WHOLE_ENTRIES_MAX
 
 
 class LargeRequests:
-    """The long requests of one kind of listener."""
+    """The long requests of one type of listener."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -95,11 +95,11 @@ class LargeRequests:
         self.answers = LongAnswers(supervisor, self.turns)
         self._bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
-        #: Requests served so.
+        #: Requests served in steps so far.
         self.served = 0
 
     def short(self, entry: Entry, version: int, frame: memoryview | bytes, position: int) -> Any:
-        """The request, decoded; None for a long one, or one in which there is much, which is to be served in steps. Raises WireError."""
+        """The decoded request; None if it must be served in steps because it is long or asks for much. Raises WireError."""
         size = len(frame) - position
         if size > PLAIN_FRAME_BYTES_MAX and entry.api_key not in WITH_RECORDS:
             raise WireError(f"{entry.name} of {size} bytes is longer than {PLAIN_FRAME_BYTES_MAX}")
@@ -112,9 +112,9 @@ class LargeRequests:
         return None if request is None or is_much(request) else request
 
     def serve(self, context: Any, entry: Entry, frame: memoryview | bytes, position: int) -> asyncio.Task[None]:
-        """Serve a request whose body begins at `position` of its frame."""
+        """Serve a request whose body begins at `position` in the frame."""
         self.served += 1
-        # Offsets are written into records where they stand.
+        # The log writes offsets into the records in place, so Produce needs a mutable copy.
         own: bytes | bytearray = bytearray(frame) if entry.api_key == PRODUCE_KEY else bytes(frame)
         context.connection.hold()
         name = f"{entry.name} v{context.api_version} from {context.connection}"
@@ -151,7 +151,7 @@ class LargeRequests:
         finally:
             room.leave()
         if not cuts:
-            # Whoever waits for others, as a member of a group does, keeps no long request from being read meanwhile.
+            # A request that waits for others, such as JoinGroup, does not block the decoding of other long requests.
             response = await asked.response_of(answered)
             if following is not None and response is not None and response.next_cursor is None:
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following, partition_index=0)
@@ -177,7 +177,7 @@ class LargeRequests:
             await self.turns.next()
 
     async def _in_parts(self, context: Any, entry: Entry, request: Any, cuts: list[Cut], room: _Room) -> Any:
-        """The answer; None when there is to be none. All parts together take no longer than the request says that it may take."""
+        """The combined answer; None if there is none. All parts together respect the request's timeout."""
         now_s = asyncio.get_running_loop().time
         timeout_ms, began_s = getattr(request, "timeout_ms", 0), now_s()
         answers, begun = Answers(cuts[0].answers, cuts[0].beside), deque[tuple[Part, Any]]()
@@ -203,7 +203,7 @@ class LargeRequests:
         return answers.merged
 
     async def _settled(self, begun: deque[tuple[Part, Any]], answers: Answers, room: _Room) -> bool:
-        """Wait for the answers to parts, first in first out; whether more parts are to be asked. Others may be read from meanwhile."""
+        """Wait for the answers to `begun` parts in order. Returns whether to serve more parts. A waiting part gives up its room."""
         while begun:
             asked, answered = begun.popleft()
             if asked.waits(answered):
@@ -221,14 +221,14 @@ class LargeRequests:
         return True
 
     async def _dismantle(self, work: Iterator[Any]) -> None:
-        """Give what is left to memory in steps: that takes time, too."""
+        """Free the rest in steps, because freeing many objects takes time, too."""
         for _ in work:
             await self.turns.next()
 
-    # -- how many at once ------------------------------------------------------------------------------------------
+    # -- limit on concurrent requests ------------------------------------------------------------------------------
 
     async def admitted(self, size: int) -> None:
-        """Wait until there is room for a frame."""
+        """Wait until the frame fits into the limit."""
         if self._waiting or (self._bytes and self._bytes + size > BYTES_AT_ONCE):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((waiter, size))
@@ -242,7 +242,7 @@ class LargeRequests:
             self._bytes += size
 
     def left(self, size: int) -> None:
-        """A frame needs its room no more."""
+        """A frame no longer needs its room."""
         self._bytes -= size
         while self._waiting:
             waiter, wanted = self._waiting[0]
@@ -255,7 +255,7 @@ class LargeRequests:
 
 
 class _Room:
-    """The room of one frame among those that are decoded and worked at."""
+    """One frame's share of the limit on concurrently decoded bytes."""
 
     __slots__ = ("_is_in", "_large", "_size")
 
@@ -265,27 +265,27 @@ class _Room:
         self._is_in = False
 
     async def enter(self) -> None:
-        """Wait for it; at once if it is there."""
+        """Wait for room; returns at once if the frame holds it already."""
         if not self._is_in:
             await self._large.admitted(self._size)
             self._is_in = True
 
     def leave(self) -> None:
-        """Give it to others."""
+        """Release the room."""
         if self._is_in:
             self._is_in = False
             self._large.left(self._size)
 
 
 class Part:
-    """The context of a part of a request (a RequestContext, or one of an envelope): its answer is one part of the answer."""
+    """The context of one part of a request. Wraps the request's own context; its answer becomes one part of the whole answer."""
 
     __slots__ = ("_context", "_future", "is_last")
 
     def __init__(self, context: Any) -> None:
         self._context = context
         self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        #: Whether the whole request has come to its end with this part.
+        #: Whether this part ends the whole request.
         self.is_last = False
 
     def __getattr__(self, name: str) -> Any:
@@ -297,12 +297,12 @@ class Part:
         return self
 
     def respond(self, response: Any) -> None:
-        """The answer to this part."""
+        """Answer this part."""
         if not self._future.done():
             self._future.set_result(response)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
-        """The whole request is answered by a frame that is encoded already."""
+        """Answer the whole request with a frame that is already encoded."""
         self._context.respond_pieces(pieces)
         self.is_last = True
         self.respond(None)
@@ -312,7 +312,7 @@ class Part:
         self.respond(None)
 
     def not_controller(self) -> None:
-        """Nothing more of the request is to be answered here: it came in an envelope, and another controller must be asked."""
+        """Stop serving the request: it came in an envelope, and the sender must ask another controller."""
         self._context.not_controller()
         self.is_last = True
         self.respond(None)
@@ -324,11 +324,11 @@ class Part:
         self.respond(None)
 
     def waits(self, answered: Any) -> bool:
-        """Whether the answer comes later."""
+        """Whether the handler answers later."""
         return asyncio.iscoroutine(answered) or (answered is None and not self._future.done())
 
     async def response_of(self, answered: Any) -> Any:
-        """What the handler has returned, or what follows."""
+        """The response that the handler returned, or that follows."""
         if asyncio.iscoroutine(answered):
             answered = await answered
         if answered is not None:

@@ -1,4 +1,4 @@
-"""An answer with very much in it is encoded in steps, a turn of the loop each, whoever made it and however short its request was."""
+"""Encodes large answers in steps, one per turn of the event loop, whatever the request was."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from minikafka.broker.front.turns import Turns
     from minikafka.broker.supervise import Supervisor
 
-#: Entries of an answer that is encoded in one turn, at some microseconds each.
+#: Entries encoded in one turn, at a few microseconds each.
 ENTRIES_AT_ONCE = 1024
 
 
 class Context(Protocol):
-    """The request that is answered."""
+    """The request to answer."""
 
     api_version: int
     correlation_id: int
     connection: Any
 
     def close(self, reason: str = "", /) -> None:
-        """End its connection."""
+        """Close its connection."""
 
 
 class LongAnswers:
-    """The long answers of one kind of listener."""
+    """Encodes the large answers of one type of listener."""
 
     def __init__(self, supervisor: Supervisor, turns: Turns) -> None:
         self._supervisor = supervisor
         self._turns = turns
-        #: Answers encoded so.
+        #: Answers encoded in steps so far.
         self.count = 0
 
     @staticmethod
     def is_long(response: Response) -> bool:
-        """Whether an answer is to be encoded in steps. Long answers to Produce are made of parts, and have been before."""
+        """Whether to encode an answer in steps. Large Produce answers are combined from parts and already encoded in steps."""
         kind = type(response)
         if kind is ProduceResponse:
             return False
@@ -61,10 +61,10 @@ class LongAnswers:
         return weight_of(response, ENTRIES_AT_ONCE) > ENTRIES_AT_ONCE
 
     def start(self, context: Context, response: Response, done: Callable[[list[Piece]], None]) -> None:
-        """Encode an answer that is complete; `done` follows with its frame. Its client sends nothing more meanwhile."""
+        """Encode a completed answer, then call `done` with its frame. Until then the connection accepts no further request."""
         self.count += 1
         context.connection.hold()
-        name = f"the answer of {type(response).__name__} v{context.api_version} to {context.connection}"
+        name = f"the answer {type(response).__name__} v{context.api_version} to {context.connection}"
         self._supervisor.start(self._encode(context, response, done), name, ends=Ends("connection", context.close))
 
     async def _encode(self, context: Context, response: Response, done: Callable[[list[Piece]], None]) -> None:

@@ -1,7 +1,7 @@
-"""What a request names twice: Kafka decides of it as a whole, so it is not left to parts of the request.
+"""Handles entries that a request names more than once. Kafka decides on them together, so they must not end up in different parts.
 
-Of some only the last counts, where the first stands, and it is answered once; others are refused, which takes two of them in one part.
-Rules: KafkaApis of Apache Kafka 4.3, whose maps and sets have one place for each name.
+For some APIs only the last entry of a name counts, at the position of the first, and gets one answer. Other APIs refuse duplicates; two
+entries of a name in one part are enough for that. Rules: the maps and sets in KafkaApis of Apache Kafka 4.3, which hold each name once.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 from minikafka.wire.declaration import Struct
 
-#: Entries that are looked at in one step.
+#: Entries examined in one step.
 STEP_ENTRIES = 1024
 _ASKED_ABOUT = ("group_id", "name", "topic", "topic_name", "topic_id", "resource_type", "resource_name")
 
 
 def asked(entry: Any) -> tuple[Any, ...]:
-    """What an entry that holds others asks about, whoever asks."""
+    """What an entry with a nested list asks about, for example the topic of its partitions."""
     if not isinstance(entry, Struct):
         return (entry,)
     return tuple(getattr(entry, name) for name in _ASKED_ABOUT if hasattr(entry, name))
 
 
 def name_of(entry: Any, names: tuple[str, ...]) -> Hashable:
-    """What an entry is named by: the fields `names`, or itself when there are none."""
+    """The key of an entry: its fields `names`, or the entry itself if there are none."""
     return tuple(_hashable(getattr(entry, name)) for name in names) if names else entry
 
 
@@ -37,14 +37,14 @@ def _hashable(value: Any) -> Hashable:
 
 
 def with_values(owner: Any, name: str, values: list[Any]) -> Any:
-    """A copy with another list."""
+    """A copy of `owner` with another list."""
     other = copy.copy(owner)
     setattr(other, name, values)
     return other
 
 
 def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -> Iterator[None]:
-    """Leave the last of those that have one name, in steps. `lists`: one, or that of the holders and theirs."""
+    """Keep only the last entry of each name, in steps. `lists`: one list, or the outer and the inner one."""
     if len(lists) == 1:
         kept: dict[Hashable, Any] = {}
         for number, entry in enumerate(getattr(request, lists[0]), 1):
@@ -73,8 +73,8 @@ def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -
 
 
 def two_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...], names_max: int) -> Iterator[Any]:
-    """Take those that have one name out of a request, in steps, which are None: requests with two of each name, and no more than so many
-    names."""
+    """Take entries that occur more than twice out of a request. Yields None after each step, and requests with two entries of each such
+    name and at most `names_max` names."""
     seen: dict[Hashable, list[Any]] = {}
     for number, (holder, entry) in enumerate(_entries(request, lists), 1):
         seen.setdefault((holder and asked(holder), name_of(entry, names)), [holder]).append(entry)
@@ -102,7 +102,7 @@ def two_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...], na
 
 
 def _entries(request: Any, lists: tuple[str, ...]) -> Iterator[tuple[Any, Any]]:
-    """Each entry, with its holder if it has one."""
+    """Each entry with the outer entry that holds it, or None."""
     for entry in getattr(request, lists[0]):
         if len(lists) == 1:
             yield None, entry

@@ -1,4 +1,4 @@
-"""Client quotas as the metadata have them, before the requests, connections and changes that they are about."""
+"""Applies the client quotas of the metadata to requests, connections and cluster changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRICT_FROM = {19: 6, 20: 5, 37: 3}
 
 
 class ClientQuotaHost:
-    """The quotas of one node, as broker and as controller. While there are none, requests and connections do not pass here."""
+    """The quotas of one node, as broker and as controller. Without quotas, requests and connections bypass this class."""
 
     def __init__(self, config: BrokerConfig, environment: Environment) -> None:
         self.quotas = ClientQuotas(
@@ -36,17 +36,17 @@ class ClientQuotaHost:
         self._gate = Gate(self.quotas, environment.clock, environment.monotonic_s or (lambda: environment.clock.now_ms() / 1000))
         self._dispatcher: Dispatcher | None = None
         self._listeners: Callable[[], Iterable[Listener]] = tuple
-        #: Connections that were held and closed because their address made too many.
+        #: Connections held and then closed because their address opened too many.
         self.held_connections = 0
 
     def guard(self, dispatcher: Dispatcher, listeners: Callable[[], Iterable[Listener]]) -> None:
-        """Stand before the requests of a dispatcher and the new connections of listeners, while there are quotas."""
+        """Check the requests of a dispatcher and the new connections of listeners while quotas exist."""
         self._dispatcher = dispatcher
         self._listeners = listeners
         self._apply()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The quotas of a new image."""
+        """Apply the quotas of a new image."""
         if delta.quotas_changed:
             self.quotas.configure(image.client_quotas)
             self._gate.forget()
@@ -66,7 +66,7 @@ class ClientQuotaHost:
         return pause_ms
 
     def budget(self, principal: str, client_id: str | None, api_key: int, version: int) -> MutationBudget | None:
-        """What a client's request to the active controller may change; None when nothing limits it."""
+        """How much a client's request to the active controller may change; None if there is no limit."""
         strict_from = STRICT_FROM.get(api_key)
         if strict_from is None or not self.quotas.is_active:
             return None

@@ -1,10 +1,10 @@
-"""A long request as several short ones: which lists may be cut, and how the answers to the parts become one answer.
+"""Splits a long request into short ones: which lists may be split, and how the answers to the parts become one answer.
 
-What an API decides for each entry by itself is decided alike when the entries come in several requests one after the other. APIs without a
-rule here are served whole, and so may not have many entries. Where entries are not decided each by itself, because one that is named twice
-is refused, those of the same name stand in one part.
+If an API decides on each entry separately, splitting its entries over several consecutive requests changes nothing. An API without a
+rule here is served whole, and so may not have many entries. If an API refuses entries that are named twice, entries of
+the same name go into one part.
 
-A short request can have a long answer, too: an entry weighs what it costs to answer, and what is asked twice is answered once.
+A short request can have a long answer, too. So each entry weighs what its answer costs, and duplicates are answered once.
 """
 
 from __future__ import annotations
@@ -70,30 +70,31 @@ from minikafka.wire.messages.write_share_group_state import WriteShareGroupState
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from minikafka.wire.types import Array, Fixed, Variable
 
-#: Entries of a part, and the most of a request that cannot be cut.
+#: Entries of a part, and the most entries of a request that cannot be split.
 PART_ENTRIES = 512
 WHOLE_ENTRIES_MAX = 10_000
-#: Entries by which a controller is asked to change the cluster (Kafka: QuorumController.MAX_RECORDS_PER_USER_OP).
+#: The most entries of a request that changes the cluster (Kafka: QuorumController.MAX_RECORDS_PER_USER_OP).
 USER_OPERATION_ENTRIES_MAX = 10_000
 
 
-#: Weight of an entry that is answered with all that the broker knows of something: so many fewer in a part, and none twice.
+#: Weight of an entry whose answer holds everything the broker knows of an object. A part holds fewer of them, and none twice.
 HEAVY = 64
 #: Weight of a batch of records.
 BATCH = 4
-#: Weight of a change of the cluster: a controller decides, writes and answers those of a part in one turn.
+#: Weight of a change of the cluster. The controller decides on and writes all changes of a part in one turn.
 CHANGE = 4
 LAST, TWO = "last", "two"
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`entries`: the lists from the request down to what may be cut; `answers`: those that stand for them in the response.
+    """How to split one list of a request.
 
-    `weights`: of an entry of each list that holds no more of the lists; 1 if not said. `names`: by these fields an entry is named, and
-    those of one name are decided together; an entry that is a name itself has none. `is_begun_at_once`: no part waits for the answer to
-    another. `beside`: a list of the response to which each may add nodes. `repeated`: what becomes of those of one name where no more than
-    that is to be known of them: the LAST counts, or TWO of them are enough to be refused.
+    `entries`: the names of the nested lists from the request down to the list to split. `answers`: the corresponding lists of the response.
+    `weights`: the weight of an entry of each list if it holds no nested entries; 1 by default. `names`: the fields that name an entry;
+    entries of one name are decided together; empty if the entry itself is the name. `is_begun_at_once`: no part waits for the answer to
+    another. `beside`: a list of the response to which each part may add nodes. `repeated`: how to treat repeated names: only the LAST
+    entry counts, or TWO entries are enough for a refusal.
     """
 
     entries: tuple[str, ...]
@@ -175,7 +176,7 @@ CUTS: dict[type[Request], list[Cut]] = {
     DescribeConfigsRequest: _described(("resources",), ("results",)),
     DescribeLogDirsRequest: [Cut(_TOPICS, ("results", "topics", "partitions"), names=(), repeated=LAST)],
     AlterReplicaLogDirsRequest: [Cut(("dirs", "topics", "partitions"), ("results", "partitions"))],
-    # The partitions of a transaction are added all, or none.
+    # The partitions of a transaction are added all or none.
     AddPartitionsToTxnRequest: [Cut(("transactions",), ("results_by_transaction",))],
     WriteTxnMarkersRequest: [Cut(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions"))],
     ElectLeadersRequest: [Cut(("topic_partitions", "partitions"), ("replica_election_results", "partition_result"))],
@@ -195,17 +196,17 @@ CUTS: dict[type[Request], list[Cut]] = {
 
 
 def cuts_of(request: Request) -> list[Cut]:
-    """How a request may be cut, one for each of its lists; empty if it must be served whole."""
+    """The lists by which a request may be split; empty if it must be served whole."""
     return [cut for cut in CUTS.get(type(request), ()) if getattr(request, cut.entries[0])]
 
 
 def entries_of(request: Request, cuts: list[Cut]) -> int:
-    """How many entries its lists have."""
+    """The number of entries in these lists."""
     return sum(len(getattr(request, cut.entries[0])) for cut in cuts)
 
 
 def is_much(request: Request) -> bool:
-    """Whether a request would be more than one part, and so is served in parts however short it is."""
+    """Whether a request makes more than one part, and so is served in parts even if its frame is short."""
     return any(_weight_below(request, cut.entries, cut.weights) > PART_ENTRIES for cut in cuts_of(request))
 
 
@@ -218,8 +219,8 @@ def _weight_below(owner: Any, lists: tuple[str, ...], weights: tuple[int, ...]) 
 
 
 def all_parts(request: Request, cuts: list[Cut], *, are_named: bool = True) -> Iterator[Any]:
-    """The parts of each of its lists, one list after the other; None where a step was taken and no part is ready. First come those of
-    entries that share their names, unless they need no answer of their own (`are_named`). See `parts`."""
+    """The parts of all lists, one list after the other; None after a step in which no part was completed. Parts with entries that share
+    a name come first, unless `are_named` is False because no entry needs an answer of its own. See `parts`."""
     alone = request
     for cut in cuts:
         alone = with_values(alone, cut.entries[0], [])
@@ -234,7 +235,7 @@ def all_parts(request: Request, cuts: list[Cut], *, are_named: bool = True) -> I
 
 
 def _settled(request: Request, cut: Cut) -> Iterator[Any]:
-    """See to what is named twice: parts, and None for each step between them."""
+    """Handle repeated names: yields parts, and None between steps."""
     if cut.repeated == LAST:
         yield from last_of_each(request, cut.entries, cut.names or ())
     else:
@@ -242,7 +243,7 @@ def _settled(request: Request, cut: Cut) -> Iterator[Any]:
 
 
 def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Iterator[Any]:
-    """Take entries that share their names out of the request: all of a name in one part."""
+    """Take entries that share a name out of the request, all entries of a name into one part."""
     lists: list[list[tuple[Hashable, Any]]] = [[] for _ in cuts]
     counts: Counter[Hashable] = Counter()
     for cut, named in zip(cuts, lists, strict=True):
@@ -277,10 +278,10 @@ def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Ite
 def parts(
     request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES, *, weights: tuple[int, ...] = (), is_answer: bool = False
 ) -> Iterator[Any]:
-    """The request with so many entries each, in their order; they are taken out of it, so that it is not given back to memory in one go.
-    `weights`: see Cut. `is_answer`: an answer of ours, whose entries may hold as much as they do.
+    """Split a request into parts of `entries_max` entries, in order. The entries are taken out of the request, so that its memory is not
+    freed all at once. `weights`: see Cut. `is_answer`: one of our own responses, whose entries may hold any number of nested entries.
 
-    Raises WireError for an entry of a request that holds too much and cannot be cut.
+    Raises WireError if an entry of a request holds too many nested entries and cannot be split.
     """
     held_max = None if is_answer else WHOLE_ENTRIES_MAX
     return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), (), held_max))
@@ -295,7 +296,7 @@ def _weighed_parts(
     place: tuple[Any, ...],
     held_max: int | None,
 ) -> Iterator[tuple[Any, int]]:
-    """The parts, each with its weight. `seen`: heavy entries so far; `place`: the names on the way to the request."""
+    """The parts, each with its weight. `seen`: heavy entries so far; `place`: the names on the path from the request to here."""
     taken: list[Any] = []
     weight = 0
     entries = getattr(request, lists[0])
@@ -329,7 +330,7 @@ def _is_news(name: tuple[Any, ...], seen: set[Hashable]) -> bool:
 
 
 def weight_of(entry: Any, most: int) -> int:
-    """How many entries there are in one, itself included; beyond `most` they are not counted any more."""
+    """The number of entries within `entry`, itself included; counting stops beyond `most`."""
     lists, structs = _inside(type(entry))
     weight = 1
     for name in structs:
@@ -359,7 +360,7 @@ _INSIDE: dict[Any, _Inside] = {}
 
 
 def _inside(kind: Any) -> _Inside:
-    """The lists of a struct, and whether each holds structs; its structs that hold lists."""
+    """The list fields of a struct and whether each holds structs; its struct fields that hold lists."""
     found = _INSIDE.get(kind)
     if found is None:
         fields = kind.FIELDS if issubclass(kind, Struct) else ()
@@ -370,9 +371,9 @@ def _inside(kind: Any) -> _Inside:
 
 
 def first_topics(request: DescribeTopicPartitionsRequest) -> str | None:
-    """Leave only as many topics in the request as a part has, the first by name from its cursor on; the name of the next one, if any.
+    """Keep only the first topics by name, from the cursor on, as many as fit into a part. Returns the name of the next topic, if any.
 
-    An answer may end before the last topic: its cursor says where to go on."""
+    A response may end before the last topic; its cursor says where to continue."""
     cursor = request.cursor
     if not request.topics:
         return None
@@ -383,18 +384,18 @@ def first_topics(request: DescribeTopicPartitionsRequest) -> str | None:
 
 
 class Answers:
-    """The answers to parts, put together."""
+    """Combines the answers to the parts."""
 
     def __init__(self, lists: tuple[str, ...], beside: str = "") -> None:
         """`beside`: see Cut."""
         self._lists = lists
         self._beside = beside
         self._places: dict[Any, Any] = {}
-        #: The answer so far.
+        #: The combined answer so far.
         self.merged: Any = None
 
     def add(self, answer: Any) -> bool:
-        """Whether the next part is to be asked: not when this one says that the request fails as a whole."""
+        """Add an answer. Returns whether to serve the next part; False if this answer fails the whole request."""
         if getattr(answer, "error_code", 0):
             self.merged = answer
             return False
@@ -427,7 +428,7 @@ class Answers:
 
 
 def _name_of(entry: Any) -> tuple[Any, ...]:
-    """What tells an entry that holds others from its like: everything but what it holds, and what is measured anew each time."""
+    """Identifies an entry with nested entries: all its fields but the nested lists and values that are measured anew each time."""
     lists = {name for name, _ in _inside(type(entry))[0]}
     values = [getattr(entry, field.name) for field in entry.FIELDS if field.name not in lists]
     return (*(value for value in values if not isinstance(value, int)), *_id_of(entry))

@@ -1,7 +1,7 @@
-"""Requests of clients that have quotas: their use is counted, the answer says for how long to pause, and the broker does not read from
-them meanwhile (KIP-219).
+"""Serves requests of clients with quotas: counts their use, reports the throttle time in the response, and stops reading from the client
+for that long (KIP-219).
 
-While no client has a quota no request passes here (`Dispatcher.limit`). A client that has one does not take the fast paths.
+While no client has a quota, requests bypass this module (`Dispatcher.limit`). A client with a quota does not take the fast paths.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from minikafka.net.network import Clock, Connection
 
 PRODUCE_KEY = 0
-#: Between brokers, whatever the client id (KafkaApis' sendResponseExemptThrottle).
+#: APIs between brokers, exempt whatever the client id (KafkaApis.sendResponseExemptThrottle).
 EXEMPT_KEYS = frozenset({27})
 SHARES_KEPT = 4096
-#: Clients with longer ids are looked up each time.
+#: The limits of clients with longer ids are looked up each time.
 CLIENT_ID_KEPT_MAX = 256
 
 
 class Gate:
-    """Knows the limits of each client of one kind of listener."""
+    """Knows the limits of each client of one type of listener."""
 
     def __init__(self, quotas: ClientQuotas, clock: Clock, now_s: Callable[[], float]) -> None:
-        """`now_s`: a fine monotonic clock, for the time of handlers."""
+        """`now_s`: a fine monotonic clock that measures the time spent in handlers."""
         self._quotas = quotas
         self._known: dict[tuple[str, bytes], Limits | None] = {}
         self.now_ms = clock.now_ms
         self.now_s = now_s
 
     def limits(self, connection: Connection, frame: memoryview) -> Limits | None:
-        """What holds for the client that sent a request; None when nothing does."""
+        """The limits of the client that sent a request; None if it has none."""
         raw = bytes(frame[10 : 10 + max(int.from_bytes(frame[8:10], "big", signed=True), 0)])
         share = (connection.principal, raw)
         if share in self._known:
@@ -64,7 +64,7 @@ class Gate:
             context.handled()
 
     def forget(self) -> None:
-        """The quotas have changed."""
+        """Forget the cached limits: the quotas have changed."""
         self._known.clear()
 
 
@@ -76,7 +76,7 @@ class LimitedContext(RequestContext):
     limits: Limits
 
     def __init__(self, gate: Gate, limits: Limits, size: int, *arguments: Any) -> None:
-        """`size`: bytes of the request; `arguments` as of RequestContext."""
+        """`size`: bytes of the request; `arguments`: those of RequestContext."""
         super().__init__(*arguments)
         self.limits = limits
         self._gate = gate
@@ -88,19 +88,19 @@ class LimitedContext(RequestContext):
         self._is_charged = self.api_key in EXEMPT_KEYS
 
     def handled(self) -> None:
-        """The handler has returned: what follows is waiting."""
+        """The handler has returned; any time from now on is waiting and does not count."""
         self._used_s = self._gate.now_s() - self._began_s
 
     def exempt(self) -> None:
-        """It is a broker's request after all."""
+        """Do not count the request: it turned out to be a broker's."""
         self._is_charged = True
 
     def fetched(self, size: int) -> int:
-        """A fetch would be answered with so many bytes of records: 0, or for how many ms the client must pause first. Then the answer is
-        to be empty, and its bytes do not count.
+        """Ask before answering a fetch with `size` bytes of records. Returns 0, or how many ms the client must pause first. Then the
+        answer must be empty, and its bytes do not count.
 
-        Unlike Kafka, whose consumers wait for ever for a batch that is larger than their quota's windows allow, this lets one go when
-        nothing else has gone, and the client pauses after it.
+        In Kafka a consumer waits for ever for a batch that is larger than its quota windows allow. Here such a batch is sent if nothing
+        else was sent, and the client pauses after it.
         """
         now_ms = self._gate.now_ms()
         meter = self.limits.fetch
@@ -125,39 +125,39 @@ class LimitedContext(RequestContext):
         return meter.charge(100 * used_s, now_ms)
 
     def _charge(self, *, is_answered: bool) -> int:
-        """Count a request, unless it has been counted; for how long the client must pause."""
+        """Count a request once. Returns how long the client must pause, in ms."""
         if self._is_charged:
             return self._owed_ms
         now_ms = self._gate.now_ms()
         meter = self.limits.produce if self.api_key == PRODUCE_KEY else None
         pause_ms = 0 if meter is None else meter.charge(self._size, now_ms)
-        # Kafka does not count the time of a produce that has no answer.
+        # Kafka does not count the handler time of a Produce without a response.
         request_ms = self._charge_request(now_ms) if is_answered else 0
         self._is_charged = True
         _tell(meter, pause_ms, self.limits.request, request_ms, now_ms)
         return max(pause_ms, request_ms)
 
     def complete(self, response: Any) -> None:
-        """Count the request, and tell for how long to pause."""
+        """Count the request and set the throttle time in the response."""
         pause_ms = self._charge(is_answered=True)
         if hasattr(response, "throttle_time_ms"):
-            # An active controller, or a fetch, may have said one already.
+            # The active controller or the fetch may have set a throttle time already.
             pause_ms = response.throttle_time_ms = max(pause_ms, response.throttle_time_ms)
         self._pause_ms = pause_ms
 
     def respond_encoded(self, response: Any, pieces: list[Any]) -> None:
-        """Answer at once, with the time to pause; nothing more is read from the client until it is over."""
+        """Answer at once with the throttle time, and stop reading from the client for that long."""
         super().respond_encoded(response, pieces)
         self._mute(self._pause_ms)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
-        """An answer that is encoded already cannot say for how long to pause."""
+        """Count the request. An encoded response cannot carry the throttle time, but the client is muted all the same."""
         pause_ms = self._charge(is_answered=True)
         super().respond_pieces(pieces)
         self._mute(pause_ms)
 
     def no_response(self) -> None:
-        """A produce without an answer is paid for all the same."""
+        """Count a Produce without a response, too."""
         super().no_response()
         self._mute(self._charge(is_answered=False))
 
@@ -167,7 +167,7 @@ class LimitedContext(RequestContext):
 
 
 def _tell(bytes_meter: Meter | None, bytes_ms: int, request_meter: Meter | None, request_ms: int, now_ms: int) -> None:
-    """The longer of the two pauses counts (RequestHandlerHelper.throttle)."""
+    """Record the longer of the two pauses (RequestHandlerHelper.throttle)."""
     if bytes_ms > request_ms and bytes_meter is not None:
         bytes_meter.note_throttle(bytes_ms, now_ms)
     elif request_ms > 0 and request_meter is not None:
@@ -175,5 +175,5 @@ def _tell(bytes_meter: Meter | None, bytes_ms: int, request_meter: Meter | None,
 
 
 def user_of(principal: str) -> str:
-    """ "User:alice" is alice."""
+    """ "User:alice" -> "alice"."""
     return principal.partition(":")[2]

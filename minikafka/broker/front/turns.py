@@ -1,4 +1,4 @@
-"""Turns of the event loop for work in steps: one step in each turn, whoever wants one, in the order of asking."""
+"""Turns of the event loop for work in steps: one step per turn, first come first served."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 Item = TypeVar("Item")
-#: Items that are looked at in one turn, at some microseconds each.
+#: Items processed in one turn, at a few microseconds each.
 STEP_ITEMS = 256
 
 
 async def in_steps(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """The items one after the other; after every STEP_ITEMS of them others have a turn."""
+    """Yields the items; after every STEP_ITEMS items, other tasks get a turn."""
     for number, item in enumerate(items, 1):
         yield item
         if number % STEP_ITEMS == 0:
@@ -24,7 +24,7 @@ async def in_steps(items: Iterable[Item]) -> AsyncIterator[Item]:
 
 
 class Turns:
-    """Invariant: between two steps of those who `await next()` the loop has looked at everybody else."""
+    """Gives out one step per turn. Invariant: between two steps of tasks that `await next()`, the loop has served all other events."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -34,7 +34,7 @@ class Turns:
         self.taken = 0
 
     async def next(self) -> None:
-        """Wait for a turn of one's own."""
+        """Wait for the next free turn."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._ask()

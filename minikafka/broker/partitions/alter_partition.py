@@ -1,5 +1,5 @@
-"""Sends proposed changes of in-sync sets to the controller: one request in flight, everything that gathers meanwhile in the next
-(KIP-497)."""
+"""Sends proposed changes of in-sync sets to the controller, one request at a time; the next request carries all proposals made in the
+meantime (KIP-497)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.replicas")
 RETRY_DELAY_S = 0.05
-#: The answer: error, and on success the committed set and its partition epoch.
+#: Called with the answer: the error and, on success, the committed in-sync set and its partition epoch.
 OnAltered = Callable[["Partition", IsrProposal, ErrorCode, "tuple[int, ...]", int], None]
 
 
 class AlterPartitionManager:
     """Batches proposals.
 
-    Invariant: a partition has at most one proposal here; every proposal is answered once, unless the manager is stopped.
+    Invariant: each partition has at most one proposal here, and each proposal is answered once, unless the manager is stopped.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class AlterPartitionManager:
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Send the proposal as soon as the one in flight is answered."""
+        """Send the proposal as soon as the request in flight is answered."""
         self._pending[(partition.topic_id, partition.index)] = (partition, proposal)
         if self._task is None or self._task.done():
             self._task = self._supervisor.start(self._run(), "changes of in-sync replicas")
 
     async def stop(self) -> None:
-        """Give up."""
+        """Stop sending, and drop all proposals."""
         self._pending.clear()
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""Compacts logs in the background: picks the one that needs it most, does its reading and writing elsewhere, swaps segments here."""
+"""Compacts logs in the background: picks the dirtiest log, reads and writes in threads, and swaps segments on the event loop."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ logger = logging.getLogger("minikafka.cleaner")
 
 
 class LogCleaner:
-    """One log at a time, the one with the largest share of dirty bytes first (LogCleanerManager.grabFilthiestCompactedLog).
+    """Compacts one log at a time, the one with the largest share of dirty bytes first (LogCleanerManager.grabFilthiestCompactedLog).
 
-    A log that cannot be read as records is left alone until the next start; the log of a topic that goes meanwhile is forgotten.
+    A log that cannot be decoded is skipped until the next start. If a topic is deleted during its compaction, the result is dropped.
     """
 
     def __init__(self, settings: Settings, environment: Environment, directories: list[LogDirectory]) -> None:
@@ -43,22 +43,22 @@ class LogCleaner:
         self.bytes_written = 0
         self.last_round_ms: int | None = None
         self.last_took_ms = 0
-        #: Share of the last round's bytes that was written anew, and of the map of keys that it filled.
+        #: In the last round: the share of the bytes that was rewritten, and the share of the key map that was used.
         self.last_recopied = 0.0
         self.last_map_filled = 0.0
         settings.watch(self._wake.set)
 
     def start(self) -> None:
-        """Begin, unless log.cleaner.enable is false."""
+        """Start the cleaner, unless log.cleaner.enable is false."""
         if self._settings.log_cleaner_enable:
             self._task = self._environment.supervisor.start(self._run(), "the log cleaner")
 
     def wake(self) -> None:
-        """A topic's configuration changed: look now."""
+        """Look for work now, because a topic's configuration changed."""
         self._wake.set()
 
     async def stop(self) -> None:
-        """Give the round up that goes on; its log is as it was."""
+        """Cancel the current round; its log stays as it was."""
         self._is_stopping = True
         self._wake.set()
         if self._cleaning is not None:
@@ -68,21 +68,21 @@ class LogCleaner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the cleaner should run and does not."""
+        """Whether the cleaner has ended although it should run."""
         return self._task is not None and self._task.done() and not self._is_stopping
 
     def uncleanable(self, directory: LogDirectory) -> list[Log]:
-        """Compacted logs that were found to be unreadable."""
+        """Compacted logs that the cleaner could not read."""
         return [log for log in directory.logs.values() if log in self._uncleanable]
 
     def needs(self, directory: LogDirectory) -> Iterator[CleaningNeed]:
-        """What could be compacted now."""
+        """The logs that could be compacted now."""
         wall_ms = self._environment.clock.wall_ms()
         for where, log in self._compacted():
             if where is directory:
                 yield cleaning_need(log, directory.cleaned.get((log.topic, log.partition)), wall_ms)
 
-    # -- which
+    # -- choosing a log --------------------------------------------------------------------------------------------
 
     def _compacted(self) -> Iterator[tuple[LogDirectory, Log]]:
         for directory in self._directories:
@@ -98,14 +98,14 @@ class LogCleaner:
             key = (log.topic, log.partition)
             cleaned_to = directory.cleaned.get(key)
             if cleaned_to is not None and log.watermarks.truncated_to < cleaned_to:
-                # What was appended after the cut is as dirty as it was before.
+                # Records after the truncation point are as dirty as before.
                 cleaned_to = directory.cleaned[key] = log.watermarks.truncated_to
             need = cleaning_need(log, cleaned_to, wall_ms)
             if need.is_due and (best is None or (need.overdue_ms, need.ratio) > (best[1].overdue_ms, best[1].ratio)):
                 best = directory, need
         return best
 
-    # -- how
+    # -- compaction ------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while not self._is_stopping:
@@ -129,7 +129,7 @@ class LogCleaner:
                     logger.error("%s", need.log.fail("compact the log", error))
                     await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
             except (ApiError, WireError, ValueError) as error:
-                logger.error("%s is not compacted any more, because it cannot be read: %s", need.log.name, error)
+                logger.error("%s cannot be read and will not be compacted any more: %s", need.log.name, error)
                 self._uncleanable.add(need.log)
             except Exception as error:
                 ends = Ends("log's compaction", lambda _, log=need.log: self._uncleanable.add(log))  # type: ignore[misc]
@@ -169,7 +169,7 @@ class LogCleaner:
         self.last_recopied = cleaning.bytes_written / max(cleaning.bytes_read, 1)
         self.last_map_filled = cleaning.map_filled
         logger.info(
-            "%s: compacted up to offset %d, %d bytes are %d, in %d ms",
+            "%s: compacted up to offset %d, from %d to %d bytes, in %d ms",
             log.name, cleaning.end_offset, cleaning.bytes_read, cleaning.bytes_written, clock.now_ms() - started_ms,
         )  # fmt: skip
         if log.watermarks.truncated_to >= cleaning.end_offset and directory.logs.get((log.topic, log.partition)) is log:
@@ -179,7 +179,7 @@ class LogCleaner:
                 await run(made.run)
 
     async def _throttle(self, cleaning: Cleaning, started_ms: int) -> None:
-        """Keep to log.cleaner.io.max.bytes.per.second on the whole."""
+        """Keep the average rate below log.cleaner.io.max.bytes.per.second."""
         wanted_ms = (cleaning.bytes_read + cleaning.bytes_written) * 1000 / self._settings.log_cleaner_io_max_bytes_per_second
         left_ms = wanted_ms - (self._environment.clock.now_ms() - started_ms)
         if left_ms > 0 and not self._is_stopping:

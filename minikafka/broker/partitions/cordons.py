@@ -1,4 +1,4 @@
-"""Log directories that get no new replicas (KIP-1066). What is in them stays in service."""
+"""Cordoned log directories: they get no new replicas, but their replicas stay in service (KIP-1066)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = "*"
 
 
 class Cordons:
-    """`directory in cordons`: as cordoned.log.dirs says now."""
+    """`directory in cordons`: whether cordoned.log.dirs names the directory now."""
 
     def __init__(self, settings: Settings, directories: list[LogDirectory]) -> None:
         self._settings = settings
@@ -26,7 +26,7 @@ class Cordons:
         return bool(names) and (ALL in names or getattr(directory, "path", None) in [name.rstrip("/") for name in names])
 
     def ids(self) -> list[bytes]:
-        """Ids of the cordoned directories that work."""
+        """The ids of the cordoned directories that are online."""
         return [directory.directory_id for directory in self._directories if directory in self and not directory.is_offline]
 
     def _check(self) -> None:

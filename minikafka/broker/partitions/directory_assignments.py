@@ -1,7 +1,7 @@
-"""Tells the controller in which log directory this broker keeps a replica, where the metadata say otherwise (KIP-858).
+"""Tells the controller the log directory of a replica where the metadata say otherwise (KIP-858).
 
-That is so for a new replica on a broker with several directories, and for all of them on a broker whose disk was replaced: until the
-controller has been told, it takes the replica for one on a lost disk and never elects it.
+This happens for a new replica on a broker with several directories, and for all replicas when a broker's disk was replaced. Until the
+controller knows the directory, it treats the replica as lost with its disk and never elects it leader.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Replica = tuple[bytes, int]
 
 
 class DirectoryAssignments:
-    """Batches assignments: one request in flight. Keys are (topic id, partition).
+    """Batches assignments, one request at a time. Keys are (topic id, partition).
 
-    Invariant: what was submitted is sent until the controller has taken it, the metadata agree, or the manager is stopped.
+    Invariant: an assignment is sent until the controller accepts it, the metadata agree with it, or the manager is stopped.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class DirectoryAssignments:
         self._task: asyncio.Task[None] | None = None
 
     def observe(self, replica: Replica, registered: bytes, actual: bytes) -> None:
-        """The metadata say `registered`, the replica is in the directory `actual`."""
+        """Compare the directory in the metadata (`registered`) with the replica's actual one, and submit an assignment if they differ."""
         if registered == actual:
             self._wanted.pop(replica, None)
             return
@@ -51,11 +51,11 @@ class DirectoryAssignments:
             self._task = self._supervisor.start(self._run(), "assignments of replicas to directories")
 
     def forget(self, replica: Replica) -> None:
-        """The replica is not here any more."""
+        """Drop the replica's assignment: the replica is no longer on this broker."""
         self._wanted.pop(replica, None)
 
     async def stop(self) -> None:
-        """Give up."""
+        """Stop sending, and drop all assignments."""
         self._wanted.clear()
         if self._task is not None:
             self._task.cancel()
@@ -69,7 +69,7 @@ class DirectoryAssignments:
             except (ConnectionError, TimeoutError, UnsupportedVersion):
                 code = ErrorCode.REQUEST_TIMED_OUT
             if code is not ErrorCode.NONE:
-                logger.info("AssignReplicasToDirs of %d replicas is tried again: %s", len(batch), code.name)
+                logger.info("AssignReplicasToDirs of %d replicas will be retried: %s", len(batch), code.name)
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             for directory in response.directories:
@@ -79,7 +79,7 @@ class DirectoryAssignments:
 
     def _answered(self, replica: Replica, directory: bytes, code: ErrorCode, batch: dict[Replica, bytes]) -> None:
         if code is not ErrorCode.NONE:
-            logger.warning("replica %d of topic %s has no place in the metadata: %s", replica[1], replica[0].hex(), code.name)
+            logger.warning("the controller refuses the directory of replica %d of topic %s: %s", replica[1], replica[0].hex(), code.name)
         if batch.get(replica) == directory == self._wanted.get(replica):
             del self._wanted[replica]
 

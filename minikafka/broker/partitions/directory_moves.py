@@ -1,5 +1,5 @@
-"""Moves of replicas between log directories of this broker (AlterReplicaLogDirs, KIP-113): a copy grows in a `-future` directory while
-the log stays in service; when it has caught up it takes the log's place within one turn of the loop."""
+"""Moves replicas between log directories of this broker (AlterReplicaLogDirs, KIP-113). A copy grows in a `-future` directory while the
+log stays in service. When the copy has caught up, it replaces the log within one turn of the loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.replicas")
 CHUNK_BYTES = 1 << 20
-#: After this many chunks without a sync the copy is synced: what is swapped in must be as durable as what it replaces.
+#: Sync the copy after so many unsynced chunks: it must be as durable as the log that it replaces.
 CHUNKS_PER_FLUSH = 64
 
 
@@ -36,7 +36,7 @@ class _Move:
 
 
 class DirectoryMoves:
-    """Moves that go on, at most one a partition. A move survives a restart: `resume` begins the copy anew."""
+    """The moves in progress, at most one per partition. A move survives a restart: `resume` starts the copy again."""
 
     def __init__(self, directories: list[LogDirectory], environment: Environment, settings: Settings, events: PartitionEvents) -> None:
         self._directories = directories
@@ -46,11 +46,11 @@ class DirectoryMoves:
         self._moves: dict[tuple[str, int], _Move] = {}
 
     def future(self, directory: LogDirectory) -> list[tuple[tuple[str, int], Log, Log]]:
-        """(partition, copy, log) of the moves into a directory, for DescribeLogDirs."""
+        """(partition, copy, log) of each move into a directory, for DescribeLogDirs."""
         return [(key, move.future, move.partition.log) for key, move in self._moves.items() if move.target is directory]
 
     def start(self, partition: Partition, target: LogDirectory) -> None:
-        """Begin to copy. Raises StorageError."""
+        """Start copying. Raises StorageError."""
         going_on = self._moves.get(partition.key)
         if going_on is not None:
             if going_on.target is target:
@@ -67,7 +67,7 @@ class DirectoryMoves:
         move.task = self._environment.supervisor.start(self._run(move), f"the move of {partition} to {target.path}", ends=ends)
 
     def resume(self, partition: Partition) -> None:
-        """Take up a move that a restart has interrupted."""
+        """Restart a move that a restart of the broker interrupted."""
         for directory in self._directories:
             if partition.key in directory.futures and not directory.is_offline:
                 directory.futures.discard(partition.key)
@@ -77,7 +77,7 @@ class DirectoryMoves:
                     logger.error("%s cannot be moved to %s: %s", partition, directory.path, error)
 
     def cancel(self, partition: Partition) -> None:
-        """The partition goes, or is to go elsewhere."""
+        """Cancel the partition's move, because the partition leaves or moves elsewhere."""
         move = self._moves.pop(partition.key, None)
         if move is None:
             return
@@ -89,7 +89,7 @@ class DirectoryMoves:
             logger.error("the copy of %s cannot be removed: %s", partition, error)
 
     async def stop(self) -> None:
-        """Leave the copies where they are."""
+        """Stop copying. The copies stay on disk."""
         tasks = [move.task for move in self._moves.values() if move.task is not None]
         for task in tasks:
             task.cancel()
@@ -101,7 +101,7 @@ class DirectoryMoves:
     # -- copying ---------------------------------------------------------------------------------------------------
 
     def _restart(self, move: _Move) -> None:
-        """Begin at the start of the log, which was cut, or whose start overtook the copy."""
+        """Start again at the beginning of the log, because it was truncated, or its start moved beyond the copy's end."""
         log = move.partition.log
         move.truncations = log.truncations
         move.future.truncate_fully_and_start_at(max(log.log_start_offset, log.segments.bases[0]), self._environment.clock.wall_ms())
@@ -131,7 +131,7 @@ class DirectoryMoves:
                 self.cancel(move.partition)
 
     def _copy_chunk(self, move: _Move) -> int:
-        """Bytes copied; 0 when the copy has all that the log has."""
+        """Copy one chunk. Returns its bytes; 0 if the copy is complete."""
         log, future = move.partition.log, move.future
         if log.truncations != move.truncations or future.log_end_offset < log.log_start_offset:
             self._restart(move)
@@ -146,13 +146,13 @@ class DirectoryMoves:
         try:
             future.append_as_follower(memoryview(data))
         except UnexpectedAppendOffset:
-            # The log was compacted, and its first batch begins before the copy's end.
+            # The log was compacted, and its first batch now begins before the end of the copy.
             self._restart(move)
             return 1
         return len(data)
 
     def _swap(self, move: _Move) -> None:
-        """Without waiting in between: nothing can be appended to the log that the copy does not have."""
+        """Replace the log by the copy. Nothing is awaited in between, so no records can be appended to the old log."""
         partition, wall_ms = move.partition, self._environment.clock.wall_ms()
         old = partition.log
         del self._moves[partition.key]
@@ -161,9 +161,9 @@ class DirectoryMoves:
         partition.log = log
         try:
             source.remove(partition.topic, partition.index, wall_ms)
-            # Before anything is appended: after a power cut the old name would bring back a log that has not all of it.
+            # Sync before any append: otherwise the old name could bring back an incomplete log after a power cut.
             source.sync_names()
         except StorageError as error:
-            logger.error("%s: what was moved cannot be removed from %s: %s", partition, source.path, error)
+            logger.error("%s: cannot remove the old log from %s after the move: %s", partition, source.path, error)
         logger.info("%s: moved from %s to %s, %d bytes", partition, source.path, move.target.path, log.size)
         self._events.moved(partition)

@@ -1,4 +1,4 @@
-"""What the fast paths of Produce and Fetch share: how a connection learns the templates of its requests."""
+"""What the fast paths of Produce and Fetch share: how a connection learns templates of its requests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from minikafka.net.network import Connection
 
 MISSES_MAX = 64
-#: Longer requests have no template, apart from their records.
+#: Longer requests, not counting their records, get no template.
 TEMPLATE_BYTES_MAX = 1024
-#: A longer frame is looked into only as far as this many elements: no request with a template has as many.
+#: Frames longer than MUCH_BYTES are decoded only up to ELEMENTS_MAX elements; no request with a template has as many.
 MUCH_BYTES, ELEMENTS_MAX = 8 * 1024, 512
 #: API key, version, correlation id.
 HEAD = Struct(">hhi")
@@ -26,22 +26,22 @@ Value = TypeVar("Value")
 
 
 class Counted(Protocol):
-    """The dispatcher's entry of an API: its requests by version."""
+    """The dispatcher's entry of an API, which counts requests by version."""
 
     counts: list[int]
 
 
-#: Asked with version and request before a template is learned.
+#: Called with version and request; a template is learned only if it returns true.
 Permits = Callable[[int, Any], bool]
 
 
 class TemplateFastPath(ABC):
-    """The fast path of one API on one connection. `_misses` is to become 0 when a template has been learned."""
+    """The fast path of one API on one connection. Subclasses set `_misses` to 0 when they have learned a template."""
 
     __slots__ = ("_counts", "_misses", "_permits", "_replicas")
 
     def __init__(self, replicas: ReplicaManager, entry: Counted, permits: Permits | None = None) -> None:
-        """`entry` counts the requests that are served; `permits` None: every template may be learned."""
+        """`entry` counts the served requests. If `permits` is None, every template may be learned."""
         self._replicas = replicas
         self._counts = entry.counts
         self._misses = 0
@@ -49,15 +49,15 @@ class TemplateFastPath(ABC):
 
     @abstractmethod
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a request of a known template; False leaves everything as it was."""
+        """Serve a request that matches a template. Returns False, with nothing changed, if it matches none."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Forget what was learned; the fast path may learn again."""
+        """Forget everything learned from earlier requests. The fast path may learn again."""
 
     def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
-        """Version, header, request and its end; None for a frame that has no template, and once so many of the connection had none that
-        trying costs more than it may bring."""
+        """Version, header, request and its end position. None if the frame can have no template, or if so many frames of this connection
+        had none that further attempts do not pay."""
         if self._misses >= MISSES_MAX or len(frame) < HEAD.size:
             return None
         _, version, _ = HEAD.unpack_from(frame)
@@ -77,7 +77,7 @@ class TemplateFastPath(ABC):
 
 
 def remember(table: dict[Key, Value], key: Key, value: Value, most: int) -> Value:
-    """Add to a table of bounded size; one that is full begins anew."""
+    """Add an entry to a table of bounded size; a full table is cleared first."""
     if len(table) >= most:
         table.clear()
     table[key] = value

@@ -1,4 +1,4 @@
-"""Fetch (API key 1) of consumers and followers: sessions, and what a request may have. What becomes of it: `fetch_operation`."""
+"""Fetch (API key 1) of consumers and followers: sessions, and the limits of a request. `fetch_operation` serves the request."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ FOLLOWER_READ_VERSION_MIN = 11
 LEADER_HINT_VERSION_MIN = 12
 ENDPOINTS_VERSION_MIN = 16
 _PartitionData = FetchResponse.PartitionData
-#: How long a follower's fetch waits while no controller answers this broker. A leader is believed for FOLLOWED_MS after a fetch that
-#: another one followed: both have room.
+#: How long a follower's fetch may be parked while no controller answers this broker. FOLLOWED_MS is enough for two such fetches, and a
+#: leader without doubt must have seen both.
 UNHEARD_WAIT_MS = 250
-#: When followers whose fetches have been answered early are answered again. Two fetches prove that they follow, and what they prove is
-#: to be known before half of minikafka.heartbeat.reconnect.ms is over.
+#: After parked fetches of followers have been answered early, their next fetches are answered early, too, after this time. Two fetches
+#: prove that a follower still follows; this proof must arrive before half of minikafka.heartbeat.reconnect.ms has passed.
 SECOND_ASKING_MS = 20
 _LAST = object()
 
-#: (context, whether a broker fetches) -> whether a topic must not be read; None: all may be.
+#: (context, whether a broker fetches) -> a function that says whether a topic must not be read; None if all topics may be read.
 Judge = Callable[["RequestContext", bool], Callable[[str], bool] | None]
 
 
@@ -54,7 +54,7 @@ class FetchHandlers:
         environment: Environment,
         judge: Judge | None = None,
     ) -> None:
-        """`judge`, with an authorizer: says which topics a request must not read."""
+        """`judge`: given with an authorizer, tells which topics a request must not read."""
         self.replicas = replicas
         self.metadata = metadata
         self.now_ms = environment.clock.now_ms
@@ -65,7 +65,7 @@ class FetchHandlers:
         self._asking: asyncio.TimerHandle | None = None
         self.entry: Any = None
         self._turns: Turns
-        #: How many of the requests were followers', by version.
+        #: Version -> number of requests that came from followers.
         self.follower_counts: list[int] = []
         random = environment.random
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 0x7FFFFFFF))
@@ -78,8 +78,8 @@ class FetchHandlers:
         self.follower_counts = [0] * len(entry.counts)
 
     def ask_followers(self) -> None:
-        """No controller hears this broker: answer fetches of followers that wait now, and once more in a moment, so that who follows says
-        so."""
+        """Answer the parked fetches of followers now and once more a moment later. No controller hears this broker, and the next fetches
+        show which followers still follow it."""
         self._answer_followers()
         if self._asking is None:
             self._asking = self._supervisor.call_later(SECOND_ASKING_MS / 1000, "asking followers", self._ask_again)
@@ -93,7 +93,7 @@ class FetchHandlers:
         self.replicas.waiting.fetches.expire_those(lambda fetch: isinstance(fetch, FetchOperation) and fetch.params.is_follower)
 
     def holds(self, partition: Partition | None) -> bool:
-        """Whether a partition is still one of this broker's."""
+        """Whether this broker still has the partition."""
         return partition is not None and self.replicas.partitions.get(partition.key) is partition
 
     def _name_of(self, topic_id: bytes) -> str | None:
@@ -101,7 +101,7 @@ class FetchHandlers:
         return None if topic is None else topic.name
 
     def fetch(self, context: RequestContext, request: FetchRequest) -> None:
-        """Answer at once when there is enough, nothing to wait for or something to say; else park."""
+        """Answer at once if there is enough data, no wait is asked for, or there is something to report; otherwise park the request."""
         version = context.api_version
         if version >= REPLICA_STATE_VERSION_MIN:
             replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
@@ -128,7 +128,7 @@ class FetchHandlers:
         operation.start(operation.serving(wanted))
 
     def go_on(self, operation: FetchOperation, steps: Generator[None, None, None]) -> None:
-        """Let a fetch take its further steps, one in a turn of the loop; nothing more is read from its client meanwhile."""
+        """Run the remaining steps of a fetch, one per turn of the loop. Meanwhile nothing is read from its client."""
         ends = Ends("connection", operation.close)
         self._supervisor.start(self._in_steps(operation, steps), f"a fetch from {operation.context.connection}", ends=ends)
 
@@ -148,12 +148,12 @@ class FetchHandlers:
             connection.go_on()
 
     def wait_ms(self, operation: FetchOperation) -> int:
-        """How long a fetch may be parked."""
+        """How long a fetch may be parked, in ms."""
         wait_ms = operation.request.max_wait_ms
         return min(wait_ms, UNHEARD_WAIT_MS) if operation.params.is_follower and self.replicas.is_unheard() else wait_ms
 
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
-        """Tell who leads, so that the client need not ask for metadata (KIP-951)."""
+        """Name the leader, so that the client need not ask for metadata (KIP-951)."""
         if context.api_version < LEADER_HINT_VERSION_MIN:
             return
         image, wanted = self.metadata.image, read.wanted
@@ -164,7 +164,7 @@ class FetchHandlers:
 
 
 def _limit(context: Any, request: FetchRequest, is_follower: bool) -> None:
-    """Followers have throttles of their own. No answer is larger than what the client may have in a window of its quota."""
+    """Limit the response to what a quota window allows the client. Followers have separate throttles."""
     if is_follower:
         context.exempt()
     elif context.limits.fetch is not None:

@@ -1,8 +1,8 @@
-"""The fast path of a consumer's Fetch without a session whose like came before: it repeats everything but its offsets.
+"""The fast path of repeated Fetch requests of consumers without a session, which differ only in their offsets.
 
-Such a client (librdkafka is one) names all its partitions in each request. What surrounds the offsets is the key of a template, decoded and
-encoded once by the declared messages, as in `produce_fast_path`. A fetch that would have to wait, that meets an error, a change of leader,
-aborted transactions or another rack takes the ordinary way; nothing has been done then.
+Such a client (for example librdkafka) names all its partitions in each request. The bytes around the offsets are the key of a template,
+which the declared messages decoded and encoded once, as in `produce_fast_path`. A fetch takes the ordinary path if it would have to wait,
+or meets an error, a leader change, aborted transactions or another rack. In that case the fast path has changed nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CONSUMER = -1
 PARTITIONS_MAX = 64
 TEMPLATES_MAX = 64
 LAYOUTS_MAX = 16
-#: Longer requests, of some hundred partitions, have no template.
+#: Longer requests, of some hundred partitions, get no template.
 TEMPLATE_BYTES_MAX = 16 * 1024
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _FRAME = Struct(">ii")
 _VERSION = Struct(">h")
-#: In the body, behind the replica id that versions before 15 begin with: wait, least and most bytes, isolation level, session id.
+#: Offset in the body after the replica id, with which versions before 15 begin: wait, min and max bytes, isolation level, session id.
 _SESSION_EPOCH_AT = 17
 _NO_SESSION = b"\xff\xff\xff\xff"
 _WATERMARKS = Struct(">qqq")
@@ -50,7 +50,7 @@ _LENGTHS = [bytes([size]) for size in range(128)]
 
 
 class _Layout:
-    """Where the offsets stand in frames of one length."""
+    """The positions of the offsets in frames of one length."""
 
     __slots__ = ("between", "offset_positions")
 
@@ -60,12 +60,12 @@ class _Layout:
         self.between = [slice(0, 4), *(slice(start, end) for start, end in zip(starts, [*offset_positions, size], strict=True))]
 
     def key(self, frame: memoryview) -> bytes:
-        """All but the correlation id and the offsets."""
+        """All bytes but the correlation id and the offsets."""
         return b"".join([frame[part] for part in self.between])
 
 
 class _Part:
-    """One partition of a template: what it asks, and the bytes of its answer before and after the watermarks."""
+    """One partition of a template: its part of the request, and the bytes of its response before and after the watermarks."""
 
     __slots__ = ("before", "between", "bytes_max", "key", "leader_epoch")
 
@@ -78,7 +78,7 @@ class _Part:
 
 
 class _Template:
-    """A request and its answer, but for the numbers."""
+    """A request and its response without the numbers that vary."""
 
     __slots__ = ("by_id", "bytes_max", "is_committed", "is_flexible", "min_bytes", "parts", "tail", "waits")
 
@@ -122,7 +122,7 @@ class FetchFastPath(TemplateFastPath):
     def __init__(
         self, replicas: ReplicaManager, fetch_bytes_max: int, is_rack_aware: bool, entry: Counted, permits: Permits | None = None
     ) -> None:
-        """`entry` counts the requests that are served."""
+        """`entry` counts the served requests."""
         super().__init__(replicas, entry, permits)
         self._fetch_bytes_max = fetch_bytes_max
         self._is_rack_aware = is_rack_aware
@@ -130,7 +130,7 @@ class FetchFastPath(TemplateFastPath):
         self._templates: dict[bytes, _Template] = {}
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve the request if it is of a known template and can be answered in full now; False leaves everything as it was."""
+        """Serve a request that matches a template and can be answered in full now. Returns False, with nothing changed, otherwise."""
         layout = self._layouts.get(len(frame))
         template = None if layout is None else self._templates.get(layout.key(frame))
         if layout is None or template is None:
@@ -150,7 +150,7 @@ class FetchFastPath(TemplateFastPath):
         return True
 
     def _read(self, template: _Template, layout: _Layout, frame: memoryview, slices: list[FileSlice]) -> list[Piece] | None:
-        """The answer's pieces, None if the fetch must go the ordinary way. `slices` is for the caller to release then."""
+        """The pieces of the response; None if the fetch must take the ordinary path. The caller then releases `slices`."""
         replicas = self._replicas
         found: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if template.by_id else replicas.partitions
         bytes_left = template.bytes_max
@@ -188,7 +188,7 @@ class FetchFastPath(TemplateFastPath):
             counts.append((partition, count))
         if gathered < template.min_bytes and template.waits:
             return None
-        # Only now: what goes the ordinary way is counted there.
+        # Count only here: the ordinary path counts its own fetches.
         for partition, count in counts:
             partition.fetches += 1
             partition.bytes_out += count
@@ -205,7 +205,7 @@ class FetchFastPath(TemplateFastPath):
         self._misses = 0
 
     def _learn(self, frame: memoryview) -> None:
-        """Remember the template of a request that may come again."""
+        """Remember the template of a request that may be repeated."""
         if self._misses < MISSES_MAX and _has_session(frame):
             self._misses += 1
             return
@@ -238,8 +238,7 @@ class FetchFastPath(TemplateFastPath):
 
 
 def _has_session(frame: memoryview) -> bool:
-    """Whether the session epoch, read where it stands, is not that of a fetch without a session. A guess that costs little: False says
-    nothing."""
+    """Whether the session epoch, read at its usual position, names a session. A cheap guess: False proves nothing."""
     (version,) = _VERSION.unpack_from(frame, 2)
     at = 10 + max(int.from_bytes(frame[8:10], "big", signed=True), 0) + _SESSION_EPOCH_AT
     at += (version >= FLEXIBLE_VERSION_MIN) + (0 if version >= REPLICA_STATE_VERSION_MIN else 4)
@@ -247,7 +246,7 @@ def _has_session(frame: memoryview) -> bool:
 
 
 def _offset_positions(request: FetchRequest, version: int, client_id: str | None, frame: memoryview) -> list[int] | None:
-    """Where the partitions' offsets stand in the frame; None if it is not written as we would write it."""
+    """The positions of the partitions' offsets in the frame; None if the frame is not encoded as this broker would encode it."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     (correlation_id,) = _LENGTH.unpack_from(frame, 4)
 

@@ -1,7 +1,7 @@
-"""One fetch from its partitions to its answer: read, perhaps parked until there is enough, file regions instead of bytes (DelayedFetch).
+"""One fetch from its request to its response: read, perhaps park until there is enough, send file regions (DelayedFetch).
 
-A fetch of few partitions is served in the turn of the loop in which it came, or in which what it waits for happens. One of very many goes
-the same way in steps, a turn of the loop each.
+A fetch of few partitions is served within one turn of the loop: the turn in which it arrives, or in which the data it waits for arrives. A
+fetch of very many partitions takes several steps, one per turn.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from minikafka.core.fetch_session import FetchSessionCache
 
 _PartitionData = FetchResponse.PartitionData
-#: What a step may cost, and what it costs to read a partition, to find that it is empty still, to see whether it has something by now, to
-#: watch it, to describe it in the answer, and to find that there is no news of it: in some 0.3 µs.
+#: The budget of a step, and the costs of its actions: read a partition, find it still empty, check it for new data, watch it, describe
+#: it in the response, find no news of it. The unit is about 0.3 µs.
 STEP_COST = 16_384
 READ_COST, EMPTY_COST, LOOK_COST, WATCH_COST, ANSWER_COST, NO_NEWS_COST = 96, 6, 2, 2, 24, 3
 
 
 class FetchHost(Protocol):
-    """What a fetch needs of the broker."""
+    """What a fetch needs from the broker."""
 
     replicas: ReplicaManager
     metadata: MetadataHost
@@ -42,16 +42,16 @@ class FetchHost(Protocol):
     entry: Any
 
     def holds(self, partition: Partition | None) -> bool:
-        """Whether a partition is still one of this broker's."""
+        """Whether this broker still has the partition."""
 
     def wait_ms(self, operation: FetchOperation) -> int:
-        """How long a fetch may be parked."""
+        """How long a fetch may be parked, in ms."""
 
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
-        """Tell who leads."""
+        """Name the leader in the response."""
 
     def go_on(self, operation: FetchOperation, steps: Generator[None, None, None]) -> None:
-        """Let a fetch take its further steps, one in a turn of the loop."""
+        """Run the remaining steps of a fetch, one per turn of the loop."""
 
 
 _NOTHING = FetchContext(None, (), False)
@@ -70,19 +70,19 @@ class FetchOperation:
         self.fetch_context = _NOTHING
         self.reads: list[PartitionRead] = []
         self.is_done = False
-        #: While it takes steps: what happens meanwhile is looked at when it has parked.
+        #: True while the fetch takes steps. Events in between set `_is_woken`, and are handled after parking.
         self._is_busy = False
         self._is_woken = False
         self._is_expired = False
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """Close the client's connection, because the fetch failed unexpectedly."""
         self.context.close(reason)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def start(self, steps: Generator[None, None, None]) -> None:
-        """Take the first step now, and the others, if there are any, in turns of their own."""
+        """Take the first step now, and any others in later turns."""
         self._is_busy = True
         try:
             next(steps)
@@ -95,13 +95,13 @@ class FetchOperation:
             self._broker.go_on(self, steps)
 
     def stop(self) -> None:
-        """It has taken its last step: it waits, or has its answer, or its connection has ended."""
+        """The last step is done: the fetch is parked or answered, or its connection has ended."""
         self._is_busy = False
         if self.context.connection.closed and not self.is_done:
             self.abandon()
 
     def abandon(self) -> None:
-        """Nothing is to be done any more. Lists in which it stands still may keep it for long: it holds nothing."""
+        """Drop the fetch and everything it holds. Purgatory lists may keep the object itself for long."""
         self.is_done = True
         for read in self.reads:
             read.release()
@@ -115,7 +115,7 @@ class FetchOperation:
             session.parked = None
 
     def serving(self, context: Generator[None, None, FetchContext]) -> Generator[None, None, None]:
-        """From the request to its answer, or until it is parked."""
+        """Serve the request until it is answered or parked."""
         try:
             self.fetch_context = yield from context
         except ApiError as error:
@@ -125,7 +125,7 @@ class FetchOperation:
         session = self.fetch_context.session
         parked = None if session is None else session.parked
         if isinstance(parked, FetchOperation) and not parked.is_done:
-            # The client has news for its session: what it parked before is answered now, or its news would wait behind it.
+            # The client sent a new request in the session, so answer its parked one now; otherwise the new one would wait behind it.
             parked.expire()
         produces, request = self._broker.replicas.waiting.produces, self.request
         completions = produces.completions
@@ -135,17 +135,17 @@ class FetchOperation:
             return
         if session is not None:
             session.parked = self
-        # What a follower's offsets let complete may have written, as a coordinator does, to a partition that had been read before.
+        # A follower's offsets may complete produces, whose coordinators may write to a partition that this fetch has already read.
         if produces.completions != completions and (yield from self.looking()):
             yield from self._reading_and_responding()
             return
-        # What was read in an earlier turn may have changed before it was watched.
+        # Partitions that were read in an earlier turn may have changed before they were watched.
         self._is_woken = len(self.reads) * READ_COST > STEP_COST
         yield from self._parking()
         yield from self._until_nothing_happens()
 
     def _until_nothing_happens(self) -> Generator[None, None, None]:
-        """Look for as long as something happens while it looks, and answer if it is time."""
+        """Check again while events arrive during the check, then answer if it is time."""
         is_due = False
         while self._is_woken and not (is_due or self._is_expired):
             self._is_woken = False
@@ -154,7 +154,7 @@ class FetchOperation:
             yield from self._reading_and_responding()
 
     def _parking(self) -> Generator[None, None, None]:
-        """Wait for every partition."""
+        """Park the fetch under every partition."""
         keys: list[Hashable] = [read.partition.key for read in self.reads if read.partition is not None]
         waiting, some = self._broker.replicas.waiting, STEP_COST // WATCH_COST
         waiting.park(waiting.fetches, self, keys[:some], self._broker.wait_ms(self))
@@ -166,11 +166,10 @@ class FetchOperation:
         yield from self.reading()
         yield from self._responding()
 
-    # -- what happens while it is parked ---------------------------------------------------------------------------
+    # -- events while parked ---------------------------------------------------------------------------------------
 
     def try_complete(self) -> bool:
-        """Answer if enough has gathered, or if what was parked does not stand any more. Byte counts come from positions, nothing is
-        read."""
+        """Answer if enough data is there, or if the parked state is outdated. Counts bytes by file positions and reads nothing."""
         if self._is_busy:
             self._is_woken = True
         elif not self.is_done:
@@ -179,14 +178,14 @@ class FetchOperation:
         return self.is_done
 
     def expire(self) -> None:
-        """max.wait.ms has passed: answer with what there is."""
+        """max.wait.ms has passed: answer with what is there."""
         if self._is_busy:
             self._is_expired = True
         elif not self.is_done:
             self.start(self._reading_and_responding())
 
     def looking(self) -> Generator[None, None, bool]:
-        """Whether it is to be answered now."""
+        """Whether to answer now."""
         gathered, left, min_bytes = 0, STEP_COST, max(self.request.min_bytes, 1)
         for read in self.reads:
             found = self._gathered_from(read, min_bytes == 1)
@@ -200,7 +199,7 @@ class FetchOperation:
         return gathered >= min_bytes
 
     def _gathered_from(self, read: PartitionRead, is_any_enough: bool) -> int:
-        """Bytes that have come by now; -1 when they, or what has become of the partition, are reason enough to answer."""
+        """The bytes available now; -1 if they, or a change of the partition, are reason enough to answer."""
         partition = read.partition
         if partition is None or not self._broker.holds(partition):
             return -1
@@ -230,8 +229,8 @@ class FetchOperation:
     # -- reading and answering -------------------------------------------------------------------------------------
 
     def reading(self) -> Generator[None, None, int]:
-        """Read every partition; the bytes gathered, or -1 when the answer must leave at once. After parking, only those that have
-        something by now: what a fetch says of a follower was noted when it came (readFromPurgatory)."""
+        """Read every partition. Returns the bytes read, or -1 if the response must be sent at once. After parking, reads only partitions
+        that have data now; a follower's fetch offset was recorded when its request came (readFromPurgatory)."""
         before = self.reads
         for read in before:
             read.release()
@@ -264,7 +263,7 @@ class FetchOperation:
         return -1 if settled else gathered
 
     def _responding(self) -> Generator[None, None, None]:
-        """Send the answer."""
+        """Send the response."""
         self.is_done = True
         pause_ms = 0
         if self.context.limits is not None and not self.params.is_follower:
@@ -277,8 +276,8 @@ class FetchOperation:
         self.context.respond(response)
 
     def _held_back(self, pause_ms: int) -> FetchResponse:
-        """A consumer that is above its quota gets nothing now (KIP-219). A session that is only beginning does not begin: the client takes
-        an empty first answer for one that leaves partitions out."""
+        """The empty response for a consumer above its quota (KIP-219). A new session is not created: the client would take an empty first
+        response for one that leaves its partitions out."""
         for read in self.reads:
             read.release()
         fetch_context = self.fetch_context
@@ -290,7 +289,7 @@ class FetchOperation:
     def _answering(self) -> Generator[None, None, FetchResponse]:
         fetch_context, left = self.fetch_context, STEP_COST
         response = FetchResponse(session_id=fetch_context.session_id)
-        # In the order of the request: a topic that stands in it twice stands in the answer twice (FetchResponse.toMessage).
+        # In the order of the request. A topic that the request names twice appears twice (FetchResponse.toMessage).
         topic, last = FetchResponse.FetchableTopicResponse(), None
         for read in self.reads:
             if left <= 0:

@@ -1,4 +1,4 @@
-"""Reading one partition for a fetch: epoch checks, divergence, follower progress, the right bound, preferred replicas.
+"""Reads one partition for a fetch: epoch checks, divergence, follower progress, offset bounds, preferred replicas.
 
 Rules: kafka.cluster.Partition.readRecords and kafka.server.ReplicaManager.readFromLog of Apache Kafka; KIP-320, KIP-392, KIP-595, KIP-903.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONSUMER = -1
 READ_COMMITTED = 1
 READ_UNCOMMITTED = 0
-#: What a fetch can bring upon itself (ReplicaManager.readFromLog counts the rest as failures of the broker).
+#: Errors that a client can cause; all others count as failures of the broker (ReplicaManager.readFromLog).
 EXPECTED_FAILURES = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -51,7 +51,7 @@ class FetchParams:
         listener: str,
         is_denied: Callable[[str], bool] | None = None,
     ) -> None:
-        """`is_denied`, with an authorizer: whether a topic must not be read."""
+        """`is_denied`: given with an authorizer, tells whether a topic must not be read."""
         self.replica_id = replica_id
         self.broker_epoch = broker_epoch
         self.isolation = isolation
@@ -60,17 +60,17 @@ class FetchParams:
         self.may_read_follower = may_read_follower
         self.listener = listener
         self.is_denied = is_denied
-        #: Whether leaders know what the request says of the follower: they are told when it comes, not when it is answered.
+        #: Whether the leaders have recorded the follower's fetch offsets. They do so when the request arrives, not when it is answered.
         self.is_noted = False
 
     @property
     def is_follower(self) -> bool:
-        """Whether a broker fetches to replicate."""
+        """Whether a broker fetches in order to replicate."""
         return self.replica_id >= 0
 
 
 class PartitionRead:
-    """What a fetch got from one partition. `slice` is None when nothing was read; `diverging` is (epoch, end offset)."""
+    """The result of reading one partition. `slice` is None when nothing was read; `diverging` is (epoch, end offset)."""
 
     __slots__ = (
         "aborted",
@@ -107,16 +107,16 @@ class PartitionRead:
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
+        """The number of bytes of records."""
         return 0 if self.slice is None else self.slice.size
 
     @property
     def settles(self) -> bool:
-        """Whether the fetch must be answered now whatever it has gathered."""
+        """Whether the fetch must be answered now, however little it has read."""
         return self.code is not ErrorCode.NONE or self.diverging is not None or self.preferred >= 0
 
     def is_still_empty(self, params: FetchParams) -> bool:
-        """Whether reading anew would find nothing either; takes over watermarks that have moved."""
+        """Whether reading again would still find nothing. Updates the watermarks."""
         partition = self.partition
         if partition is None or self.slice is not None or self.settles or self.is_throttled or params.rack:
             return False
@@ -133,14 +133,14 @@ class PartitionRead:
         return True
 
     def release(self) -> None:
-        """The records are not sent after all."""
+        """Release the records because they will not be sent."""
         if self.slice is not None:
             self.slice.release()
             self.slice = None
 
 
 def end_offset_of(partition: Partition, params: FetchParams) -> int:
-    """The exclusive bound: the log end for followers, the high watermark or the last stable offset for consumers."""
+    """The end offset (exclusive): the log end for followers, the high watermark or last stable offset for consumers."""
     marks = partition.log.watermarks
     if params.replica_id >= 0:
         return marks.log_end_offset
@@ -148,7 +148,7 @@ def end_offset_of(partition: Partition, params: FetchParams) -> int:
 
 
 class PartitionReader:
-    """Reads partitions of this broker."""
+    """Reads the partitions of this broker."""
 
     def __init__(self, replicas: ReplicaManager, is_rack_aware: bool) -> None:
         self._replicas = replicas
@@ -157,7 +157,7 @@ class PartitionReader:
     def read(
         self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
     ) -> PartitionRead:
-        """Read one partition; never raises for what the peer asked."""
+        """Read one partition. Errors that the client causes are returned, not raised."""
         if params.is_denied is not None and params.is_denied(wanted.topic):
             return PartitionRead(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         result = PartitionRead(wanted)
@@ -195,7 +195,7 @@ class PartitionReader:
         if wanted.last_fetched_epoch >= 0 and self._diverges(result, wanted, log):
             pass
         elif not marks.log_start_offset <= offset <= marks.log_end_offset:
-            # For this a consumer may begin elsewhere, and lose its place.
+            # These errors may make a consumer jump to another offset and lose its position.
             is_in_doubt = params.replica_id < 0 and self._replicas.is_in_doubt(partition)
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_in_doubt else ErrorCode.OFFSET_OUT_OF_RANGE)
         elif params.replica_id >= 0 and not params.is_noted:
@@ -223,8 +223,8 @@ class PartitionReader:
     def _read_throttled(
         self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int
     ) -> None:
-        """For a follower, while replication is throttled: nothing for a replica that is throttled and not in sync when the rate is used
-        up; what it gets counts (ReplicaManager.shouldLeaderThrottle)."""
+        """Read for a follower while replication is throttled. A replica that is throttled and not in sync gets nothing once the rate is
+        used up. What it gets is counted (ReplicaManager.shouldLeaderThrottle)."""
         partition, quota = result.partition, self._replicas.throttles.leader
         assert partition is not None
         is_counted = quota.applies_to(partition.topic, partition.index)
@@ -241,7 +241,7 @@ class PartitionReader:
 
     @staticmethod
     def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:
-        """Whether the fetcher's last epoch ended elsewhere in this log: it must truncate (KIP-595)."""
+        """Whether the fetcher's last epoch ends elsewhere in this log, so that the fetcher must truncate (KIP-595)."""
         if wanted.last_fetched_epoch == log.epochs.latest and log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             return False
         epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
@@ -255,7 +255,7 @@ class PartitionReader:
         return False
 
     def _preferred_replica(self, partition: Partition, params: FetchParams, offset: int, image: MetadataImage) -> int:
-        """The replica in the consumer's rack that has the offset, or -1 to stay with the leader (RackAwareReplicaSelector)."""
+        """A replica in the consumer's rack that has the offset; -1 to stay with the leader (RackAwareReplicaSelector)."""
         leader = partition.leader
         assert leader is not None
         own = image.brokers.get(self._replicas.broker_id)

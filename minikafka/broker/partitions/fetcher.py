@@ -1,7 +1,7 @@
 """Follower fetching: one fetcher for each (leader broker, fetcher id), one connection, one incremental fetch session.
 
-What to ask for and what answers mean is `minikafka.core.partition.follower`'s; this is its host. It is driven by what arrives: the response
-to a fetch is appended where it stands in the receive buffer and the next fetch leaves in the same turn of the loop.
+`minikafka.core.partition.follower` decides what to fetch and interprets the responses; this module does the I/O. The records of a response
+are appended straight from the receive buffer, and the next fetch is sent in the same turn of the loop.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ EARLIEST_TIMESTAMP = -2
 
 
 class Fetcher:
-    """Fetches from one leader. `follower` knows what for."""
+    """Fetches from one leader; `follower` decides what."""
 
     def __init__(
         self, replication: Replication, events: PartitionEvents, on_reach: Callable[[int, bool], None], leader_id: int, fetcher_id: int
     ) -> None:
-        """`on_reach(leader, whether it can be reached)` follows when a connection is made, and when one breaks."""
+        """`on_reach(leader, is_reachable)` is called when a connection is made or breaks."""
         self.key = (leader_id, fetcher_id)
         self.leader_id = leader_id
         self.partitions: dict[Key, Partition] = {}
@@ -51,7 +51,7 @@ class Fetcher:
         self._endpoint: tuple[str, int] | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._connect_backoff_ms = 0
-        #: The timer, and when it goes off.
+        #: The timer and its due time.
         self._timer: tuple[asyncio.TimerHandle, int] | None = None
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,18 +59,18 @@ class Fetcher:
     # -- partitions ------------------------------------------------------------------------------------------------
 
     def add(self, partition: Partition) -> None:
-        """Fetch a partition from its log's end."""
+        """Fetch a partition from the end of its local log."""
         self.partitions[(partition.topic_id, partition.index)] = partition
         self.follower.add(partition)
 
     def remove(self, partition: Partition) -> None:
-        """Leave a partition out of the next fetch; what is in flight for it is dropped."""
+        """Leave a partition out of the next fetch and drop its part of the fetch in flight."""
         key = (partition.topic_id, partition.index)
         self.partitions.pop(key, None)
         self.follower.remove(key)
 
     def wake(self) -> None:
-        """There may be something to ask for."""
+        """Send a fetch if there is something to fetch."""
         if self._closed:
             return
         if self._channel is None or self._channel.closed:
@@ -134,7 +134,7 @@ class Fetcher:
         self.wake()
 
     def leader_changed(self) -> None:
-        """The leader registered anew: connect again if its address changed, and wait neither for back-offs nor for its former life."""
+        """The leader registered again. Reconnect if its address changed, skip back-offs, and drop the session with its earlier process."""
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -153,7 +153,7 @@ class Fetcher:
             channel.close(reason)
 
     def close(self, reason: str) -> None:
-        """End the fetcher."""
+        """Stop the fetcher."""
         self._closed = True
         if self._timer is not None:
             self._timer[0].cancel()
@@ -163,7 +163,7 @@ class Fetcher:
             task.cancel()
         self._drop_channel(reason)
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------
 
     def _fetch(self) -> None:
         channel = self._channel
@@ -217,7 +217,7 @@ class Fetcher:
             forgotten_topics_data=[FetchRequest.ForgottenTopic(topic_id=key, partitions=indexes) for key, indexes in forgotten.items()],
         )
 
-    # -- answers ---------------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------------------
 
     def _take_answer(self, plan: FetchPlan, response: FetchResponse | None, error: Exception | None) -> None:
         try:
@@ -226,7 +226,7 @@ class Fetcher:
             self._supervisor.caught(f"following broker {self.leader_id}", problem, Ends("connection", self._begin_anew))
 
     def _begin_anew(self, reason: str) -> None:
-        """On another connection, from the ends of the logs."""
+        """Start again with a new connection, from the ends of the logs."""
         self._drop_channel(reason)
         self._wake_at(self._clock.now_ms() + self._config.replica_fetch_backoff_ms)
 
@@ -251,7 +251,7 @@ class Fetcher:
         self._fetch()
 
     def _take(self, plan: FetchPlan, key: Key, data: FetchResponse.PartitionData) -> None:
-        """Deal with what an answer says of a partition."""
+        """Handle the part of a response that concerns one partition."""
         follower, now_ms = self.follower, self._clock.now_ms()
         followed = follower.followed(plan, key)
         if followed is None:
@@ -280,7 +280,7 @@ class Fetcher:
             logger.error("%s: stopped following: %s", partition, error)
             follower.failed(followed)
         except (ApiError, UnexpectedAppendOffset) as error:
-            logger.warning("%s: what broker %d sent cannot be appended: %s", partition, self.leader_id, error)
+            logger.warning("%s: cannot append the records of broker %d: %s", partition, self.leader_id, error)
             follower.refused(followed, now_ms)
 
     def _append(self, followed: FollowedPartition, partition: Partition, data: FetchResponse.PartitionData) -> None:
@@ -330,7 +330,7 @@ class Fetcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _go_on_behind_the_cut(self, followed: FollowedPartition, partition: Partition) -> None:
-        """The disk takes its time over a truncation, and nothing may be appended before."""
+        """Sync the truncation before fetching on: nothing may be appended before it is durable."""
         try:
             await self._sync_cut(partition)
         except StorageError as error:
@@ -341,7 +341,7 @@ class Fetcher:
         self.wake()
 
     async def _sync_cut(self, partition: Partition) -> None:
-        """Raises StorageError."""
+        """Sync a truncated log. Raises StorageError."""
         log = partition.log
         task = log.prepare_cut_sync()
         if task is None:
@@ -353,7 +353,8 @@ class Fetcher:
         task.finish()
 
     async def _locate(self, followed: FollowedPartition, partition: Partition) -> None:
-        """This log ends beyond the leader's, or before the leader's begins (AbstractFetcherThread.fetchOffsetAndTruncate)."""
+        """This log ends after the leader's or before the leader's start: find the fetch offset
+        (AbstractFetcherThread.fetchOffsetAndTruncate)."""
         is_found = False
         try:
             await self._bring_in_line(partition, followed.leader_epoch)
@@ -381,7 +382,7 @@ class Fetcher:
         found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
         if found is OutOfRange.START_ANEW:
             logger.warning(
-                "%s: in epoch %d truncated wholly, because leader broker %d begins at %d and this log ends at %d before",
+                "%s: in epoch %d truncated fully: leader broker %d begins at %d, and this log ended before, at %d",
                 partition, leader_epoch, self.leader_id, leader_start, log.log_end_offset,
             )  # fmt: skip
             held = log.log_end_offset - log.log_start_offset
@@ -419,7 +420,7 @@ class Fetcher:
 
 
 def _already_present(view: memoryview, log_end_offset: int) -> int:
-    """Bytes of leading whole batches that end before `log_end_offset`: a second fetch in flight may bring them again."""
+    """The size of the leading batches that end before `log_end_offset`. A second fetch in flight may deliver them again."""
     position, end = 0, len(view)
     while position + 61 <= end:
         base = int.from_bytes(view[position : position + 8], "big", signed=True)

@@ -1,4 +1,4 @@
-"""Which fetcher follows which partition: `num.replica.fetchers` for each leader, chosen by topic and index (AbstractFetcherManager)."""
+"""Assigns partitions to fetchers: `num.replica.fetchers` for each leader, chosen by topic and index (AbstractFetcherManager)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class FetcherManager:
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._assigned: dict[tuple[str, int], Fetcher] = {}
         self._started = False
-        #: Leaders whose connection broke and that cannot be reached since; it changes in place.
+        #: Leaders whose connection broke and that have been unreachable since. The set is changed in place.
         self.lost_leaders: set[int] = set()
-        # What was held back at the old rate may go on at the new one.
+        # A changed rate may allow fetches that were held back.
         replication.throttles.watch(self._wake_all)
 
     @property
@@ -37,11 +37,11 @@ class FetcherManager:
         return self._fetchers.values()
 
     def fetcher_id(self, topic: str, index: int) -> int:
-        """Java's 31 * topic.hashCode() + partition, masked, modulo num.replica.fetchers (AbstractFetcherManager)."""
+        """As in Java: 31 * topic.hashCode() + partition, masked, modulo num.replica.fetchers (AbstractFetcherManager)."""
         return ((31 * string_hash(topic) + index) & 0x7FFFFFFF) % self._count
 
     def resize(self, count: int) -> None:
-        """num.replica.fetchers is another now: spread what is followed anew, each partition from the end of its log."""
+        """num.replica.fetchers has changed: reassign all partitions, each from the end of its local log."""
         if count == self._count:
             return
         logger.info("%d fetchers for each leader instead of %d", count, self._count)
@@ -81,13 +81,13 @@ class FetcherManager:
                 self.lost_leaders.discard(fetcher.leader_id)
 
     def brokers_changed(self, brokers: Iterable[int]) -> None:
-        """Registrations changed: a leader may have another address or another incarnation."""
+        """Registrations changed: a leader may have a new address or be a new incarnation."""
         for fetcher in list(self._fetchers.values()):
             if fetcher.leader_id in brokers:
                 fetcher.leader_changed()
 
     async def start(self) -> None:
-        """Begin to fetch."""
+        """Start fetching."""
         self._started = True
         self._wake_all()
 
@@ -97,7 +97,7 @@ class FetcherManager:
                 fetcher.wake()
 
     async def stop(self) -> None:
-        """Drop every connection."""
+        """Close every connection."""
         self._started = False
         for fetcher in list(self._fetchers.values()):
             fetcher.close("the broker is stopping")

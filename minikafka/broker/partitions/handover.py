@@ -1,4 +1,4 @@
-"""Carries out what a handover of leaderships asks for (minikafka/core/partition/handover_lines.py): requests to new leaders, a timer."""
+"""The host of leadership handovers (minikafka/core/partition/handover_lines.py): carries out their effects and runs their timer."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 logger = logging.getLogger("minikafka.handover")
 
 CLIENT_ID_PREFIX = "minikafka-handover-"
-#: The least time for an answer of the new leader.
+#: The shortest time that the new leader gets to answer.
 ANSWER_MS_MIN = 1_000
 
 
 class Held(Protocol):
-    """The part of a Produce that is about one partition, which is waiting for its next leader."""
+    """One partition's part of a Produce request that waits for its next leader."""
 
-    #: About this partition only, with records of its own; acks 1 in the place of 0.
+    #: A request for this partition only, with its own copy of the records; acks=1 instead of 0.
     request: ProduceRequest
     version: int
     size: int
-    #: Whose request it is: requests of one source are answered in order.
+    #: The connection the request came on. Requests of one source are answered in order.
     source: Any
 
     def finish(self, answer: ProduceResponse.PartitionProduceResponse, hint: bool) -> None:
-        """The new leader's answer. `hint`: say who leads."""
+        """The new leader has answered. `hint`: name the leader to the client."""
 
     def fail(self, code: ErrorCode) -> None:
-        """There is none."""
+        """No answer came; fail with `code`."""
 
     def serve(self) -> None:
-        """This broker leads the partition after all."""
+        """Serve the request here, because this broker leads the partition after all."""
 
 
 def is_handed_on(client_id: str | None) -> bool:
-    """Whether a request was handed on by a broker: then it is answered here, whatever the answer."""
+    """Whether a broker sent the request during a handover. Such a request is not passed on again, whatever its result."""
     return client_id is not None and client_id.startswith(CLIENT_ID_PREFIX)
 
 
 class HandoverHost:
-    """The lines of produces of one broker, on its connections and its clock."""
+    """Runs the handover of produces for one broker, with its connections and its clock."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class HandoverHost:
         security: ChannelSecurity | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`budget`: of the memory that clients' requests take."""
+        """`budget`: limits the memory of clients' requests."""
         self._budget = budget
         self._charged = 0
         self._environment = environment
@@ -80,7 +80,7 @@ class HandoverHost:
         self._core = HandoverLines(config.minikafka_handover_ms)
         answer_ms = max(config.minikafka_handover_ms, ANSWER_MS_MIN)
         self._peers = RaftPeers(environment, f"{CLIENT_ID_PREFIX}{config.node_id}", answer_ms, security)
-        #: Effects that are still to be carried out, in order: carrying one out may bring others.
+        #: Effects still to be carried out, in order. Carrying one out may add others.
         self._effects: deque[Effect] = deque()
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
@@ -92,18 +92,18 @@ class HandoverHost:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait or are under way."""
+        """The number of requests that wait or have been sent to a new leader."""
         return self._core.waiting
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Requests by what became of them."""
+        """Outcome -> number of requests."""
         return self._core.outcomes
 
-    # -- a broker that leaves --------------------------------------------------------------------------------------
+    # -- a broker that stops ---------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Hold what others can lead, until followers have all of it or their time is up."""
+        """Hold produces for partitions that others can lead, until the followers have caught up or their time is up."""
         leaderships = [
             Leadership((p.topic_id, p.index), p.is_internal, len(p.leader.isr.committed), p.leader.high_watermark < p.log.log_end_offset)
             for p in self._replicas.partitions.values()
@@ -114,13 +114,13 @@ class HandoverHost:
         await self._prepared
 
     async def drain(self) -> None:
-        """The leaderships have moved: stay while clients find their way."""
+        """The leaderships have moved. Keep passing requests on while clients find the new leaders."""
         self._drained = self._environment.loop.create_future()
         self._carry_out(self._core.drain(self._now_ms()))
         await self._drained
 
     async def close(self) -> None:
-        """Nothing is handed on any more; who waits is refused."""
+        """Stop passing requests on, and refuse those that wait."""
         self._carry_out(self._core.close())
         if self._timer is not None:
             self._timer.cancel()
@@ -129,7 +129,7 @@ class HandoverHost:
     # -- produces --------------------------------------------------------------------------------------------------
 
     def key_of(self, topic: str, topic_id: bytes | None, index: int) -> Key | None:
-        """The partition, if a produce that was refused because this broker does not lead it should be given to `take`."""
+        """The partition's key if `take` may hold a produce that was refused because this broker does not lead it; else None."""
         image = self._metadata.image
         topic_image = image.topics_by_name.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
         if topic_image is None:
@@ -138,10 +138,11 @@ class HandoverHost:
         return key if self._core.accepts(key, self._standing(key), self._now_ms()) else None
 
     def take(self, key: Key, held: Held) -> None:
-        """Keep a produce until it can be served, here or there; `held.finish`, `held.fail` or `held.serve` follows, perhaps at once."""
+        """Hold a produce until it can be served, here or at the new leader. Then calls `held.finish`, `fail` or `serve`, perhaps at
+        once."""
         self._carry_out(self._core.take(key, held, self._standing(key), self._now_ms()))
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def _lost(self, partition: Partition) -> None:
         self._core.leadership_lost((partition.topic_id, partition.index), partition.is_internal, self._now_ms())
@@ -162,7 +163,7 @@ class HandoverHost:
         return Standing(partition.appending is not None, partition.is_held, partition.is_internal, self._target(key))
 
     def _target(self, key: Key) -> Target | None:
-        """The leader, if it is another broker that serves."""
+        """The leader, if it is another broker that is alive."""
         image = self._metadata.image
         topic = image.topics_by_id.get(key[0])
         registration = None if topic is None else topic.partitions.get(key[1])
@@ -192,7 +193,7 @@ class HandoverHost:
         self._arm()
 
     def _account(self) -> None:
-        """What waits is copied out of its connection's buffer, and counts."""
+        """Charge the held requests to the memory budget: their records are copies."""
         if self._budget is not None and self._core.bytes != self._charged:
             before, self._charged = self._charged, self._core.bytes
             self._budget.charge(self._charged - before)
@@ -215,7 +216,7 @@ class HandoverHost:
                 self._release(key)
             case lines.Prepared(held_count, took_ms):
                 if took_ms is not None:
-                    text = "%d partitions take no records until they have another leader; followers had them all after %d ms"
+                    text = "%d partitions accept no records until they have a new leader; the followers caught up within %d ms"
                     logger.info(text, held_count, took_ms)
                 _done(self._prepared)
             case lines.Drained():
@@ -263,7 +264,7 @@ class HandoverHost:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Set the timer to the core's next deadline, unless it goes off earlier anyway."""
+        """Set the timer to the core's next deadline, unless it is due earlier anyway."""
         deadline_ms = self._core.next_deadline()
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return

@@ -1,4 +1,4 @@
-"""Changes of the in-sync sets of the partitions that this broker leads: proposed, answered, noted."""
+"""Changes of the in-sync sets of partitions that this broker leads: sends proposals, applies answers, logs changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALTER_RETRY_S = 0.05
 
 
 class InSyncSets:
-    """Carries what leader cores propose to the controller, and its answers back to them."""
+    """Sends the leader cores' proposals to the controller, and returns its answers to them."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class InSyncSets:
         self._lag_ms_max = lag_ms_max
         self._alter = AlterPartitionManager(broker_id, broker_epoch, controller, self._answered, environment.supervisor)
         self._is_stopping = False
-        #: How often sets have shrunk and grown, and proposals were refused.
+        #: How often in-sync sets have shrunk and expanded, and how often proposals were refused.
         self.shrinks = 0
         self.expands = 0
         self.refusals = 0
 
     async def stop(self) -> None:
-        """Propose nothing more."""
+        """Stop proposing."""
         self._is_stopping = True
         await self._alter.stop()
 
@@ -53,7 +53,7 @@ class InSyncSets:
         self._alter.submit(partition, proposal)
 
     def shrink(self, partitions: Iterable[Partition]) -> None:
-        """Propose to drop the replicas that have lagged too long."""
+        """Propose to remove the replicas that have lagged too long."""
         now_ms = self._clock.now_ms()
         for partition in partitions:
             proposal = None if partition.leader is None else partition.leader.shrinkage(now_ms)
@@ -65,7 +65,7 @@ class InSyncSets:
                 self.propose(partition, proposal)
 
     def registered(self, partition: Partition, registration: PartitionRegistration) -> None:
-        """The metadata say this of a partition; before its leader takes it up."""
+        """Compare a registration in the metadata with the leader's state. Call this before the leader takes the registration over."""
         if partition.leader is None or registration.leader_epoch != partition.leader_epoch:
             return
         isr = partition.leader.isr
@@ -100,7 +100,7 @@ class InSyncSets:
             self._alter.submit(partition, proposal)
 
     def _note(self, partition: Partition, before: tuple[int, ...], now: tuple[int, ...], partition_epoch: int, why: str) -> None:
-        """The set has changed; noted once, whether the controller's answer or the metadata bring the news first."""
+        """Log a change of the set once, whether the controller's answer or the metadata bring it first."""
         if set(before) == set(now):
             return
         self.expands += bool(set(now) - set(before))

@@ -1,4 +1,4 @@
-"""Who leads, in answers of those who do not: so that a client need not ask for metadata (KIP-951)."""
+"""Names the leader in responses of brokers that do not lead, so that a client need not ask for metadata (KIP-951)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def name_leader(
     *,
     with_endpoint: bool = True,
 ) -> None:
-    """Name the partition's leader in `answer`, and its address for clients of `listener` once in `response`, if both are known."""
+    """Name the partition's leader in `answer`, and once in `response` its address on `listener`, if both are known."""
     registration = None if topic is None else topic.partitions.get(index)
     if registration is None or registration.leader < 0:
         return

@@ -1,4 +1,4 @@
-"""DescribeLogDirs and DescribeProducers: what the logs of this broker hold."""
+"""DescribeLogDirs, DescribeProducers and AlterReplicaLogDirs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ UNKNOWN_VOLUME_BYTES = -1
 
 
 class LogDirHandlers:
-    """Serves DescribeLogDirs and DescribeProducers."""
+    """Serves DescribeLogDirs, DescribeProducers and AlterReplicaLogDirs."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve on a broker listener."""
+        """Serve these APIs on a broker listener."""
         dispatcher.register(DescribeLogDirsRequest, self.describe_log_dirs)
         dispatcher.register(AlterReplicaLogDirsRequest, self.alter_replica_log_dirs)
         dispatcher.register(DescribeProducersRequest, self.describe_producers)
 
     def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-        """Move replicas between log directories; answered when the copies have begun (KIP-113)."""
+        """Move replicas between log directories. Answered when copying has started (KIP-113)."""
         response = AlterReplicaLogDirsResponse()
         results: dict[str, AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
         for wanted in request.dirs:
@@ -49,7 +49,7 @@ class LogDirHandlers:
         return response
 
     def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Size and lag of every replica asked for; null topics ask for all."""
+        """Size and lag of each requested replica; null topics ask for all."""
         wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}
         response = DescribeLogDirsResponse()
         for directory in self._replicas.directories:
@@ -91,7 +91,7 @@ class LogDirHandlers:
         return response
 
     def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        """The producers that this broker's replica remembers, led here or not, as with Kafka (KIP-664)."""
+        """The producers in the state of this broker's replica, even if it does not lead, as in Kafka (KIP-664)."""
         response = DescribeProducersResponse()
         for topic in request.topics:
             answers = []

@@ -1,4 +1,4 @@
-"""In which log directory a replica lies: a new one gets a place, an old one is found, what does not belong here is set aside."""
+"""Chooses the log directory of a new replica, finds the log of an old one, and sets stray logs aside."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _ZERO_UUID = bytes(16)
 
 
 class LogPlacement:
-    """The logs of this broker's directories."""
+    """The logs in this broker's directories."""
 
     def __init__(self, broker_id: int, directories: list[LogDirectory], cordons: Cordons, assignments: DirectoryAssignments) -> None:
         self._broker_id = broker_id
         self._directories = directories
         self._cordons = cordons
         self._assignments = assignments
-        #: Logs that were set aside because the cluster has no replica of them here, or has it in another directory.
+        #: Logs set aside because the cluster has no such replica here, or has it in another directory.
         self.strays = 0
         self.stray_bytes = 0
 
     def log(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, config: LogConfig, wall_ms: int) -> Log:
-        """The replica's log, made if there is none. Raises StorageError, ApiError(KAFKA_STORAGE_ERROR)."""
+        """The replica's log, created if it does not exist. Raises StorageError, ApiError(KAFKA_STORAGE_ERROR)."""
         directory = self._find(topic, topic_id, index, registration)
         if directory is None:
             directory = self._place_for(registration)
@@ -44,15 +44,15 @@ class LogPlacement:
         return directory.create_log(topic, index, topic_id, config, wall_ms)
 
     def _find(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration) -> LogDirectory | None:
-        """The directory that has the log. Two have it when the broker stopped between the renames of a move: the one that the cluster knows
-        counts (Apache Kafka does not start), else the one whose log goes further. The other log is set aside, not removed."""
+        """The directory that has the log. Two have it if the broker stopped between the renames of a move. Then the directory in the
+        metadata counts (Apache Kafka does not start), else the one with the longer log. The other log is set aside, not deleted."""
         found: list[LogDirectory] = []
         for directory in self._directories:
             log = directory.logs.get((topic, index))
             if log is None:
                 continue
             if log.topic_id not in (topic_id, _ZERO_UUID):
-                logger.warning("%s-%d on disk is of an older topic of that name: set aside", topic, index)
+                logger.warning("%s-%d on disk belongs to an older topic with the same name: set aside", topic, index)
                 directory.set_aside(topic, index)
                 continue
             found.append(directory)
@@ -71,7 +71,7 @@ class LogPlacement:
         return kept
 
     def _set_second_aside(self, directory: LogDirectory, topic: str, index: int, kept: LogDirectory) -> None:
-        logger.error("%s-%d is in %s, too: what is in %s is set aside as stray", topic, index, kept.path, directory.path)
+        logger.error("%s-%d is also in %s: the log in %s is set aside as stray", topic, index, kept.path, directory.path)
         size = directory.logs[topic, index].size
         try:
             directory.set_aside(topic, index)
@@ -89,16 +89,16 @@ class LogPlacement:
             and registered not in [directory.directory_id for directory in online]
             and len(online) < len(self._directories)
         ):
-            # Its records may be on the disk that has failed: an empty log in their place would be taken for all there is (KIP-858).
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "it lies in a log directory that is offline")
+            # The records may be on the failed disk; an empty log in their place would be taken for the complete one (KIP-858).
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the replica is in a log directory that is offline")
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        # The controller gives none to a broker whose directories are all cordoned; an operator may.
+        # The controller places no replicas on a broker whose directories are all cordoned, but an operator may.
         free = [directory for directory in online if directory not in self._cordons] or online
         return min(free, key=lambda directory: len(directory.logs))
 
     def observe(self, partition: Partition) -> None:
-        """Tell the controller where the replica lies, if the metadata say otherwise."""
+        """Tell the controller the replica's directory, if the metadata say otherwise."""
         registration = partition.registration
         if registration is None:
             return
@@ -108,7 +108,7 @@ class LogPlacement:
                 self._assignments.observe((partition.topic_id, partition.index), registered, directory.directory_id)
 
     def remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
-        """The replica is none of this broker's any more: its files go."""
+        """Delete the files of a replica that is no longer assigned to this broker."""
         self._assignments.forget((partition.topic_id, partition.index))
         for directory in self._directories:
             if directory.logs.get(partition.key) is partition.log:
@@ -119,7 +119,7 @@ class LogPlacement:
                     logger.error("%s cannot be removed: %s", partition, error)
 
     def set_strays_aside(self, image: MetadataImage) -> None:
-        """Logs that were found at the start and that the cluster does not place here."""
+        """Set aside logs that were found at the start but are not assigned to this broker."""
         for directory in self._directories:
             for topic, index in list(directory.logs):
                 found = image.topics_by_name.get(topic)

@@ -1,4 +1,4 @@
-"""What has to be done for logs from time to time: checkpoints, retention, syncs, deletion of files."""
+"""Periodic work on logs: checkpoints, retention, flushes, file deletion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLUSH_INTERVAL_S = 1.0
 
 
 class LogUpkeep:
-    """Periodic work on the logs of the directories that are online. One sync is under way at a time."""
+    """Periodic work on the logs of the online directories. One flush runs at a time."""
 
     def __init__(self, config: BrokerConfig, environment: Environment, directories: list[LogDirectory]) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class LogUpkeep:
         self.flushes = Durations(environment.monotonic_s)
 
     def start(self) -> None:
-        """Begin the periodic work."""
+        """Start the periodic work."""
         config = self._config
         self.every("high watermarks", config.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
         self.every("recovery points", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint_recovery_points)
@@ -44,7 +44,7 @@ class LogUpkeep:
         self.every("flush", FLUSH_INTERVAL_S, self._flush)
 
     def every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
-        """Do `work` again and again until the upkeep stops."""
+        """Call `work` every `interval_s` seconds until the upkeep stops."""
 
         def run() -> None:
             self._timers[name] = self._environment.supervisor.call_later(interval_s, name, run)
@@ -56,13 +56,13 @@ class LogUpkeep:
         self._timers[name] = self._environment.supervisor.call_later(interval_s, name, run)
 
     def cancel(self) -> None:
-        """Begin nothing more."""
+        """Start no further work."""
         self._is_stopping = True
         for timer in self._timers.values():
             timer.cancel()
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the work in progress."""
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
         under_way = [*self._unlinking, *self._writing.values()]
@@ -82,7 +82,7 @@ class LogUpkeep:
             self._write(directory, directory.log_start_offsets())
 
     def _write(self, directory: LogDirectory, work: Checkpoint | DirectorySync | None) -> None:
-        """Do it elsewhere, after what the directory has to write already; a checkpoint takes the place of one that still waits."""
+        """Do the work in a thread, after the directory's earlier writes; a checkpoint replaces one that is still waiting."""
         if work is None:
             return
         waiting = self._to_write.setdefault(directory.path, [])
@@ -119,7 +119,7 @@ class LogUpkeep:
                 self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
 
     def _unlink(self, directory: LogDirectory, wall_ms: int) -> None:
-        """Free what retention and deletion left, off the loop: a file system takes its time over large files."""
+        """Delete the files that retention and topic deletion left, in a thread, because deleting large files is slow."""
         paths = directory.take_due_deletions(wall_ms)
         if paths:
             running = self._environment.supervisor.start(self._run_unlink(directory, paths), "deletion of files")
@@ -133,7 +133,7 @@ class LogUpkeep:
             logger.error("%s", directory.unlink_failed(paths, error))
 
     async def _run_flushes(self, logs: list[Log]) -> None:
-        """One log after the other: the quorum's syncs must not wait behind hundreds of ours."""
+        """Flush one log after the other, so that the quorum's syncs need not wait behind hundreds of flushes."""
         for log in logs:
             if log.failure is not None or self._is_stopping:
                 continue

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: questions and orders about a partition's offsets."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from minikafka.storage.types import TimestampOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-#: First version of ListOffsets that knows each special timestamp (KIP-734, KIP-405, KIP-1005, KIP-1023).
+#: Special timestamp -> first version of ListOffsets that has it (KIP-734, KIP-405, KIP-1005, KIP-1023).
 SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 OFFSET_NOT_AVAILABLE_VERSION_MIN = 5
 LEADER_EPOCH_VERSION_MIN = 4
@@ -37,10 +37,10 @@ _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 class _Lookup:
-    """A search for a record by its timestamp, batch by batch. The log may change between two steps: each looks at it anew."""
+    """Searches for a record by its timestamp, batch by batch. The log may change between two steps, so each step looks at it again."""
 
     def __init__(self, partition: Partition, timestamp: int, end: int, late: ErrorCode | None, answer: _OffsetAnswer) -> None:
-        """Records from `end` on are not told: `late` is, if any."""
+        """Records from `end` on are not reported; if one of them would be the answer, the answer is the error `late`, if given."""
         self.answer = answer
         self._log = partition.log
         self._size_max = partition.log.decompressed_bytes_max
@@ -56,15 +56,15 @@ class _Lookup:
         return self._log.timestamp_candidate(self._timestamp, from_offset)
 
     def decode(self) -> TimestampOffset | None:
-        """Look into the batch, which may take long. Touches nothing but it. Raises CorruptRecord."""
+        """Decode the batch, which may take long. Touches nothing else, so it may run in a thread. Raises CorruptRecord."""
         assert self._candidate is not None
         self._is_decoded = True
         find = self._candidate.largest if self._timestamp == MAX_TIMESTAMP else self._candidate.find
         return find(self._size_max)
 
     def advance(self, found: TimestampOffset | None = None) -> bool:
-        """Go on with what `decode` found, up to a batch that takes long; whether the search is over. Raises ApiError, StorageError,
-        CorruptRecord."""
+        """Continue with the result of `decode`, up to the next batch that takes long. Returns whether the search is done. Raises ApiError,
+        StorageError, CorruptRecord."""
         while self._candidate is not None and found is None:
             if self._is_decoded:
                 self._candidate, self._is_decoded = self._next(self._candidate.next_offset), False
@@ -87,7 +87,7 @@ class _Lookup:
 
 @contextlib.contextmanager
 def _told(answer: _OffsetAnswer, version: int) -> Iterator[None]:
-    """Put errors into a partition's answer."""
+    """Turn exceptions into errors in a partition's answer."""
     try:
         yield
     except ApiError as error:
@@ -101,7 +101,7 @@ def _told(answer: _OffsetAnswer, version: int) -> Iterator[None]:
 
 
 class _DelayedDelete:
-    """A DeleteRecords that waits until every live replica has moved its log start."""
+    """A DeleteRecords request that waits until all live replicas have advanced their log start."""
 
     __slots__ = ("_alive", "_context", "_response", "_waiting", "is_done")
 
@@ -113,7 +113,7 @@ class _DelayedDelete:
         self.is_done = False
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """Close the client's connection, because the request failed unexpectedly."""
         self._context.close(reason)
 
     def wait_for(self, partition: Partition, offset: int, result: DeleteRecordsResponse.DeleteRecordsPartitionResult) -> None:
@@ -160,7 +160,7 @@ class OffsetHandlers:
         self._clock = environment.clock
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve on a broker listener."""
+        """Serve these APIs on a broker listener."""
         dispatcher.register(ListOffsetsRequest, self.list_offsets)
         dispatcher.register(OffsetForLeaderEpochRequest, self.offset_for_leader_epoch)
         dispatcher.register(DeleteRecordsRequest, self.delete_records)
@@ -168,8 +168,8 @@ class OffsetHandlers:
     # -- ListOffsets -----------------------------------------------------------------------------------------------
 
     def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
-        """Offsets by time, and the special ones: latest, earliest, maximum timestamp and those of tiered storage. Where records have to be
-        decompressed for long, the answer follows."""
+        """Offsets by timestamp, and special ones: latest, earliest, maximum timestamp, tiered storage. If records take long to decompress,
+        the answer follows later."""
         lookups: list[_Lookup] = []
         topics: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
         named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
@@ -208,7 +208,7 @@ class OffsetHandlers:
         wanted: ListOffsetsRequest.ListOffsetsPartition,
         answer: _OffsetAnswer,
     ) -> _Lookup | None:
-        """What is left to do: a look-up by time."""
+        """Fill in the answer, or return the look-up by timestamp that is still to be done."""
         partition = self._replicas.require(topic, None, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         if request.replica_id != DEBUG_CONSUMER:
@@ -238,14 +238,14 @@ class OffsetHandlers:
             answer.offset = end
             answer.leader_epoch = partition.leader_epoch
             return None
-        # Who asks before the high watermark is known is told to come again.
+        # As long as the leader does not know its high watermark, the consumer has to ask again.
         late = ErrorCode.OFFSET_NOT_AVAILABLE if request.replica_id == CONSUMER and not is_current else None
         return _Lookup(partition, timestamp, end, late, answer)
 
     # -- OffsetForLeaderEpoch --------------------------------------------------------------------------------------
 
     def offset_for_leader_epoch(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        """Where an epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
+        """The end offset of an epoch in this log (KIP-101, KIP-279, KIP-320)."""
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answers = []
@@ -265,7 +265,7 @@ class OffsetHandlers:
     # -- DeleteRecords ---------------------------------------------------------------------------------------------
 
     def delete_records(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
-        """Move the log start; answered when the live replicas have followed, or the timeout has passed (KIP-107)."""
+        """Advance the log start. Answered when the live replicas have followed, or after the timeout (KIP-107)."""
         for _ in last_of_each(request, ("topics", "partitions"), ("partition_index",)):
             pass
         response = DeleteRecordsResponse()

@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from minikafka.storage.types import AppendInfo
 
 NO_EPOCH = -1
-#: What a partition counts of its traffic.
+#: The traffic counters of a partition.
 TRAFFIC = ("bytes_in", "bytes_out", "messages_in", "bytes_rejected", "produces", "produces_failed", "fetches", "fetches_failed")
-#: Topics that only coordinators write to (org.apache.kafka.common.internals.Topic).
+#: Topics that only coordinators write (org.apache.kafka.common.internals.Topic).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class PartitionEvents(Protocol):
-    """What partitions, their fetchers and their moves between directories tell the broker, in the turn of the loop in which it happens."""
+    """Events of partitions, their fetchers and their directory moves; the broker handles each in the turn in which it happens."""
 
     def appended(self, partition: Partition) -> None:
-        """The leader's log has grown, and its high watermark stands: fetches of followers may be answered."""
+        """The leader's log has grown, but its high watermark has not moved: followers' fetches may be answered."""
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """On a leader or a follower: produces may be answered, and fetches."""
+        """The high watermark moved, on a leader or a follower: produces and fetches may be answered."""
 
     def follower_fetched(self, partition: Partition) -> None:
         """A follower has reported its log start: DeleteRecords may be answered."""
 
     def changed(self, partition: Partition) -> None:
-        """The in-sync set, the role or the log is another: whatever waits for the partition has to look again."""
+        """The in-sync set, the role or the log has changed: all requests that wait for the partition must check again."""
 
     def replicated(self, partition: Partition, size: int) -> None:
-        """So many bytes came from the leader."""
+        """`size` bytes were replicated from the leader."""
 
     def truncated(self, partition: Partition, records: int) -> None:
-        """The log was cut by so many offsets; fetches may have to be answered."""
+        """The log was truncated by `records` offsets; fetches may have to be answered."""
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """The leader asks the controller for another in-sync set."""
+        """The leader asks the controller to change the in-sync set."""
 
     def moved(self, partition: Partition) -> None:
-        """The log lies in another log directory now."""
+        """The log is now in another log directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderRules:
-    """What leaders on this broker go by: replica.lag.time.max.ms, and which followers may be in sync."""
+    """Settings of all leaders on this broker: replica.lag.time.max.ms, and which followers may be in sync."""
 
     broker_id: int
     lag_ms_max: int
@@ -66,8 +66,8 @@ class LeaderRules:
 class Partition:
     """A replica of a partition.
 
-    Invariant: `leader` is set exactly while this broker leads in `leader_epoch`; the log is appended to by the leader's handlers or by the
-    follower's fetcher, never by both. `appending` is the leader, or None while the partition is held for its next leader (`hold`).
+    Invariant: `leader` is set exactly while this broker leads in `leader_epoch`. Only the leader's handlers or the follower's fetcher
+    append to the log, never both. `appending` is `leader`, or None while produces are held for the next leader (`hold`).
     """
 
     __slots__ = (
@@ -104,25 +104,25 @@ class Partition:
         self.index = index
         self.key = (topic, index)
         self.log = log
-        #: The leadership of this broker; its epoch is `leader_epoch`.
+        #: The leader core while this broker leads in `leader_epoch`, else None.
         self.leader: PartitionLeader | None = None
         #: `leader`, or None while clients' records are held for the next leader.
         self.appending: PartitionLeader | None = None
-        #: Who leads in `leader_epoch`; -1 = nobody, or nothing is known of it. The epoch never falls while the replica is here.
+        #: The leader in `leader_epoch`; -1 if there is none or it is unknown. The epoch never decreases while the replica is here.
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
-        #: What the metadata said last.
+        #: The newest registration in the metadata; None before the first.
         self.registration: PartitionRegistration | None = None
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
         self.bytes_rejected = 0
-        #: How often somebody wanted to append, failed at it for no good reason, or wanted to read.
+        #: Requests to append, those that failed through no fault of the client, requests to read, and failed ones.
         self.produces = 0
         self.produces_failed = 0
         self.fetches = 0
         self.fetches_failed = 0
-        #: reason -> how often this replica has cut its log.
+        #: Reason -> how often this replica has truncated its log.
         self.truncations: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -134,13 +134,13 @@ class Partition:
         return self.leader is not None
 
     def count_truncation(self, reason: str, records: int = 0) -> None:
-        """Note that the log was cut (diverging_epoch, out_of_range or start_moved), by so many offsets."""
+        """Count a truncation by its reason (diverging_epoch, out_of_range or start_moved), and report how many offsets it removed."""
         self.truncations[reason] = self.truncations.get(reason, 0) + 1
         self._events.truncated(self, max(records, 0))
 
     @property
     def traffic(self) -> tuple[int, ...]:
-        """The values of TRAFFIC."""
+        """The values of the counters in TRAFFIC."""
         return (
             self.bytes_in, self.bytes_out, self.messages_in, self.bytes_rejected, self.produces, self.produces_failed, self.fetches,
             self.fetches_failed,
@@ -148,20 +148,20 @@ class Partition:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The committed in-sync replicas as this broker knows them."""
+        """The committed in-sync replicas as far as this broker knows."""
         if self.leader is not None:
             return self.leader.isr.committed
         return self.registration.isr if self.registration is not None else ()
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive end of what consumers may read."""
+        """The end offset (exclusive) of what consumers may read."""
         return self.log.watermarks.high_watermark
 
     # -- roles -----------------------------------------------------------------------------------------------------
 
     def make_leader(self, registration: PartitionRegistration, min_isr: int, now_ms: int) -> bool:
-        """Lead in the registration's epoch, or take over a change within it; whether the epoch is a new one. Raises StorageError."""
+        """Lead in the registration's epoch, or apply a change within it. Returns whether the epoch is new. Raises StorageError."""
         self.registration = registration
         self.leader_id = self._rules.broker_id
         if self.leader is not None and registration.leader_epoch == self.leader_epoch:
@@ -192,7 +192,7 @@ class Partition:
         return True
 
     def make_follower(self, registration: PartitionRegistration) -> bool:
-        """Stop leading; whether leader or epoch changed."""
+        """Stop leading. Returns whether leader or epoch changed."""
         changed = self.leader is not None or registration.leader_epoch != self.leader_epoch or registration.leader != self.leader_id
         self.registration = registration
         self.leader = self.appending = None
@@ -201,12 +201,13 @@ class Partition:
         return changed
 
     def resign(self) -> None:
-        """Neither lead nor follow: the replica goes, or the broker stops."""
+        """Neither lead nor follow: the replica is removed, or the broker stops."""
         self.leader = self.appending = None
         self.leader_id = -1
 
     def note_lost(self, refusals: Refusals, now_ms: int) -> None:
-        """The leadership is gone: what is not replicated is answered NOT_LEADER_OR_FOLLOWER, whether the next leader has it or not."""
+        """This broker has lost the leadership. Record the batches above the high watermark as refused with NOT_LEADER_OR_FOLLOWER, whether
+        or not the next leader has them."""
         log = self.log
         if log.log_end_offset <= log.high_watermark:
             return
@@ -220,16 +221,16 @@ class Partition:
                     refusals.note(key, entry.epoch, sequence, ErrorCode.NOT_LEADER_OR_FOLLOWER, now_ms, is_lost=True)
 
     def hold(self) -> None:
-        """Lead on, but take no records of clients: everything else of a leader goes on."""
+        """Keep leading, but accept no records of clients. Replication and fetches go on."""
         self.appending = None
 
     def release(self) -> None:
-        """Take records of clients again, if this broker still leads."""
+        """Accept clients' records again, if this broker still leads."""
         self.appending = self.leader
 
     @property
     def is_held(self) -> bool:
-        """Whether this broker leads and takes no records of clients."""
+        """Whether this broker leads but accepts no records of clients."""
         return self.leader is not None and self.appending is None
 
     # -- checks ----------------------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ class Partition:
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def leading(self) -> PartitionLeader:
-        """The leader core. Raises NOT_LEADER_OR_FOLLOWER."""
+        """The leader core. Raises NOT_LEADER_OR_FOLLOWER if this broker does not lead."""
         if self.leader is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.leader
@@ -254,8 +255,8 @@ class Partition:
         self, records: memoryview, acks: int, wall_ms: int, now_ms: int, origin: str = "client", verification: Verification | None = None,
         fitting: Fitting = Fitting.HERE,
     ) -> AppendInfo:  # fmt: skip
-        """Append as leader and wake who waits for it. A batch that begins a transaction needs a `verification`. Raises ApiError, HeavyBatch
-        among them; StorageError as KAFKA_STORAGE_ERROR."""
+        """Append as leader and wake waiting requests. A batch that begins a transaction needs a `verification`. Raises ApiError (including
+        HeavyBatch); StorageError becomes KAFKA_STORAGE_ERROR."""
         leader = self.appending
         if leader is None:
             if self.leader is None or origin == "client":
@@ -275,11 +276,11 @@ class Partition:
         return info
 
     def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> None:
-        """Take note of a follower's position; may move the high watermark and propose the follower as in sync. Raises ApiError."""
+        """Record a follower's position. This may advance the high watermark and propose the follower as in sync. Raises ApiError."""
         leader = self.leading()
         if leader.fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms):
             self.high_watermark_moved()
-        # One that has not let go of deleted records yet, for its checkpoint was older than the deletion, would bring them back as leader.
+        # A follower with an old checkpoint may still have deleted records, and would bring them back if it became leader.
         if broker_id not in leader.isr.maximal and (log_start_offset < 0 or log_start_offset >= self.log.log_start_offset):
             proposal = leader.expansion(broker_id)
             if proposal is not None:
@@ -287,7 +288,7 @@ class Partition:
         self._events.follower_fetched(self)
 
     def high_watermark_moved(self) -> None:
-        """Store the leader core's high watermark, and tell of it."""
+        """Store the leader core's high watermark and report the change."""
         leader = self.leader
         assert leader is not None
         self.log.update_high_watermark(leader.high_watermark)

@@ -34,7 +34,7 @@ class ProduceHandlers:
         transactional: TransactionalProduce,
         handover: HandoverHost,
     ) -> None:
-        """`transactional` asks the coordinators of transactions; `handover` hands late requests on to new leaders."""
+        """`transactional` asks transaction coordinators; `handover` passes late requests on to new leaders."""
         self._replicas = replicas
         self._preparation = Preparation(replicas, heavy_work, environment.clock.wall_ms)
         self._clock = environment.clock
@@ -47,7 +47,7 @@ class ProduceHandlers:
         self.entry = dispatcher.register(ProduceRequest, self.produce, partial(ProduceFastPath, self._replicas, self._clock))
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-        """Append the records of every partition. What begins a transaction waits for the coordinator's word."""
+        """Append the records of every partition. A batch that begins a transaction waits until the coordinator has verified it."""
         heavy = self._preparation.heavy(context, request)
         if heavy:
             self._preparation.start(context, request, heavy, partial(self._begin, context, request))
@@ -75,7 +75,7 @@ class ProduceHandlers:
         self.entry.count_error(code)
 
     def _serve_held(self, part: Held) -> None:
-        """This broker leads the partition after all."""
+        """Append records that were held: this broker leads the partition after all."""
         context = ServedHere(part)
         response = self.produce(context, part.request)  # type: ignore[arg-type]
         if response is not None:

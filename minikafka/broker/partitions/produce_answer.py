@@ -1,4 +1,4 @@
-"""Answers of Produce that its two ways have in common."""
+"""Error answers shared by the ordinary and the fast path of Produce."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PartitionAnswer = ProduceResponse.PartitionProduceResponse
 
 
 def fail(answer: PartitionAnswer, code: ErrorCode, message: str | None = None) -> None:
-    """Turn an answer into one that names an error and no offset."""
+    """Turn an answer into one with an error and without an offset."""
     answer.error_code = code
     answer.error_message = message
     answer.base_offset = -1
@@ -22,7 +22,7 @@ def fail(answer: PartitionAnswer, code: ErrorCode, message: str | None = None) -
 
 
 def refuse(answer: PartitionAnswer, error: ApiError) -> None:
-    """`fail` with the error's words and, where single records are the reason, which they are (KIP-467)."""
+    """Like `fail`, with the error's message and, if single records are the reason, their errors (KIP-467)."""
     fail(answer, error.code, error.message if error.message != error.code.text else None)
     if isinstance(error, RefusedRecords):
         kind = ProduceResponse.BatchIndexAndErrorMessage

@@ -1,9 +1,9 @@
-"""The fast path of a Produce whose like came before: a producer repeats everything but its records.
+"""The fast path of repeated Produce requests: a producer repeats everything but its records.
 
-A client such as librdkafka sends one batch of one partition in each request, so that all bytes from the client id to the length of the
-records are the same for every request about that partition. Those bytes are the key of a template: the declared message decoded them once
-and encoded the answer once, with placeholders for the offsets. Whatever is odd in any way takes the ordinary way, where errors are found
-and worded: a batch that is refused has changed nothing.
+A client such as librdkafka sends one batch for one partition in each request, so all bytes from the client id to the length of the
+records are the same in every request for that partition. These bytes are the key of a template. The declared message decoded them once and
+encoded the response once, with placeholders for the offsets. Any irregular request takes the ordinary path, which finds and reports
+errors; a refused batch has changed nothing.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from minikafka.storage.types import AppendInfo
 
 FLEXIBLE_VERSION_MIN = 9
-#: Where a batch says of itself that it is part of a transaction.
+#: Position of the attributes byte in a batch that says whether it is transactional.
 ATTRIBUTES_BYTE = 22
 TEMPLATES_MAX = 512
 VARINT_BYTES_MAX = 5
 LENGTHS_MAX = 4
 _PLACEHOLDERS = Struct(">qqq")
 _OFFSET_PLACEHOLDERS = (0x5EA7_0FF5_E7A1_1001, 0x5EA7_0FF5_E7A1_1002, 0x5EA7_0FF5_E7A1_1003)
-#: Tagged fields of the partition, the topic and the request: none of them is ever sent.
+#: Empty tagged fields of the partition, the topic and the request; clients never send any.
 _NO_TAGS = b"\0\0\0"
 
 
 class _Template:
-    """What a request and its answer have in common with the others of their kind."""
+    """The common part of equal requests and of their responses."""
 
     __slots__ = (
         "acks", "answer", "by_id", "head", "index", "is_watched", "key", "size", "tail", "timeout_ms", "topic", "topic_id", "version",
     )  # fmt: skip
 
     def __init__(self, request: ProduceRequest, version: int, *, is_watched: bool) -> None:
-        """`is_watched`: batches of transactions must not go this way, because nobody has said whose transaction it is."""
+        """`is_watched`: transactional batches must take the ordinary path, where the transactional id is checked."""
         topic = request.topic_data[0]
         self.is_watched = is_watched
         self.version = version
@@ -71,7 +71,7 @@ class _Template:
         self.answer = Struct(f">ii{len(self.head)}sqqq{len(self.tail)}s").pack
 
     def failed(self, correlation_id: int, code: ErrorCode) -> bytes:
-        """The frame that answers with an error."""
+        """A response frame with an error."""
         answer = PartitionAnswer(index=self.index)
         fail(answer, code)
         answers = ProduceResponse.TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=[answer])
@@ -79,7 +79,7 @@ class _Template:
 
 
 class _ParkedAppend(ReplicationWait):
-    """One acks=all batch that waits for its replicas."""
+    """One acks=all batch that waits for replication."""
 
     __slots__ = ("_connection", "_correlation_id", "_info", "_template", "_ticket")
 
@@ -112,7 +112,7 @@ class _ParkedAppend(ReplicationWait):
         self._connection.finish(self._ticket, [frame])
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """Close the client's connection, because the request failed unexpectedly."""
         self._connection.close(reason)
 
 
@@ -122,7 +122,7 @@ class ProduceFastPath(TemplateFastPath):
     __slots__ = ("_lengths", "_now_ms", "_refused", "_templates", "_wall_ms")
 
     def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, permits: Permits | None = None) -> None:
-        """`entry` counts the requests that are served."""
+        """`entry` counts the served requests."""
         super().__init__(replicas, entry, permits)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
@@ -131,7 +131,7 @@ class ProduceFastPath(TemplateFastPath):
         self._lengths: list[int] = []
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a Produce of a known template; False leaves everything as it was."""
+        """Serve a Produce that matches a template. Returns False, with nothing changed, otherwise."""
         if len(frame) < HEAD.size:
             return False
         _, version, correlation_id = HEAD.unpack_from(frame)
@@ -184,7 +184,7 @@ class ProduceFastPath(TemplateFastPath):
         self._misses = 0
 
     def _learn(self, frame: memoryview) -> None:
-        """Remember the template of a request that may come again."""
+        """Remember the template of a request that may be repeated."""
         decoded = self._decode(frame, ProduceRequest, FLEXIBLE_VERSION_MIN)
         if decoded is None:
             return

@@ -1,4 +1,4 @@
-"""The side of Produce of a handover: requests of which a part waits for its next leader (minikafka/broker/partitions/handover.py)."""
+"""Produce requests with partitions that wait for their next leader (see minikafka/broker/partitions/handover.py)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from minikafka.core.partition.handover_lines import Key
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
-#: Say in an answer who leads.
+#: Names the leader in an answer.
 Hint = Callable[[PartitionAnswer], None]
 
 
 class HeldPart:
-    """What a request says about one partition, with records of its own; answered into the request's response (see `Held`)."""
+    """One partition's part of a request, with its own copy of the records. Its answer goes into the request's response (see `Held`)."""
 
     __slots__ = ("_answer", "_done", "_hint", "_serve", "request", "size", "source", "version")
 
@@ -46,7 +46,7 @@ class HeldPart:
         self._done = done
 
     def finish(self, answer: PartitionAnswer, hint: bool) -> None:
-        """Give the answer of whoever served it, but for its hints, which are about listeners between brokers."""
+        """Take over the new leader's answer, except for its hints, which name addresses for brokers."""
         given = self._answer
         if answer.error_code:
             fail(given, ErrorCode(answer.error_code), answer.error_message)
@@ -60,18 +60,18 @@ class HeldPart:
         self._done()
 
     def serve(self) -> None:
-        """Append it here."""
+        """Append the records here."""
         self._serve(self)
 
     def fail(self, code: ErrorCode) -> None:
-        """Nobody has served it, or nobody knows."""
+        """Fail with `code`: no leader has served the part, or its outcome is unknown."""
         fail(self._answer, code)
         self._hint(self._answer)
         self._done()
 
 
 class HeldRequest:
-    """A request with parts that wait; it is answered when each of them is, and what it appended here is replicated."""
+    """A request with held parts. It is answered when every part is, and when the records appended here are replicated."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class HeldRequest:
         serve: Callable[[HeldPart], None],
         answered: Callable[[], None],
     ) -> None:
-        """`serve(part)`: append a part here after all. `answered` follows once, when the response is complete: perhaps within `start`."""
+        """`serve(part)`: append a part here after all. `answered` is called once when the response is complete, perhaps within `start`."""
         self._context = context
         self._request = request
         self._handover = handover
@@ -91,12 +91,12 @@ class HeldRequest:
         self._left = 1
 
     def add(self, key: Key, topic: Any, data: Any, answer: PartitionAnswer, hint: Hint) -> None:
-        """A partition's records wait; they are copied, because their buffer will be read into again."""
+        """Hold a partition's records. They are copied, because the receive buffer will be reused."""
         request, context = self._request, self._context
         records = None if data.records is None else memoryview(bytearray(data.records))
         part = ProduceRequest(
             transactional_id=request.transactional_id,
-            # What has no answer is asked for one all the same: this broker has to know when it is over.
+            # Ask for an answer even with acks=0: this broker must learn when the request is done.
             acks=request.acks or 1,
             timeout_ms=request.timeout_ms,
             topic_data=[
@@ -111,15 +111,15 @@ class HeldRequest:
         self._parts.append((key, HeldPart(part, context.api_version, context.connection, answer, hint, self._serve, self._done)))
 
     def respond(self, _response: ProduceResponse) -> None:
-        """What was appended here is replicated (in the place of the request's context)."""
+        """The records appended here are replicated. Called in place of the request context's `respond`."""
         self._done()
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """Close the client's connection, because the request failed unexpectedly."""
         self._context.close(reason)
 
     def start(self, delayed: bool) -> None:
-        """All parts are known. `delayed`: `respond` will be called, too."""
+        """All parts have been added. `delayed`: `respond` will be called, too."""
         self._left += delayed
         for key, part in self._parts:
             self._handover.take(key, part)
@@ -132,21 +132,21 @@ class HeldRequest:
 
 
 class ServedHere:
-    """In the place of a request's context when a part is served by this broker after all."""
+    """Takes the place of a request's context when this broker serves a held part after all."""
 
     def __init__(self, part: Held) -> None:
         self._part = part
         self.api_version = part.version
-        #: Its hints are not used.
+        #: The leader hints for this listener are not used.
         self.listener = ""
         self.connection = part.source
-        #: It has waited, and does not wait again.
+        #: Marks the part as handed on already, so that it is not held again.
         self.client_id = CLIENT_ID_PREFIX
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """Close the client's connection, because the request failed unexpectedly."""
         self.connection.close(reason)
 
     def respond(self, response: ProduceResponse) -> None:
-        """The answer to the part."""
+        """Answer the part."""
         self._part.finish(response.responses[0].partition_responses[0], False)

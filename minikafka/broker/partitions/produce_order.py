@@ -1,4 +1,4 @@
-"""What was sent behind a refused batch is refused as well: see `minikafka.core.partition.refusals`."""
+"""Refuses batches that were sent after a refused batch of the same producer: see `minikafka.core.partition.refusals`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minikafka.wire.messages.produce import ProduceRequest
 if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
 
-#: Producer id, producer epoch and first sequence stand here in a batch of format 2.
+#: Position of producer id, producer epoch and first sequence in a batch of format 2.
 _AT = 43
 _PRODUCER = struct.Struct(">qhi")
 _HEADER_BYTES = 61
@@ -24,7 +24,7 @@ _Data = ProduceRequest.PartitionProduceData
 
 
 def note_refused(refusals: Refusals, topic: _Topic, data: _Data, code: ErrorCode, now_ms: int) -> None:
-    """Remember that the records were refused, if that may pass."""
+    """Remember a refused batch, if the error is retriable."""
     if code in RETRIABLE:
         found = _producer(data)
         if found is not None:
@@ -33,7 +33,7 @@ def note_refused(refusals: Refusals, topic: _Topic, data: _Data, code: ErrorCode
 
 
 def check_order(refusals: Refusals, topic: _Topic, data: _Data, partition: Partition, now_ms: int) -> None:
-    """Whether the records may be tried. Raises ApiError with what the batch before them was refused with."""
+    """Check that no earlier batch of the producer was refused. Raises ApiError with the error of that batch."""
     refusals.sweep(now_ms)
     found = _producer(data)
     if found is None:
@@ -47,7 +47,7 @@ def check_order(refusals: Refusals, topic: _Topic, data: _Data, partition: Parti
 
 
 def is_behind_lost(refusals: Refusals, topic: _Topic, data: _Data, now_ms: int) -> bool:
-    """Whether the next leader must not see the records before what this broker wrote and refused (Partition.note_lost)."""
+    """Whether the records follow lost ones of the same producer (Partition.note_lost), so that the next leader must not get them first."""
     found = _producer(data) if refusals else None
     if found is None:
         return False
@@ -56,8 +56,8 @@ def is_behind_lost(refusals: Refusals, topic: _Topic, data: _Data, now_ms: int) 
 
 
 def gap_at_new_leader(refusals: Refusals, topic: _Topic, data: _Data, partition: Partition, now_ms: int) -> ApiError | None:
-    """What a batch out of sequence is answered instead when what comes before it may still be with the former leader: once a producer and
-    leader epoch, and for as long as refusals are remembered. None when it is for the producer to know."""
+    """The error for an out-of-sequence batch when the missing batches may still be with the former leader. It is given once per producer
+    and leader epoch, and as long as refusals are remembered. None if the producer must get the sequence error itself."""
     found, leader = _producer(data), partition.leader
     if found is None or leader is None:
         return None

@@ -1,4 +1,4 @@
-"""Batches of a Produce that a topic wants looked into or changed, and that are too long for the loop's turn: prepared beside it."""
+"""Prepares, in a thread, Produce batches that must be inspected or converted and are too long for a turn of the event loop."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
-#: By partition: what has been made of its batch, or why it must not be appended.
+#: Partition -> the result of preparing its batch, or the error for which it must not be appended.
 Prepared = dict[object, "Fitting | ApiError"]
 Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData]"]
 
 
 class Preparation:
-    """Invariant: requests of a connection are appended in the order in which they came, so none is taken from it meanwhile."""
+    """Invariant: requests of a connection are appended in order, so the connection accepts no request while one is being prepared."""
 
     def __init__(self, replicas: ReplicaManager, work: HeavyWork, wall_ms: Callable[[], int]) -> None:
         self._replicas = replicas
@@ -32,7 +32,7 @@ class Preparation:
         self._wall_ms = wall_ms
 
     def heavy(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Heavy:
-        """The partitions of a request whose batches are to be prepared."""
+        """The partitions of a request whose batches must be prepared."""
         found: Heavy = []
         for topic in request.topic_data:
             topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
@@ -54,11 +54,11 @@ class Preparation:
         heavy: Heavy,
         go_on: Callable[[Prepared], ProduceResponse | None],
     ) -> None:
-        """`go_on` follows with what has become of the batches, which then stand in the request; its response is sent."""
+        """Prepare the batches, put them into the request, call `go_on` with the results, and send the response that it returns."""
         for topic in request.topic_data:
             for data in topic.partition_data:
                 if data.records is not None:
-                    # Their buffer will be read into again.
+                    # The receive buffer will be reused.
                     data.records = memoryview(bytearray(received(data.records)))
         context.connection.hold()
         self._work.start(self._prepare(context, heavy, go_on), "a produce", context.connection)

@@ -1,7 +1,7 @@
-"""One Produce from its records to its answer.
+"""One Produce request from its records to its response.
 
-Each partition goes its own way: its records are appended (and, with acks=all, wait for their replicas), or kept for the partition's next
-leader, or refused. The request is answered when each of them has come to its end.
+Each partition is handled separately: its records are appended (and with acks=all wait for replication), held for the partition's next
+leader, or refused. The request is answered when every partition is done.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ACKS = (ACKS_ALL, 0, 1)
 LEADER_HINT_VERSION_MIN = 10
 ZSTD_VERSION_MIN = 7
 CODEC_BYTE = 22
-#: The client id with which Kafka's own tools may write to internal topics.
+#: Kafka's own tools use this client id to write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 EXPECTED_FAILURES = frozenset(
     {
@@ -48,7 +48,7 @@ EXPECTED_FAILURES = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )  # fmt: skip
-#: What a leader says of producers by its log: many clients take it for the end of a producer, or write what is under way again.
+#: Errors that the leader derives from its log's producer state. On these, many clients give the producer up or send batches again.
 OF_PRODUCERS = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
@@ -62,7 +62,7 @@ _EMPTY = memoryview(b"")
 
 @dataclass(frozen=True, slots=True)
 class ProduceParts:
-    """What every Produce needs of the broker. `serve_held` appends here, after all, what was kept for the next leader; `count_error` counts
+    """What every Produce needs from the broker. `serve_held` appends records here that were held for the next leader; `count_error` counts
     errors of the API."""
 
     replicas: ReplicaManager
@@ -74,7 +74,7 @@ class ProduceParts:
 
 
 class _AppendWait(ReplicationWait):
-    """One partition of an acks=all request."""
+    """One partition of an acks=all request that waits for replication."""
 
     __slots__ = ("_answer", "_run", "key")
 
@@ -85,21 +85,21 @@ class _AppendWait(ReplicationWait):
         self.key = partition.key
 
     def settled(self, code: ErrorCode) -> None:
-        """The partition's answer stands."""
+        """The partition's answer is final."""
         if code is not ErrorCode.NONE:
             fail(self._answer, code)
         self._run.wait_settled()
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """Close the client's connection, because the request failed unexpectedly."""
         self._run.close(reason)
 
 
 class ProduceRun:
-    """One request. Its records are views of the receive buffer, or copies: offsets are patched there in place.
+    """One request. Its records are views of the receive buffer, or copies; offsets are written into them in place.
 
     Invariant: a partition's answer is complete when its records were appended and replicated as far as `acks` asks, or were refused;
-    `_held` completes those of the partitions whose records it keeps.
+    `_held` completes the answers of partitions whose records it holds.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class ProduceRun:
     def __init__(
         self, parts: ProduceParts, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared
     ) -> None:
-        """`verdicts`: what coordinators say of transactions that begin; `prepared`: batches that were looked into before."""
+        """`verdicts`: the coordinators' answers for transactions that begin; `prepared`: batches inspected in advance."""
         self._parts = parts
         self._context = context
         self._request = request
@@ -126,7 +126,7 @@ class ProduceRun:
         self._has_failed = False
 
     def run(self) -> ProduceResponse | None:
-        """Deal with every partition. The response, or None when it follows later, or never (acks=0)."""
+        """Handle every partition. Returns the response, or None if it follows later or never (acks=0)."""
         topics = self._request.topic_data
         for topic in topics if len(topics) == 1 else _merged(topics):
             answers: list[_Answer] = []
@@ -159,7 +159,7 @@ class ProduceRun:
             self._waits.append(_AppendWait(self, partition, leader, info.last_offset + 1, answer))
 
     def _append(self, partition: Partition, topic: _Topic, data: _Data) -> AppendInfo:
-        """Raises ApiError, with nothing appended."""
+        """Append the records. Raises ApiError, with nothing appended."""
         acks, records = self._request.acks, data.records
         if acks not in ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -177,7 +177,7 @@ class ProduceRun:
         return partition.append(view, acks, self._wall_ms, self._now_ms, verification=verdict, fitting=fitting)
 
     def _check(self, partition: Partition, records: object) -> None:
-        """Refuse what this version of the API, or any client, must not send."""
+        """Refuse records that this version of the API, or any client, must not send."""
         if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
         if (
@@ -189,7 +189,7 @@ class ProduceRun:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
 
     def _keep(self, topic: _Topic, data: _Data, answer: _Answer, code: ErrorCode) -> bool:
-        """Keep the records for the next leader, if the leadership is moving, or has moved a moment ago."""
+        """Hold the records for the next leader, if the leadership is moving or has just moved."""
         if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self._request.acks not in ACKS or is_handed_on(self._context.client_id):
             return False
         if is_behind_lost(self._refusals, topic, data, self._now_ms):
@@ -217,7 +217,8 @@ class ProduceRun:
         self._hint(topic, answer, error.code)
 
     def _count_failure(self, partition: Partition | None, code: ErrorCode, data: _Data) -> None:
-        """As ReplicaManager.appendRecordsToLeader: what a client can cause by asking the wrong broker is no failure of this one."""
+        """Count a failure as ReplicaManager.appendRecordsToLeader does: errors that a client causes by asking the wrong broker do not
+        count."""
         self._parts.count_error(code)
         if partition is None:
             return
@@ -233,7 +234,7 @@ class ProduceRun:
             found = image.topics_by_id.get(topic.topic_id) if self._by_id else image.topics_by_name.get(topic.name)
             name_leader(image, found, answer.index, self._context.listener, answer, self._response)
 
-    # -- the answer ------------------------------------------------------------------------------------------------
+    # -- the response ----------------------------------------------------------------------------------------------
 
     def _end(self) -> ProduceResponse | None:
         waits = self._waits
@@ -252,17 +253,17 @@ class ProduceRun:
         return None
 
     def wait_settled(self) -> None:
-        """The records of one more partition are replicated, or will not be."""
+        """One more partition is settled: its records are replicated, or never will be."""
         self._waits_left -= 1
         if self._waits_left == 0:
             (self._context if self._held is None else self._held).respond(self._response)
 
     def close(self, reason: str) -> None:
-        """End the client's connection."""
+        """Close the client's connection."""
         self._context.close(reason)
 
     def _answer_late(self) -> None:
-        """The partitions that were kept have their answers, and what was appended here is replicated."""
+        """The held partitions have their answers, and the records appended here are replicated."""
         if self._request.acks == 0:
             self._end_unanswered(any(answer.error_code for topic in self._response.responses for answer in topic.partition_responses))
         else:
@@ -270,14 +271,14 @@ class ProduceRun:
 
     def _end_unanswered(self, has_failed: bool) -> None:
         if has_failed:
-            # There is no other way to tell the client that its view of the leaders is old.
+            # Closing the connection is the only way to tell the client that its metadata are outdated.
             self._context.close("closed after a failed produce with acks=0")
         else:
             self._context.no_response()
 
 
 def _merged(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
-    """A topic that is named twice counts once."""
+    """Merge topics that are named twice."""
     found: dict[object, ProduceRequest.TopicProduceData] = {}
     for topic in topics:
         first = found.setdefault((topic.name, topic.topic_id), topic)
@@ -287,5 +288,5 @@ def _merged(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceReques
 
 
 def _last_of_each(partitions: list[ProduceRequest.PartitionProduceData]) -> list[ProduceRequest.PartitionProduceData]:
-    """Of a partition that is named twice only the last is appended, as Kafka does."""
+    """If a partition is named twice, append only its last records, as Kafka does."""
     return list({data.index: data for data in partitions}.values())

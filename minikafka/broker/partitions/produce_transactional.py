@@ -1,4 +1,4 @@
-"""Produce of transactions: which batches begin one in their partition, and what the coordinator says to that (KIP-890)."""
+"""Transactional Produce requests: finds batches that begin a transaction in their partition, and verifies them (KIP-890)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from minikafka.core.transaction.state import PartitionKey
     from minikafka.wire.messages.produce import ProduceRequest
 
-#: The first version of Produce whose clients know TRANSACTION_ABORTABLE; those of the next have their partitions added by the leaders.
+#: From this version of Produce on, clients understand TRANSACTION_ABORTABLE; from the next one on, leaders add their partitions.
 ABORTABLE_VERSION = 11
-#: By partition: what its append is to bring along, or why it must not be.
+#: Partition -> the verification for its append, or the error for which it must not be appended.
 Verdicts = dict["PartitionKey", "Verification | ApiError"]
 Asked = dict[tuple[int, int], dict["PartitionKey", Verification]]
 GoOn = Callable[["Verdicts | None"], None]
@@ -35,7 +35,7 @@ class TransactionVerifier(Protocol):
     """Asks the coordinators of transactions."""
 
     def is_wanted(self, support: Support) -> bool:
-        """Whether clients of this kind are verified."""
+        """Whether clients with this support are verified."""
 
     def verify(
         self,
@@ -46,14 +46,14 @@ class TransactionVerifier(Protocol):
         support: Support,
         done: Callable[[dict[PartitionKey, ErrorCode]], None],
     ) -> None:
-        """`done(partition -> error)`, perhaps before this returns. The errors are those that the client is to see."""
+        """Calls `done(partition -> error)`, perhaps before it returns. The errors are those for the client."""
 
 
 class TransactionalProduce:
-    """Holds a request back until the coordinator has said what may begin.
+    """Holds a request until the coordinator has verified the transactions that it begins.
 
-    Invariant: batches of one producer for one partition are appended in the order in which they came: a request that comes while one is
-    held back waits behind it if they share any of them, and is waited for in all its partitions.
+    Invariant: batches of one producer for one partition are appended in order. A request that comes while another is held waits behind it
+    if they share a producer and partition; later requests then wait for it in all its partitions.
     """
 
     def __init__(self, replicas: ReplicaManager, verifier: TransactionVerifier, wall_ms: Callable[[], int], supervisor: Supervisor) -> None:
@@ -61,12 +61,12 @@ class TransactionalProduce:
         self._verifier = verifier
         self._wall_ms = wall_ms
         self._supervisor = supervisor
-        #: By (partition, producer id).
+        #: Requests in order, by (partition, producer id).
         self._turns = Turns()
 
     def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> bool:
-        """Whether the coordinator has to be asked, or is being asked for a batch before: then the request's records are copied, because
-        their buffer will be read into again, and `go_on(verdicts)` follows, perhaps before this returns."""
+        """Whether the request must wait because the coordinator is asked for it or for an earlier batch. If so, its records are copied, as
+        the receive buffer will be reused, and `go_on(verdicts)` is called later, perhaps before this returns."""
         batches = list(self._batches(context, request))
         keys = [(partition.key, header[9]) for partition, header in batches]
         if self._turns.are_taken(keys):
@@ -86,7 +86,7 @@ class TransactionalProduce:
         return True
 
     def _begin(self, context: RequestContext, request: ProduceRequest, go_on: GoOn, turn: Turn) -> bool:
-        """A request that has waited has its turn. Whether it is done."""
+        """Start a request whose turn has come. Returns whether it is done."""
         asked: Asked | None = None
         with self._watching(context):
             asked = self._asked(context, request, self._batches(context, request))
@@ -99,7 +99,7 @@ class TransactionalProduce:
         return True
 
     def _asked(self, context: RequestContext, request: ProduceRequest, batches: Iterable[tuple[Partition, tuple[int, ...]]]) -> Asked:
-        """What the coordinator is to be asked for, by producer id and epoch."""
+        """What to ask the coordinator, by producer id and epoch."""
         asked: Asked = {}
         for partition, header in batches:
             producer_id, epoch, sequence = header[9], header[10], header[11]
@@ -111,7 +111,7 @@ class TransactionalProduce:
         return asked
 
     def _ask(self, turn: Turn, context: RequestContext, request: ProduceRequest, asked: Asked, go_on: GoOn) -> bool:
-        """Whether the coordinators have answered before this returns; else the turn is left when they have."""
+        """Ask the coordinators. Returns whether they have answered already; if not, the request's turn ends with their answer."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
         verdicts = _verdicts(asked)
@@ -135,7 +135,7 @@ class TransactionalProduce:
         return left == 0
 
     def _watching(self, context: RequestContext) -> AbstractContextManager[None]:
-        """What comes behind a request has its turn, even if this one fails inside."""
+        """Give the next request its turn even if this one fails unexpectedly."""
         return self._supervisor.watching("a transactional produce", ends=Ends("connection", context.close))
 
     def _batches(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:

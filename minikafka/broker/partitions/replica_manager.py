@@ -1,4 +1,4 @@
-"""All partitions of this broker: follows the metadata, runs leaders and followers."""
+"""All partitions of this broker: applies the metadata, runs leaders and followers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from minikafka.storage.log_dir import LogDirectory
 
 logger = logging.getLogger("minikafka.replicas")
-#: A replica that could not be made for want of descriptors is tried again after so long.
+#: If a shortage of file descriptors prevents the creation of a replica, the next attempt comes after so long.
 SHORTAGE_RETRY_S = 1.0
-#: Replicas that are made, or take another role, in one turn of the loop, at half a millisecond each at most.
+#: Replicas created or switched to another role in one turn of the loop, at half a millisecond each at most.
 PLACED_AT_ONCE = 32
-#: For how long a follower's fetch, known to have followed another one's answer, proves that nobody else leads: a follower that turns away
-#: says nothing. Fetches wait 500 ms at most by default (replica.fetch.wait.max.ms), and half of that while no controller answers.
+#: How long a follower's fetch proves that no other broker leads, if the fetch came after the answer to an earlier one. A follower may turn
+#: away without notice. By default fetches wait up to 500 ms (replica.fetch.wait.max.ms), and half of that while no controller answers.
 FOLLOWED_MS = 1000
 #: Partition, leader epoch, whether this broker leads in it.
 OnLeadership = Callable[[int, int, bool], None]
@@ -48,7 +48,7 @@ OnCommitted = Callable[[Partition], None]
 
 
 class _InternalAppend(ReplicationWait):
-    """An append of a coordinator that waits for its replicas."""
+    """An append of a coordinator that waits for replication."""
 
     __slots__ = ("_base_offset", "_on_complete")
 
@@ -58,17 +58,17 @@ class _InternalAppend(ReplicationWait):
         self._base_offset = base_offset
 
     def settled(self, code: ErrorCode) -> None:
-        """Tell the coordinator."""
+        """Report the result to the coordinator."""
         self._on_complete(code, self._base_offset)
 
 
 class ReplicaManager:
     """Partitions by topic and index, and by topic id and index.
 
-    Invariants: a partition is here exactly while the metadata assigns a replica of it to this broker and its log directory is online, once
-    the metadata has this incarnation's registration (what it says before is about an earlier one, which may have had a longer log), and
-    its turn has come, when the metadata has very many at once;
-    purgatories are woken after every change of leadership, so that nothing waits for a leader that is none.
+    Invariants: a partition is here exactly while the metadata assign a replica of it to this broker and its log directory is online. This
+    holds from when the metadata contain this incarnation's registration (earlier metadata are about an earlier incarnation, which may have
+    had a longer log), and, if the metadata contain very many replicas at once, from when the replica's turn has come. All purgatories are
+    checked after every leader change, so that no request waits for a leader that no longer leads.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ReplicaManager:
         cordons: Cordons,
         on_topic_configs: Callable[[], None],
     ) -> None:
-        """`on_topic_configs()` follows when configurations of topics have changed."""
+        """`on_topic_configs()` is called when topic configurations have changed."""
         config, environment, metadata = replication.config, replication.environment, replication.metadata
         self._metadata = metadata
         self._environment = environment
@@ -96,7 +96,7 @@ class ReplicaManager:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.partitions_by_id: dict[tuple[bytes, int], Partition] = {}
         self.waiting = Waiting(environment)
-        #: Batches of idempotent producers that were refused a moment ago.
+        #: Recently refused batches of idempotent producers.
         self.refusals = Refusals()
         self._topics = TopicSettings(config)
         self._rules = LeaderRules(config.node_id, config.replica_lag_time_max_ms, self.is_eligible)
@@ -111,14 +111,14 @@ class ReplicaManager:
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._on_commits: dict[str, list[OnCommitted]] = {}
         self._on_loss: list[Callable[[Partition], None]] = []
-        #: Replicas, by topic id and index, that are made in turns of the loop to come; nobody finds them before.
+        #: Replicas, by topic id and index, that will be created in later turns of the loop; look-ups do not find them yet.
         self._late: dict[tuple[bytes, int], None] = {}
-        #: Replicas that have another role or in-sync set by the metadata, and are told so in turns of the loop to come.
+        #: Replicas whose role or in-sync set changed in the metadata, and that will be switched in later turns of the loop.
         self._late_roles: dict[tuple[bytes, int], None] = {}
         self._is_placing = self._is_registered = self._stopping = False
         self.replication_bytes_in = self.replication_bytes_out = 0
         self.truncated_records = 0
-        #: Traffic of partitions that have left, by topic: what has been counted must not fall.
+        #: Topic -> traffic of its partitions that have left this broker, because counters must not decrease.
         self.traffic_of_gone: dict[str, list[int]] = {}
         metadata.subscribe(self.apply)
 
@@ -133,7 +133,8 @@ class ReplicaManager:
         return self.partitions_by_id.get((topic_id, index))
 
     def require(self, topic: str, topic_id: bytes | None, index: int) -> Partition:
-        """The replica. Raises KAFKA_STORAGE_ERROR for one on a failed disk, NOT_LEADER_OR_FOLLOWER for one that is elsewhere, UNKNOWN_*."""
+        """The replica. Raises KAFKA_STORAGE_ERROR if its disk has failed, NOT_LEADER_OR_FOLLOWER if it is on other brokers, or
+        UNKNOWN_*."""
         partition = self.partitions.get((topic, index)) if topic_id is None else self.partitions_by_id.get((topic_id, index))
         if partition is not None:
             if partition.log.failure is not None:
@@ -153,9 +154,9 @@ class ReplicaManager:
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown and (broker_epoch in (-1, broker.epoch))
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether another broker may lead the partition by now, for all that this one knows: the controller may have replaced it since a
-        moment, and somebody whom it may have elected has not followed this leader since, or not for FOLLOWED_MS. Where only the
-        controllers are silent the in-sync set goes on following, and nothing is in doubt."""
+        """Whether another broker may lead the partition by now. That is so if the controller may have replaced this broker, and an
+        electable replica has not followed this leader since, or not within FOLLOWED_MS. If only the controllers are unreachable, the
+        in-sync set keeps following, and nothing is in doubt."""
         since_ms = self._in_doubt_since_ms()
         if since_ms is None:
             return False
@@ -222,7 +223,7 @@ class ReplicaManager:
         self._place_late_soon()
 
     def registered(self) -> None:
-        """The controller has registered this broker; the metadata may have come before its answer."""
+        """The controller has registered this broker; the metadata may have arrived before its answer."""
         image = self._metadata.image
         if not self._is_registered:
             self.apply(MetadataDelta(image), image)
@@ -237,7 +238,7 @@ class ReplicaManager:
             config = self._topics.log_config(topic, image)
             log = self.placement.log(topic, topic_id, index, registration, config, self._clock.wall_ms())
         except ResourceShortage as error:
-            logger.warning("%s-%d is made later: %s", topic, index, error)
+            logger.warning("%s-%d will be created later: %s", topic, index, error)
             self._environment.supervisor.call_later(SHORTAGE_RETRY_S, "making a replica", self._place_again, (topic_id, index))
             return None
         except (StorageError, ApiError) as error:
@@ -250,8 +251,8 @@ class ReplicaManager:
         return partition
 
     def _place_again(self, *keys: tuple[bytes, int]) -> None:
-        """Make replicas that were not made when the metadata said so, as far as the cluster still wants them here: there was a want of
-        descriptors, or they were too many for one turn of the loop."""
+        """Create replicas that could not be created earlier, because descriptors were short or there were too many for one turn of the
+        loop, unless the metadata no longer assign them to this broker."""
         image, followers = self._metadata.image, list[Partition]()
         for topic_id, index in keys:
             topic = image.topics_by_id.get(topic_id)
@@ -264,7 +265,7 @@ class ReplicaManager:
     def _follow_registration(
         self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
     ) -> None:
-        """Make the replica, if it is new, and let it lead or follow; who follows is added to `followers`."""
+        """Create the replica if it is new, and let it lead or follow; followers are added to `followers`."""
         partition = self._place(topic, topic_id, index, registration, image)
         if partition is not None:
             self._assume_role(partition, registration, image, followers)
@@ -280,7 +281,7 @@ class ReplicaManager:
         if self._stopping:
             self._late.clear()
             self._late_roles.clear()
-        # Replicas that clients use already are first.
+        # Replicas that clients already use come first.
         keys = list(itertools.islice(itertools.chain(self._late_roles, self._late), PLACED_AT_ONCE))
         for key in keys:
             self._late_roles.pop(key, None)
@@ -360,21 +361,21 @@ class ReplicaManager:
                     partition.high_watermark_moved()
         self._on_topic_configs()
 
-    # -- what happens to partitions (PartitionEvents) --------------------------------------------------------------
+    # -- PartitionEvents -------------------------------------------------------------------------------------------
 
     def appended(self, partition: Partition) -> None:
-        """Followers may read on."""
+        """Wake followers' fetches."""
         fetches = self.waiting.fetches
         if partition.key in fetches.watched:
             fetches.wake(partition.key)
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """What coordinators have written is committed, produces may be replicated, consumers may read on."""
+        """Wake produces and fetches, and report the commit to coordinators."""
         waiting, key = self.waiting, partition.key
         if partition.is_internal:
             for callback in self._on_commits.get(partition.topic, ()):
                 callback(partition)
-                # It may have answered, and written: a fetch that let it happen has to look again.
+                # The callbacks may have answered requests and written records, so a fetch that triggered them must check again.
                 waiting.produces.completions += 1
         if key in waiting.produces.watched:
             waiting.produces.wake(key)
@@ -382,21 +383,21 @@ class ReplicaManager:
             waiting.fetches.wake(key)
 
     def follower_fetched(self, partition: Partition) -> None:
-        """Records may be deleted everywhere."""
+        """Check waiting DeleteRecords requests."""
         deletes = self.waiting.deletes
         if partition.key in deletes.watched:
             deletes.wake(partition.key)
 
     def changed(self, partition: Partition) -> None:
-        """Look at everything that waits for the partition."""
+        """Check all requests that wait for the partition."""
         self.waiting.wake(partition.key)
 
     def replicated(self, partition: Partition, size: int) -> None:
-        """Count it."""
+        """Count the replicated bytes."""
         self.replication_bytes_in += size
 
     def truncated(self, partition: Partition, records: int) -> None:
-        """Count it; who waits for records from there on waits in vain."""
+        """Count the truncation, and wake requests that wait for the removed records."""
         self.truncated_records += records
         self.waiting.fetches.wake(partition.key)
 
@@ -405,13 +406,13 @@ class ReplicaManager:
         self.in_sync_sets.propose(partition, proposal)
 
     def moved(self, partition: Partition) -> None:
-        """Tell the controller, and who waits for the log."""
+        """Report the new directory to the controller, and wake requests that wait for the log."""
         self.placement.observe(partition)
         self.changed(partition)
 
     def alter_directory(self, path: str, topic: str, index: int) -> ErrorCode:
-        """Move a replica to the log directory at `path`; one that is there already only ends another move."""
-        # DescribeLogDirs names them from the root, log.dirs need not.
+        """Move a replica to the log directory at `path`. If it is there already, only another move of it is cancelled."""
+        # DescribeLogDirs reports absolute paths; log.dirs may be relative.
         wanted = os.path.abspath(path)
         target = next((d for d in self.directories if os.path.abspath(d.path) == wanted and not d.is_offline), None)
         if target is None:
@@ -441,7 +442,7 @@ class ReplicaManager:
         on_complete: Callable[[ErrorCode, int], None],
         origin: str = "coordinator",
     ) -> None:
-        """Append a batch of a coordinator; `on_complete(error, base_offset)` follows, perhaps at once, when it is replicated."""
+        """Append a coordinator's batch. Calls `on_complete(error, base_offset)` when it is replicated or has failed, perhaps at once."""
         try:
             partition = self.require(topic, None, index)
             info = partition.append(memoryview(batch), acks, self._clock.wall_ms(), self._clock.now_ms(), origin)
@@ -453,23 +454,23 @@ class ReplicaManager:
     def when_replicated(
         self, partition: Partition, required: int, timeout_ms: int, on_complete: Callable[[ErrorCode, int], None], base_offset: int = -1
     ) -> None:
-        """Call `on_complete(error, base_offset)`, perhaps at once, when everything before `required` is replicated by this leadership,
-        which ends, or time is up."""
+        """Call `on_complete(error, base_offset)`, perhaps at once, when everything before `required` is replicated, this leadership ends,
+        or the time is up."""
         operation = _InternalAppend(partition, required, base_offset, on_complete)
         if not operation.try_complete():
             self.waiting.park(self.waiting.produces, operation, [partition.key], timeout_ms)
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to fetch, and the periodic work."""
+        """Start fetching and the periodic work."""
         interval_s = max(self._rules.lag_ms_max // 2, 1) / 1000
         self.upkeep.every("shrink", interval_s, lambda: self.in_sync_sets.shrink(list(self.partitions.values())))
         self.upkeep.start()
         await self.fetchers.start()
 
     async def stop(self, *, broker_epoch: int = -1) -> None:
-        """Stop fetching, answer what is parked, write checkpoints and the clean-shutdown mark, close the logs."""
+        """Stop fetching, answer parked requests, write the checkpoints and the clean-shutdown file, close the logs."""
         self._stopping = True
         self.upkeep.cancel()
         await self.moves.stop()
@@ -478,7 +479,7 @@ class ReplicaManager:
         await self._assignments.stop()
         self.waiting.close()
         for partition in self.partitions.values():
-            # Connections are still open: nothing may be written to a log that is being closed.
+            # Connections are still open, so make sure that nothing is written to a log that is being closed.
             partition.resign()
         await self.upkeep.finish()
         for directory in self.directories:

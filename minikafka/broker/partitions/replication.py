@@ -1,4 +1,4 @@
-"""What leading and following need of the rest of the broker, in one object that is complete from the start."""
+"""What leaders and followers need from the rest of the broker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """`broker_epoch()` is -1 until the controller has registered the broker; `is_unheard()`: whether the connection of the heartbeats has
-    ended and no later one has been answered, or an answer is late; `in_doubt_since_ms()`: since when the controller may have given this
-    broker's leaderships to others, None = it has not; `security`: how connections to leaders are secured, None = not."""
+    """`broker_epoch()` is -1 until the controller has registered the broker. `is_unheard()`: whether the heartbeat connection has ended and
+    no later heartbeat has been answered, or an answer is late. `in_doubt_since_ms()`: since when the controller may have moved this
+    broker's leaderships to others; None if it has not. `security`: how to secure connections to leaders; None for plaintext."""
 
     config: BrokerConfig
     environment: Environment
@@ -31,5 +31,5 @@ class Replication:
 
     @property
     def broker_id(self) -> int:
-        """Of this broker."""
+        """The id of this broker."""
         return self.config.node_id

@@ -1,4 +1,4 @@
-"""Replication throttles of this broker, as the metadata have them: rates of the broker, throttled replicas of topics (KIP-73)."""
+"""This broker's replication throttles as set in the metadata: rates per broker, and throttled replicas per topic (KIP-73)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class ReplicationThrottles:
-    """`leader`: what throttled followers fetch from here; `follower`: what this broker fetches for throttled replicas. Replicas in sync are
-    never held back."""
+    """`leader` limits what throttled followers fetch from here; `follower` limits what this broker fetches for throttled replicas. In-sync
+    replicas are never throttled."""
 
     def __init__(self, settings: Settings, metadata: MetadataHost, broker_id: int) -> None:
-        """Make it after `settings`, which must have heard of a change first."""
+        """Create it after `settings`, which must learn of a change first."""
         self._settings = settings
         self._broker_id = broker_id
         self.leader = ReplicationQuota()

@@ -1,4 +1,4 @@
-"""What topics' configurations mean for their replicas here: the configuration of the log, and min.insync.replicas."""
+"""The topic configurations that matter to replicas: the log's configuration, and min.insync.replicas."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class TopicSettings:
-    """Partitions of a topic share its settings while no configuration changes."""
+    """Settings by topic, shared by the topic's partitions and kept until a configuration changes."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        #: The configurations that `_by_topic` was made from: a step of the metadata that changes any makes another mapping.
+        #: The configurations that `_by_topic` was made from. The metadata use a new mapping whenever one changes.
         self._configs: Mapping[tuple[int, str], Mapping[str, str]] | None = None
         self._by_topic: dict[str, tuple[LogConfig, int]] = {}
 
     def log_config(self, topic: str, image: MetadataImage) -> LogConfig:
-        """Of the topic's logs."""
+        """The configuration of the topic's logs."""
         return self._of(topic, image)[0]
 
     def min_isr(self, topic: str, registration: PartitionRegistration, image: MetadataImage) -> int:
-        """The topic's min.insync.replicas, but not more than it has replicas (KIP-966)."""
+        """The topic's min.insync.replicas, but at most its number of replicas (KIP-966)."""
         return min(self._of(topic, image)[1], len(registration.replicas))
 
     @staticmethod
     def changed_topics(delta: MetadataDelta) -> frozenset[str] | None:
-        """The topics whose settings may be others now; None for all."""
+        """The topics whose settings may have changed; None for all."""
         if any(kind == RESOURCE_BROKER for kind, _ in delta.changed_configs):
             return None
         return frozenset(name for kind, name in delta.changed_configs if kind == RESOURCE_TOPIC)

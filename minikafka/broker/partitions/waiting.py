@@ -1,4 +1,4 @@
-"""Requests that wait for partitions: three purgatories, and the timers that end what has waited long enough."""
+"""Requests that wait for partitions: three purgatories, and timers for their deadlines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """`produces` wait for replicas, `fetches` for records, `deletes` for the log start of the replicas. Keys are `Partition.key`."""
+    """`produces` wait for replication, `fetches` for records, `deletes` for the replicas' log start. Keys are `Partition.key`."""
 
     def __init__(self, environment: Environment) -> None:
         self._clock = environment.clock
@@ -22,17 +22,17 @@ class Waiting:
         self.produces = Purgatory(self._failed)
         self.fetches = Purgatory(self._failed)
         self.deletes = Purgatory(self._failed)
-        #: By purgatory: its timer, and the deadline that the timer is for.
+        #: Per purgatory: its timer, and the deadline that the timer is set to.
         self._timers: dict[int, tuple[asyncio.TimerHandle, int]] = {}
 
     def wake(self, key: Hashable) -> None:
-        """Look at everything that waits for a partition."""
+        """Check all requests that wait for a partition."""
         self.produces.wake(key)
         self.fetches.wake(key)
         self.deletes.wake(key)
 
     def park(self, purgatory: Purgatory, operation: DelayedOperation, keys: list[Hashable], wait_ms: int) -> None:
-        """Park an operation and see to its deadline."""
+        """Park an operation until it completes or its deadline passes."""
         deadline_ms = self._clock.now_ms() + wait_ms
         purgatory.park(operation, keys, deadline_ms)
         timer = self._timers.get(id(purgatory))
@@ -42,14 +42,14 @@ class Waiting:
             self._arm(purgatory, deadline_ms)
 
     def close(self) -> None:
-        """The broker stops: everything that waits is answered with what there is."""
+        """The broker stops: answer everything that waits with what is there."""
         for handle, _ in self._timers.values():
             handle.cancel()
         for purgatory in (self.produces, self.fetches, self.deletes):
             purgatory.expire_all()
 
     def _failed(self, operation: DelayedOperation, error: Exception) -> None:
-        """A client's request ends with its connection; what a coordinator waits for has none, and the node ends."""
+        """Handle an exception in a parked operation. A client's request ends with its connection; a coordinator's ends the node."""
         close = getattr(operation, "close", None)
         self._supervisor.caught("a request that waited", error, None if close is None else Ends("connection", close))
 
