@@ -1,4 +1,4 @@
-"""Carries out what a broker's life asks for (minikafka/core/broker_lifecycle.py): requests to the controller, a timer, lines of the log."""
+"""The host of a broker's life cycle (minikafka/core/broker_lifecycle.py): sends requests to the controller, runs a timer, logs."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     from minikafka.core.metadata.image import MetadataImage
 
 log = logging.getLogger("minikafka.node")
-#: What is said when one of its tasks fails inside.
+#: Names this work in the message of an unexpected failure.
 WORK = "heartbeats to the controller"
-#: Ways in which the controller may fail to answer; heartbeats go on after each of them.
+#: Exceptions when the controller does not answer; heartbeats go on after each of them.
 _NO_ANSWER = (TimeoutError, ConnectionError, UnsupportedVersion, WireError, ApiError)
 
 
 class RegistrationFailed(Exception):
-    """The controller will not have this broker; the text says why."""
+    """The controller refuses to register this broker; the text gives the reason."""
 
 
 def _nothing() -> None:
-    """Nobody asks."""
+    """The default callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFacts:
-    """What a broker tells the controller of itself. Directories are ids of 16 bytes; `listeners` as in BrokerRegistration;
-    `previous_broker_epoch` is what the last clean shutdown left in the log directories, -1 without one."""
+    """What a broker registers about itself. Directories are 16-byte ids; `listeners` as in BrokerRegistration;
+    `previous_broker_epoch` is the epoch that the last clean shutdown stored in the log directories, -1 without one."""
 
     cluster_id: str
     listeners: Mapping[str, tuple[str, int, int]]
@@ -70,8 +70,8 @@ class OwnFacts:
 class BrokerLifecycleHost:
     """Registers the broker and keeps its session alive.
 
-    incarnation_id: 16 bytes of this process; ready: set when the controller has unfenced the broker and this node's image says so too;
-    failed: a future that RegistrationFailed is set on when the controller refuses the broker for good.
+    incarnation_id: 16 random bytes, new for each process. ready: set when the controller has unfenced the broker and this node's image
+    shows it. failed: a future that gets RegistrationFailed as its exception if the controller refuses the broker permanently.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class BrokerLifecycleHost:
         on_registered: Callable[[], None] = _nothing,
         on_unheard: Callable[[], None] = _nothing,
     ) -> None:
-        """`on_registered` is called when the controller has told the broker epoch, `on_unheard` when the connection of the heartbeats has
-        ended or an answer is late: the controller may replace this broker soon."""
+        """`on_registered` is called when the controller has assigned the broker epoch. `on_unheard` is called when the heartbeat connection
+        has ended or an answer is late: the controller may replace this broker soon."""
         self._environment = environment
         self._now_ms = environment.clock.now_ms
         self._metadata = metadata
@@ -112,11 +112,11 @@ class BrokerLifecycleHost:
         self._request: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
-        # The controller takes a lost connection for a sign of death: tell it at once that this is none.
+        # The controller takes a lost connection as a sign that the broker died, so send a heartbeat at once.
         controller.subscribe_disturbances(self.heartbeat_at_once, self._connection_lost)
         metadata.subscribe(self._on_metadata)
 
-    # -- how it is -------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
 
     @property
     def broker_epoch(self) -> int:
@@ -125,42 +125,42 @@ class BrokerLifecycleHost:
 
     @property
     def fenced(self) -> bool:
-        """What the controller last said."""
+        """Whether the broker is fenced, as the controller last reported."""
         return self._core.fenced
 
     @property
     def unanswered(self) -> int:
-        """Heartbeats that no controller answered."""
+        """The number of heartbeats without an answer."""
         return self._core.unanswered
 
     @property
     def silence_ms(self) -> int:
-        """For how long no controller has answered a heartbeat or a registration."""
+        """For how long no controller has answered a heartbeat or a registration, in ms."""
         return self._core.silence_ms(self._now_ms())
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the connection of the heartbeats has ended, and no later one has been answered, or an answer is late."""
+        """Whether the heartbeat connection has ended and no later heartbeat has been answered, or an answer is late."""
         return self._core.is_unheard
 
     @property
     def in_doubt_since_ms(self) -> int | None:
-        """Since when the controller may have given this broker's leaderships to others; None: it has not."""
+        """Since when the controller may have moved this broker's leaderships to others; None if it has not."""
         return self._core.in_doubt_since_ms(self._now_ms())
 
     @property
     def trouble(self) -> str | None:
-        """Why clients cannot count on this broker, as far as its heartbeats tell; None when they do not."""
+        """Why clients cannot rely on this broker, as far as its heartbeats show; None if they can."""
         return self._core.trouble(self._now_ms())
 
-    # -- the node's wishes -----------------------------------------------------------------------------------------
+    # -- calls from the node ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to register in the background; `ready` tells when the broker is in service."""
+        """Start to register in the background. `ready` is set when the broker is in service."""
         self._carry_out(self._core.start(self._now_ms()))
 
     async def controlled_shutdown(self, timeout_ms: int) -> bool:
-        """Ask the controller to move leaderships away; True when it said that the broker may go now."""
+        """Ask the controller to move leaderships away. Returns True if the controller said that the broker may stop."""
         if self._stopping:
             return False
         self._released = self._environment.loop.create_future()
@@ -168,7 +168,7 @@ class BrokerLifecycleHost:
         return await self._released
 
     async def stop(self) -> None:
-        """Stop heartbeats."""
+        """Stop sending heartbeats."""
         self._stopping = True
         self._core.stop()
         self._arm()
@@ -182,7 +182,7 @@ class BrokerLifecycleHost:
             self._released.set_result(False)
 
     def heartbeat_at_once(self) -> None:
-        """A log directory went offline, others are cordoned, or there is another controller: tell the controller at once."""
+        """Send a heartbeat now, because a log directory went offline, the cordoned directories changed, or the controller changed."""
         self._carry_out(self._core.heartbeat_at_once(self._now_ms()))
 
     def _connection_lost(self) -> None:
@@ -232,7 +232,7 @@ class BrokerLifecycleHost:
         if not self.failed.done():
             self.failed.set_exception(error)
         if was_registered:
-            # It was in service: nobody waits for its registration any more.
+            # The broker has been in service, so no caller waits on `failed`: end the node.
             self._environment.supervisor.fail(error)
 
     def _arm(self) -> None:

@@ -1,5 +1,5 @@
-"""What the active controller has decided, one readable line for each election, change of an in-sync set and fencing, with the reason,
-and for each ACL."""
+"""Log lines for the active controller's decisions: one for each election, change of an in-sync set, fencing and ACL, with the
+reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BALANCE = "its first replica is back (auto.leader.rebalance.enable)"
 
 
 def reason_of(request: Any) -> str:
-    """Why a request changes partitions, after "because"; empty if there is nothing to say."""
+    """The reason for the partition changes of a request, to follow "because"; empty if there is none."""
     if isinstance(request, AlterPartitionRequest):
         return f"leader broker {request.broker_id} asks for it"
     if isinstance(request, ElectLeadersRequest):
@@ -56,7 +56,7 @@ def _acl_lines(delta: MetadataDelta) -> Iterator[tuple[int, str]]:
 
 
 def change_lines(delta: MetadataDelta, why: str, why_fenced: Callable[[int], str] | None) -> Iterator[tuple[int, str]]:
-    """(level, line) of each change. `why_fenced` gives the reason for a broker whose session has ended."""
+    """(level, line) of each change. `why_fenced` gives the reason for fencing a broker whose session has ended."""
     if delta.acls_changed:
         yield from _acl_lines(delta)
     partitions = sum(len(topic.changed) for topic in delta.changed_topics.values())

@@ -1,4 +1,4 @@
-"""The active controller on its node: runs the core over the metadata log, and answers when what it decided is committed."""
+"""The active controller on its node: runs the core over the metadata log, and answers when its decisions are committed."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("minikafka.controller")
 
-#: Records of a change that need not be atomic are written in batches of this many.
+#: Changes that need not be atomic are written in batches of this many records.
 RECORDS_PER_BATCH = 4000
-#: A broker that needed longer to come back was cut off: that says nothing of how long its connections take.
+#: A longer reconnection means that the broker was cut off; it is no measure of its connection time.
 CONNECT_MS_MAX = 1000
 
-#: Called with (response, None), or with (None, the error that stands for the whole request).
+#: Called with (response, None), or with (None, error) if the whole request fails.
 Respond = Callable[[Any, ApiError | None], None]
 
 
 def controller_config(config: BrokerConfig, cluster_id: str) -> ControllerConfig:
-    """What the core needs of a node's configuration."""
+    """The core's configuration, from the node's."""
     return ControllerConfig(
         cluster_id=cluster_id,
         node_id=config.node_id,
@@ -77,12 +77,12 @@ class _HeartbeatConnection:
 class ControllerHost:
     """Holds the core while this node leads the metadata quorum; on other nodes it answers NOT_CONTROLLER.
 
-    Requests see everything appended so far; each is answered when the log is committed up to what it saw, so that
-    nothing is ever told that a fail-over could take back. The MetadataHost subscribed to the quorum before this host did:
-    when this host hears that it leads, the image holds all that is committed.
+    A request sees everything appended so far. It is answered when the log is committed up to what it saw, so that a fail-over
+    cannot take back any answer. The MetadataHost must subscribe to the quorum before this host does: when this host learns
+    that it leads, the image then holds all committed records.
 
-    An exception that nobody expected ends the term, as QuorumController renounces: the core may lack what is in the log. The next active
-    controller, which may be this node in another epoch, begins with what is committed.
+    An unexpected exception ends the term, as in QuorumController's renounce, because the core may lack records that are in the log. The
+    next active controller, which may be this node in a new epoch, starts from the committed records.
     """
 
     def __init__(
@@ -98,10 +98,9 @@ class ControllerHost:
         listeners: Callable[[], Mapping[str, tuple[str, int, int]]] | None = None,
         own_incarnation: Callable[[], bytes] | None = None,
     ) -> None:
-        """`features`: levels for a cluster whose log is still empty (bootstrap.checkpoint); `users`: its first
-        credentials; `listeners`: this controller's advertised endpoints, asked for when it registers itself;
-        `own_incarnation`: that of the broker
-        in this process, if there is one."""
+        """`features`: feature levels for a cluster whose log is still empty (bootstrap.checkpoint). `users`: its first
+        credentials. `listeners`: returns this controller's advertised endpoints when it registers itself.
+        `own_incarnation`: returns the incarnation id of the broker in this process, if there is one."""
         self._config = controller_config(config, cluster_id)
         self._environment = environment
         self.supervisor = environment.supervisor
@@ -112,7 +111,7 @@ class ControllerHost:
         self._listeners = listeners
         self._own_incarnation = own_incarnation
         self._rules = BrokerConfigRules(config)
-        #: 16 bytes of this process.
+        #: 16 random bytes, new for each process.
         self.incarnation_id: bytes = random_uuid(environment.random)
         self._core: Controller | None = None
         self._epoch = -1
@@ -121,7 +120,7 @@ class ControllerHost:
         self._predecessor: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        #: How long decisions take; in the turn of the loop in which their requests come, so that none waits in a queue.
+        #: How long decisions take. Each is made in the turn of the loop in which its request arrives, so none waits in a queue.
         self.decisions = Durations(environment.monotonic_s)
         self.activations = 0
         self._silence = f"nothing was heard of it for {config.broker_session_timeout_ms} ms (broker.session.timeout.ms)"
@@ -135,11 +134,11 @@ class ControllerHost:
 
     @property
     def core(self) -> Controller | None:
-        """The core while this node is active; for tests and metrics."""
+        """The core while this node is active, else None. For tests and metrics."""
         return self._core
 
     def newest_image(self) -> MetadataImage:
-        """What the active controller decides by, appended records included; on other nodes what is committed."""
+        """The image on which the active controller decides, appended records included; on other nodes the committed image."""
         return self._metadata.image if self._core is None else self._core.image
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -154,10 +153,10 @@ class ControllerHost:
         connect_ms: int | None = None,
         forwarded: Forwarded | None = None,
     ) -> None:
-        """Decide about a request; `respond` is called once, now or after the commit. `connection` is where it came from, `spend` is told of
-        the partitions that it makes or deletes and may refuse (KIP-599). `connect_ms`, of a heartbeat: how long it took to come from the
-        beginning of its connection, if its broker is one that connects again at once. `forwarded`: how often a broker has sent a
-        client's request before, perhaps to another controller."""
+        """Decide on a request and call `respond` once, now or after the commit. `connection`: where the request came from.
+        `spend(count)` is called with the number of partitions that the request creates or deletes, and may refuse them (KIP-599).
+        `connect_ms`: for a heartbeat of a broker that reconnects at once, the time from the start of its connection to the heartbeat.
+        `forwarded`: how often a broker has sent this client request before, perhaps to another controller."""
         core = self._core
         if core is None:
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
@@ -168,12 +167,12 @@ class ControllerHost:
             with self.decisions.measured():
                 core.state.next_offset = self._raft.log_end_offset
                 result = core.handle(request, version, self._environment.clock.now_ms(), spend, forwarded)
-                # An upgrade of kraft.version has put its own batch into the log.
+                # A kraft.version upgrade has appended its own batch.
                 core.state.next_offset = self._raft.log_end_offset
                 last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")
         except NotLeader:
             self._deactivate()
-            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has just lost its office."))
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This node is no longer the active controller."))
             return
         except ApiError as error:
             respond(None, error)
@@ -186,7 +185,7 @@ class ControllerHost:
         self._arm()
 
     async def ask(self, request: Any, version: int) -> Any:
-        """As `handle`, for callers that can wait. Raises ApiError."""
+        """Like `handle`, for callers that can await. Raises ApiError."""
         future: asyncio.Future[Any] = self._environment.loop.create_future()
 
         def respond(response: Any, error: ApiError | None) -> None:
@@ -201,7 +200,7 @@ class ControllerHost:
         return await future
 
     def _watch_connection(self, core: Controller, request: Any, connection: Any, connect_ms: int | None) -> None:
-        """Remember which connection carries a broker's heartbeats: when it is closed, a successor need not wait for the session to end."""
+        """Remember which connection carries a broker's heartbeats. If it closes, the broker can be fenced before its session times out."""
         now_ms = self._environment.clock.now_ms()
         if isinstance(request, BrokerHeartbeatRequest):
             heartbeats = self._heartbeat_connections.get(request.broker_id)
@@ -214,7 +213,7 @@ class ControllerHost:
                 and heartbeats.closed_ms is not None
                 and heartbeats.epoch == request.broker_epoch
             ):
-                # Seen from the end of one connection to the first heartbeat on the next: all that it takes.
+                # From the end of the old connection to the first heartbeat on the new one: this is the full cost of reconnecting.
                 connect_ms = max(connect_ms, now_ms - heartbeats.closed_ms)
             took_ms = None if connect_ms is None else min(connect_ms, CONNECT_MS_MAX)
             self._heartbeat_connections[request.broker_id] = _HeartbeatConnection(request.broker_epoch, connection, took_ms)
@@ -224,7 +223,7 @@ class ControllerHost:
                 core.broker_disconnected(request.broker_id, heartbeats.epoch, now_ms, heartbeats.connect_ms)
 
     def connection_closed(self, connection: Any) -> None:
-        """A connection has ended. One that carried heartbeats is a hint that its broker has died."""
+        """A connection has ended. If it carried heartbeats, its broker may have died."""
         core = self._core
         if core is None:
             return
@@ -235,7 +234,7 @@ class ControllerHost:
                 self._arm()
 
     def _why_silent(self, broker_id: int) -> str:
-        """Why a broker's session ends."""
+        """The reason for the end of a broker's session."""
         heartbeats = self._heartbeat_connections.get(broker_id)
         return (
             "its connection closed and it did not come back" if heartbeats is not None and heartbeats.connection.closed else self._silence
@@ -244,8 +243,8 @@ class ControllerHost:
     def _write(
         self, core: Controller, records: list[Any], atomic: bool, why: str = "", why_fenced: Callable[[int], str] | None = None
     ) -> int:
-        """Append and replay; the offset that must be committed before anybody is told. `why` goes into the log, `why_fenced` for brokers
-        that are fenced. Raises NotLeader."""
+        """Append and replay records. Returns the offset that must be committed before the answer is sent. `why` is the reason in log lines,
+        `why_fenced` that of brokers that are fenced. Raises NotLeader."""
         changes: list[tuple[int, str]] = []
         step = len(records) if atomic else RECORDS_PER_BATCH
         for start in range(0, len(records), step or 1):
@@ -255,7 +254,7 @@ class ControllerHost:
             fitting = [versioned(record, level) for record in batch]
             framed = [encode_metadata_record(record, version) for record, version in fitting]
             last = self._raft.append(framed, epoch=self._epoch)
-            # The log may have put a control batch in between (a change of voters).
+            # The log may have inserted a control batch in between (a change of voters).
             base = last - len(batch) + 1
             changes += change_lines(core.replay([record for record, _ in fitting], base), why, why_fenced)
         for level, line in changes:
@@ -271,15 +270,15 @@ class ControllerHost:
             self._waiting.append((offset, respond, response))
 
     def on_high_watermark(self, offset: int) -> None:
-        """Committed up to `offset` (exclusive): answer."""
+        """Send the answers that waited for the commit of the log up to `offset` (exclusive)."""
         if self._core is None:
-            # A node that starts as a follower is told of no change of leaders.
+            # A node that starts as a follower gets no call of `on_leader_change`.
             self._note_leader(self._raft.leader_id)
         self._answer_waiting(offset)
 
     def _answer_waiting(self, offset: int) -> None:
-        """A controller that others have replaced and that does not know it yet must not tell anybody that all is as it was: a broker that
-        its successor has replaced, too, would believe that it is in service."""
+        """Send answers, unless this controller may have been replaced without knowing it. Otherwise a broker that the successor has
+        replaced, too, would go on believing that it is in service."""
         waiting = self._waiting
         while waiting and waiting[0][0] < offset and not self._raft.is_in_doubt:
             _, respond, response = waiting.popleft()
@@ -291,15 +290,15 @@ class ControllerHost:
             self._answer_waiting(self._metadata.offset + 1)
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
-        """The image is the MetadataHost's business."""
+        """Unused: the MetadataHost maintains the image."""
 
     def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
-        """The image is the MetadataHost's business."""
+        """Unused: the MetadataHost maintains the image."""
 
-    # -- office ----------------------------------------------------------------------------------------------------
+    # -- becoming and ceasing to be active -------------------------------------------------------------------------
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
-        """Take or leave office."""
+        """Become the active controller, or cease to be it."""
         self._note_leader(leader_id)
         if is_self and (self._core is None or epoch != self._epoch):
             self._deactivate()
@@ -323,7 +322,7 @@ class ControllerHost:
         self._predecessor = None
         own = image.brokers.get(self._config.node_id)
         if own is not None and self._own_incarnation is not None and own.incarnation_id != self._own_incarnation():
-            # What the log knows of died with the last process of this node.
+            # The session in the log belongs to the previous process of this node, which is dead.
             core.broker_disconnected(own.broker_id, own.epoch, now_ms)
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
         try:
@@ -336,14 +335,14 @@ class ControllerHost:
         self._arm()
 
     def _register_itself(self, core: Controller, now_ms: int) -> None:
-        """As ControllerRegistrar would, without waiting for the first image; controllers register once for each life of their process."""
+        """Register as ControllerRegistrar would, but without waiting for the first image. Controllers register once per process."""
         own, level = core.image.controllers.get(self._config.node_id), core.image.features.get(METADATA_VERSION, 0)
         is_known = own is not None and own.incarnation_id == self.incarnation_id
         if self._listeners is not None and not is_known and level >= REGISTERED_CONTROLLERS:
             self._write(core, core.handle(self.registration_request(), 0, now_ms).records, True)
 
     def registration_request(self) -> ControllerRegistrationRequest:
-        """Where this controller is and what it can."""
+        """This controller's endpoints and supported features."""
         listeners = {} if self._listeners is None else self._listeners()
         return ControllerRegistrationRequest(
             controller_id=self._config.node_id,
@@ -361,7 +360,7 @@ class ControllerHost:
     def _deactivate(self) -> None:
         if self._core is None:
             return
-        log.info("controller %d leaves office", self._config.node_id)
+        log.info("controller %d is no longer active", self._config.node_id)
         self._core = None
         self._heartbeat_connections.clear()
         if self._timer is not None:
@@ -369,27 +368,27 @@ class ControllerHost:
             self._timer = None
         waiting, self._waiting = self._waiting, deque()
         for _, respond, _ in waiting:
-            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has lost its office."))
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This node is no longer the active controller."))
 
     def _renounce(self, what: str, error: Exception) -> None:
-        """Nobody knows whether the core has what is in the log: leave office, and the quorum's lead with it."""
+        """Resign as controller and as leader of the quorum, because the core may differ from the log."""
         epoch = self._epoch
         self._deactivate()
 
         def resign(reason: str) -> None:
-            # Not in this turn: it may be the quorum that is at work.
+            # In a later turn, because this call may come from within the quorum.
             self.supervisor.call_soon("the controller's resignation", self._raft.resign, epoch)
 
         self.supervisor.caught(f"the controller's {what}", error, Ends("term", resign))
 
     async def stop(self) -> None:
-        """Leave office."""
+        """Cease to be the active controller."""
         self._deactivate()
 
-    # -- time ------------------------------------------------------------------------------------------------------
+    # -- timers ----------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Set the timer to the core's next deadline, unless it goes off earlier anyway: heartbeats only ever move deadlines back."""
+        """Set the timer to the core's next deadline, unless it is due earlier anyway. Heartbeats only postpone deadlines."""
         core = self._core
         if core is None:
             return

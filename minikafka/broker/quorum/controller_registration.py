@@ -1,5 +1,5 @@
-"""A controller tells the active one where it is and what it can (KIP-919), so that clients find every controller and no feature level is
-chosen that one of them does not know. Kafka's ControllerRegistrationManager does the same."""
+"""Registers a controller's endpoints and supported features with the active controller (KIP-919). So clients can find every controller,
+and no feature level is chosen that a controller does not support. Kafka: ControllerRegistrationManager."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ log = logging.getLogger("minikafka.controller")
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 10_000
 REQUEST_TIMEOUT_MS = 30_000
-#: How long after the answer the record may take to this node before it is told again.
+#: If the record has not reached this node so long after the answer, the controller registers again.
 REPLAY_TIMEOUT_MS = 10_000
 
 
 class ControllerRegistrar:
-    """Registers this node's controller, once for each life of its process, as soon as the metadata show that it is not registered.
+    """Registers this node's controller once per process, as soon as the metadata show that it is not registered.
 
-    Whether it is, the metadata log says and no answer does: what a failing controller answered may be lost."""
+    Only the metadata log counts as proof: the records behind a failing controller's answer may be lost."""
 
     def __init__(
         self, node_id: int, environment: Environment, metadata: MetadataHost, controller: ControllerHost, channel: ControllerChannel
@@ -47,7 +47,7 @@ class ControllerRegistrar:
         metadata.subscribe(self._on_metadata)
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop registering."""
         self._stopping = True
         task, self._task = self._task, None
         if task is not None:

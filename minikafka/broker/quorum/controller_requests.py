@@ -1,4 +1,4 @@
-"""The controller listener: what brokers, other controllers and (in envelopes) clients ask of the active controller."""
+"""The controller listener: requests of brokers, of other controllers and, in envelopes, of clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("minikafka.controller")
 
-#: What a broker may forward for a client (ApiKeys.forwardable).
+#: The requests that a broker may forward for a client (ApiKeys.forwardable).
 FORWARDABLE: tuple[Any, ...] = (
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -75,12 +75,12 @@ _OWN: tuple[Any, ...] = (
     ControllerRegistrationRequest,
 )
 
-#: APIs whose forwarding is decided by other handlers of the controller listener (DescribeQuorum, Add/RemoveRaftVoter, tokens).
+#: The API keys of these, and of APIs that other handlers of the listener serve (DescribeQuorum, Add/RemoveRaftVoter, tokens).
 FORWARDABLE_KEYS = frozenset({request.API_KEY for request in FORWARDABLE} | {38, 39, 40, 51, 55, 80, 81})
 
 
 class EnvelopeContext:
-    """The context of a request that came in an envelope: its answer goes back in one."""
+    """The context of a request that came in an envelope. The answer is sent in an envelope, too."""
 
     __slots__ = (
         "_outer",
@@ -100,8 +100,8 @@ class EnvelopeContext:
     def __init__(
         self, outer: RequestContext, header: RequestHeader, entry: Any, principal: str, client_host: str, forwarded: Forwarded | None
     ) -> None:
-        """`principal` and `client_host`: whose request the broker forwards, and from where it came; `forwarded`: how often it
-        was sent before, where the broker says so."""
+        """`principal` and `client_host`: the client for which the broker forwards the request; `forwarded`: how often the request
+        was sent before, if the broker says so."""
         self._outer = outer
         self.api_key = header.api_key
         self.api_version = header.api_version
@@ -131,22 +131,22 @@ class EnvelopeContext:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the envelope has had its answer."""
+        """Whether the envelope has been answered."""
         return self._outer.is_answered
 
     def complete(self, response: Any) -> None:
-        """Nothing is added."""
+        """Nothing to fill in."""
 
     def respond_encoded(self, response: Any, pieces: list[Any]) -> None:
-        """Answer with a response whose frame is `pieces`."""
+        """Answer with a response that is already encoded as `pieces`."""
         self._outer.respond(EnvelopeResponse(response_data=_joined(pieces)[4:], error_code=ErrorCode.NONE))
 
     def not_controller(self) -> None:
-        """The envelope itself says that another controller must be asked, so that the broker asks it."""
+        """Answer the envelope itself with NOT_CONTROLLER, so that the broker asks another controller."""
         self._outer.respond(EnvelopeResponse(response_data=None, error_code=ErrorCode.NOT_CONTROLLER))
 
     def close(self, reason: str = "") -> None:
-        """The request cannot be answered."""
+        """Close the connection, because the request cannot be answered."""
         self._outer.respond(EnvelopeResponse(response_data=None, error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
@@ -155,7 +155,7 @@ def _joined(pieces: list[Piece]) -> bytes:
 
 
 class ControllerHandlers:
-    """Answers on the controller listener; on a node that is not the active controller everything is NOT_CONTROLLER."""
+    """Serves the controller listener. On a node that is not the active controller every answer is NOT_CONTROLLER."""
 
     def __init__(self, host: ControllerHost, quotas: ClientQuotaHost | None = None) -> None:
         self._host = host
@@ -164,7 +164,7 @@ class ControllerHandlers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve every controller API of this engine room on `dispatcher`."""
+        """Serve every controller API of this module on `dispatcher`."""
         self._dispatcher = dispatcher
         for request in (*_OWN, *FORWARDABLE):
             dispatcher.register(request, self.handle)
@@ -172,20 +172,20 @@ class ControllerHandlers:
         dispatcher.subscribe_connection_ends(self._host.connection_closed)
 
     def handle(self, context: Any, request: Any) -> None:
-        """Hand a request to the active controller; it answers when its decision is committed."""
+        """Pass a request to the active controller, which answers when its decision is committed."""
         version = context.api_version
         quotas = self._quotas
         budget = None if quotas is None else quotas.budget(context.principal, context.client_id, context.api_key, version)
 
         def respond(response: Any, error: ApiError | None) -> None:
-            # It may come with others', after the commit: what fails here keeps no answer from them.
+            # The answer may be sent after the commit together with others; a failure here must not stop those.
             with self._host.supervisor.watching(f"an answer to {type(request).__name__}", ends=Ends("connection", context.close)):
                 answer(response, error)
 
         def answer(response: Any, error: ApiError | None) -> None:
             if error is None:
                 if budget is not None and budget.pause_ms > 0:
-                    # Of a client in an envelope it is the broker that knows the connection.
+                    # The broker that sent the envelope mutes the client's connection, so only report the pause.
                     response.throttle_time_ms = budget.reported_pause_ms()
                     if not context.is_forwarded:
                         context.connection.mute(budget.pause_ms)
@@ -201,8 +201,8 @@ class ControllerHandlers:
         self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded)
 
     def _connect_ms(self, context: Any) -> int | None:
-        """For how long a broker of ours has been there, from its first words on this connection to this heartbeat; None for others, who do
-        not connect again before their next heartbeat is due."""
+        """The time from a minikafka broker's first bytes on this connection to this heartbeat, in ms. None for other brokers, which do not
+        reconnect before their next heartbeat is due."""
         assert self._dispatcher is not None
         _, name, _ = self._dispatcher.software.get(context.connection, ("", "", ""))
         return self._dispatcher.age_ms(context.connection) if name == CLIENT_SOFTWARE_NAME else None

@@ -1,5 +1,5 @@
-"""`storage format`, `info` and `random-uuid` (Kafka's StorageTool and Formatter): meta.properties, bootstrap.checkpoint and, for dynamic
-quorums, the first snapshot of the metadata log with the voters (KIP-853). Files as Apache Kafka 4.3 writes them."""
+"""`storage format`, `info` and `random-uuid` (Kafka's StorageTool and Formatter): writes meta.properties, bootstrap.checkpoint and, for
+dynamic quorums, the first snapshot of the metadata log with the voters (KIP-853). The files are those of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
-#: (lowest, highest, level of a new cluster) of every feature that bootstrap.checkpoint names, in its order.
+#: (lowest, highest, level in a new cluster) of each feature in bootstrap.checkpoint, in order.
 FEATURES: dict[str, tuple[int, int, int]] = {
     name: (*SUPPORTED_FEATURES[name], level) for name, level in DEFAULT_FEATURES.items()
 }
@@ -33,7 +33,7 @@ RELEASES: dict[str, int] = {
     "3.7-IV1": 16, "3.7-IV2": 17, "3.7-IV3": 18, "3.7-IV4": 19, "3.8-IV0": 20, "3.9-IV0": 21, "4.0-IV0": 22, "4.0-IV1": 23, "4.0-IV2": 24,
     "4.0-IV3": 25, "4.1-IV0": 26, "4.1-IV1": 27, "4.2-IV0": 28, "4.2-IV1": 29, "4.3-IV0": 30, "4.4-IV0": 31, "4.4-IV1": 32, "4.4-IV2": 33,
 }  # fmt: skip
-#: From which metadata.version on a new cluster has a feature, and at which level (Feature.java, defaultLevel).
+#: (the metadata.version from which on a new cluster has the feature, its level then) (Feature.java, defaultLevel).
 FEATURE_RELEASES: dict[str, tuple[int, int]] = {
     "transaction.version": (24, 2),
     "eligible.leader.replicas.version": (26, 1),
@@ -41,7 +41,7 @@ FEATURE_RELEASES: dict[str, tuple[int, int]] = {
     "share.version": (28, 1),
     "streams.version": (29, 1),
 }
-#: Ids that must not be given to anything: they stand for "none", the metadata topic, and Kafka's two reserved directory ids.
+#: Reserved ids, never assigned: they stand for "none", the metadata topic, and Kafka's two reserved directory ids.
 RESERVED_IDS = tuple(number.to_bytes(16, "big") for number in range(101))
 
 
@@ -49,11 +49,11 @@ SALT_BYTES = 20
 
 
 class FormatError(Exception):
-    """The storage cannot be formatted as asked; the message says why and what to do."""
+    """The storage cannot be formatted as requested; the message says why and what to do."""
 
 
 def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
-    """A random id (version 4) whose text does not begin with a dash, which command lines would take for an option."""
+    """A random id (version 4) whose text does not begin with a dash, as command lines would take that for an option."""
     while True:
         raw = bytearray(random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -83,7 +83,7 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
 
 
 def feature_levels(features: Mapping[str, int], release_version: str | None) -> dict[str, int]:
-    """Level of every feature of a new cluster. Raises FormatError."""
+    """The level of every feature in a new cluster. Raises FormatError."""
     levels = {name: default for name, (_, _, default) in FEATURES.items()}
     if release_version is not None:
         if METADATA_VERSION in features:
@@ -132,7 +132,7 @@ def _kraft_version(asked: int | None, is_dynamic: bool) -> int:
 def check_quorum_options(
     config: BrokerConfig, *, standalone: bool, initial_controllers: str | None, no_initial_controllers: bool
 ) -> None:
-    """Which of the three options goes with which configuration (StorageTool). Raises FormatError."""
+    """Check which of the three options the configuration allows (StorageTool). Raises FormatError."""
     given = [
         name
         for name, is_given in (
@@ -172,7 +172,8 @@ def _voters(config: BrokerConfig, standalone: bool, initial_controllers: str | N
 def _first_voters(
     config: BrokerConfig, ids: dict[str, bytes], standalone: bool, initial_controllers: str | None
 ) -> VoterSet | None:
-    """Those that the first snapshot names. `ids`, by directories that are to be formatted, gets the metadata directory's among them."""
+    """The voters for the first snapshot. `ids` maps the directories to format to their ids; the metadata directory's id is taken from
+    it."""
     if config.metadata_directory not in ids:
         return None
     voters = _voters(config, standalone, initial_controllers, ids[config.metadata_directory])
@@ -197,8 +198,8 @@ def format_storage(
     release_version: str | None = None,
     add_scram: Sequence[str] = (),
 ) -> list[str]:
-    """Format every log directory of `config` that is not formatted; a line for each. Raises FormatError and OSError; nothing is written
-    before everything has been checked, and meta.properties comes last, so that a cut run can be repeated."""
+    """Format all unformatted log directories of `config`. Returns one line per directory. Raises FormatError and OSError. Everything is
+    checked before anything is written, and meta.properties comes last, so an interrupted run can be repeated."""
     features = dict(features or {})
     try:
         uuid_from_text(cluster_id)
@@ -234,9 +235,9 @@ def format_storage(
 def format_added_directories(
     filesystem: FileSystem, directories: Sequence[str], metadata_directory: str, random_bytes: Callable[[int], bytes], wall_ms: int
 ) -> list[str]:
-    """Format the log directories that have no meta.properties, under a new directory id, where the metadata directory has one: whoever adds
-    a disk to log.dirs restarts the node, nothing else (Kafka's KafkaRaftServer.initializeLogDirs). Returns the paths. A directory that
-    fails is left to whoever opens it."""
+    """Format log directories without meta.properties, each with a new directory id, if the metadata directory has a meta.properties: to add
+    a disk to log.dirs, it is enough to restart the node (Kafka's KafkaRaftServer.initializeLogDirs). Returns the paths. If a directory
+    fails, opening it will report the error."""
     added = []
     try:
         meta = read_meta_properties(filesystem, metadata_directory)
@@ -279,14 +280,14 @@ def _unformatted(
 
 
 def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
-    """What the first controller writes: metadata.version, then the others by name; level 0 is not written."""
+    """The first records of a new cluster: metadata.version, then the other features by name; level 0 is not written."""
     names = [METADATA_VERSION, *sorted(name for name in levels if name != METADATA_VERSION)]
     return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name] > 0]
 
 
 def scram_records(texts: Sequence[str], random_bytes: Callable[[int], bytes]) -> list[UserScramCredentialRecord]:
-    """`SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]`, with salt="base64" and saltedpassword="base64" as Kafka's
-    ScramParser takes them. Raises FormatError, without passwords."""
+    """Parse `SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]`, with salt="base64" and saltedpassword="base64" as in Kafka's
+    ScramParser. Raises FormatError; the message contains no password."""
     records: dict[tuple[str, int], UserScramCredentialRecord] = {}
     for text in texts:
         mechanism_name, _, rest = text.strip().partition("=")
@@ -316,7 +317,8 @@ def _scram_options(text: str) -> Iterable[tuple[str, str]]:
 
 
 def scram_credential(mechanism: ScramMechanism, options: Mapping[str, str], random_bytes: Callable[[int], bytes]) -> ScramCredential:
-    """Of password or saltedpassword, salt and iterations. Raises KeyError for what is missing, ValueError for what is wrong."""
+    """The credential for a password or saltedpassword, salt and iterations. Raises KeyError for a missing option, ValueError for a wrong
+    one."""
     iterations = int(options.get("iterations", ITERATIONS_MIN))
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ValueError(f"iterations={iterations}: must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}")
@@ -345,7 +347,7 @@ def _write_metadata(
 
 
 def read_bootstrap(filesystem: FileSystem, directory: str) -> list[Any]:
-    """The records of bootstrap.checkpoint, those of a new 4.3 cluster if there is none. Raises CorruptFile, OSError."""
+    """The records of bootstrap.checkpoint, or those of a new 4.3 cluster if the file does not exist. Raises CorruptFile, OSError."""
     path = f"{directory}/{BOOTSTRAP}"
     if not filesystem.exists(path):
         return list(bootstrap_records({name: default for name, (_, _, default) in FEATURES.items()}))

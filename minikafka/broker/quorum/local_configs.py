@@ -1,6 +1,6 @@
-"""Configurations of topics as the local copy of the metadata log has them: for opening logs before the quorum is asked.
+"""Topic configurations from the local copy of the metadata log, for opening logs before the quorum answers.
 
-A best effort: what is damaged or missing here leaves a topic at the broker's defaults until the metadata arrive.
+This is a best effort: if configurations are damaged or missing here, the topic has the broker's defaults until the metadata arrive.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.config")
 METADATA_DIRECTORY = "__cluster_metadata-0"
-#: All others, the changes of partitions above all, are not looked at.
+#: All other records, above all partition changes, are skipped.
 RECORD_TYPES = frozenset({ConfigRecord.RECORD_TYPE, RemoveTopicRecord.RECORD_TYPE, TopicRecord.RECORD_TYPE})
 
 
 class LocalConfigs:
-    """`topic(name)` and `cluster(node_id)`: overrides by name of property."""
+    """`topic(name)` and `cluster(node_id)`: property name -> overridden value."""
 
     def __init__(self, filesystem: FileSystem, directory: str) -> None:
-        """`directory` is the one that holds `__cluster_metadata-0`."""
+        """`directory` is the log directory that holds `__cluster_metadata-0`."""
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self._names: dict[bytes, str] = {}
         path = f"{directory}/{METADATA_DIRECTORY}"
@@ -54,11 +54,11 @@ class LocalConfigs:
                 values[record.name] = record.value
 
     def topic(self, name: str) -> dict[str, str]:
-        """Overrides of a topic."""
+        """The overrides of a topic."""
         return self._configs.get((RESOURCE_TOPIC, name), {})
 
     def cluster(self, node_id: int) -> dict[str, str]:
-        """Dynamic values of brokers: the cluster's, and over them this broker's own."""
+        """The dynamic configuration of brokers: the cluster-wide values, overridden by this broker's own."""
         return {**self._configs.get((RESOURCE_BROKER, ""), {}), **self._configs.get((RESOURCE_BROKER, str(node_id)), {})}
 
 

@@ -1,4 +1,4 @@
-"""The metadata log as an image, on every node: a raft listener that publishes one delta per committed batch."""
+"""The metadata log as an image, on every node: a raft listener that publishes one delta for each committed batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("minikafka.metadata")
 
-#: Defaults of Kafka's MetadataLogConfig.
+#: The defaults of Kafka's MetadataLogConfig.
 SNAPSHOT_BYTES = 20 * 1024 * 1024
 SNAPSHOT_INTERVAL_MS = 3_600_000
 
@@ -29,11 +29,11 @@ Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 
 
 class MetadataHost:
-    """Holds the newest committed `image` and tells subscribers, in the order in which they subscribed, of each step.
+    """Holds the newest committed `image` and calls subscribers, in the order of their subscription, after each step.
 
-    Nothing is published before this node has replayed the log up to the high watermark that it learnt from the leader:
-    a restarting broker would otherwise act on leaderships of the past (Kafka's MetadataLoader does the same). The
-    first delta therefore starts from the empty image. Records of a metadata transaction are held back until it ends.
+    Nothing is published before this node has replayed the log up to the high watermark that the leader reported. Otherwise
+    a restarting broker would act on outdated leaderships (see Kafka's MetadataLoader). The first delta therefore
+    starts from the empty image. The records of a metadata transaction are held back until it ends.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class MetadataHost:
         snapshot_bytes: int = SNAPSHOT_BYTES,
         snapshot_interval_ms: int = SNAPSHOT_INTERVAL_MS,
     ) -> None:
-        """With a clock, snapshots of the metadata log are written: after `snapshot_bytes` of log
-        (metadata.log.max.record.bytes.between.snapshots), or when the last one is `snapshot_interval_ms` old and something
-        was written since (metadata.log.max.snapshot.interval.ms; 0 = never)."""
+        """With a clock, this host writes snapshots of the metadata log: after `snapshot_bytes` of log
+        (metadata.log.max.record.bytes.between.snapshots), or when the last one is `snapshot_interval_ms` old and new records
+        were written since (metadata.log.max.snapshot.interval.ms; 0 = never)."""
         self.image: MetadataImage = empty_image()
         self._raft = raft
         self._subscribers: list[Subscriber] = []
@@ -59,7 +59,7 @@ class MetadataHost:
         self._snapshot_interval_ms = snapshot_interval_ms
         self._snapshot_log_size = 0
         self._snapshot_ms: int | None = None
-        #: Steps that a subscriber could not carry out.
+        #: Steps in which a subscriber failed.
         self.apply_errors = 0
         self._behind_ms: int | None = None
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
@@ -67,7 +67,8 @@ class MetadataHost:
 
     @property
     def offset(self) -> int:
-        """Offset up to which subscribers know the log, -1 before the first image: what heartbeats report as CurrentMetadataOffset."""
+        """The offset up to which subscribers have seen the log, -1 before the first image. Heartbeats report it as
+        CurrentMetadataOffset."""
         return self._offset if self._caught_up else -1
 
     @property
@@ -76,7 +77,7 @@ class MetadataHost:
         return self._caught_up
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long records that are known to be committed have not been applied; 0 when all have been."""
+        """For how long records known to be committed have not been applied, in ms; 0 if all have been."""
         if self._offset + 1 >= self._raft.high_watermark:
             self._behind_ms = None
             return 0
@@ -85,11 +86,11 @@ class MetadataHost:
         return now_ms - self._behind_ms
 
     def subscribe(self, callback: Subscriber) -> None:
-        """Call `callback(delta, image)` after each step from now on. It must not raise."""
+        """Call `callback(delta, image)` after each further step. It must not raise."""
         self._subscribers.append(callback)
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int) -> bool:
-        """Wait until an image satisfies `condition`; False when it does not within `timeout_ms`."""
+        """Wait until an image satisfies `condition`. Returns False if that does not happen within `timeout_ms`."""
         if condition(self.image):
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,7 +108,7 @@ class MetadataHost:
     # -- raft listener ---------------------------------------------------------------------------------------------
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
-        """A committed batch: [(offset, record)]."""
+        """Replay a committed batch: [(offset, record)]."""
         for offset, record in records:
             self._take(offset, record)
         self._offset = max(self._offset, records[-1][0] if records else base_offset)
@@ -116,7 +117,7 @@ class MetadataHost:
             self._maybe_write_snapshot(epoch)
 
     def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
-        """A snapshot that replaces everything before its end offset (exclusive)."""
+        """Load a snapshot that replaces everything before its end offset (exclusive)."""
         end_offset, epoch = snapshot_id[0], snapshot_id[1]
         self._transaction = None
         self._pending = MetadataDelta.from_snapshot(self.image, records, end_offset - 1, epoch)
@@ -129,7 +130,7 @@ class MetadataHost:
         self._publish(self._raft.leader_epoch)
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
-        """Nothing here depends on who leads."""
+        """Unused: the image does not depend on the leader."""
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class MetadataHost:
                     subscriber(delta, image)
                 except Exception:
                     self.apply_errors += 1
-                    # The others must not miss a step because of it (Kafka's metadata publishing fault handler logs, too).
+                    # The other subscribers must not miss a step. Kafka's fault handler for metadata publishing only logs, too.
                     log.exception("the step to offset %d failed in %s", image.offset, subscriber)
         if self._waiters:
             for condition, future in list(self._waiters):

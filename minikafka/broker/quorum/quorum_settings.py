@@ -1,4 +1,4 @@
-"""What the metadata quorum takes from a node's configuration."""
+"""The metadata quorum's settings, from a node's configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quorum_config(config: BrokerConfig) -> QuorumConfig:
 
 
 def static_voters(config: BrokerConfig, node_id: int, own_endpoints: Sequence[Endpoint]) -> VoterSet:
-    """`controller.quorum.voters`; a port of 0 for this node stands for that of `own_endpoints`."""
+    """The voters in `controller.quorum.voters`. Port 0 for this node stands for the port in `own_endpoints`."""
     names = config.controller_listener_names or ["CONTROLLER"]
     voters = []
     for voter_id, (host, port) in config.voters.items():

@@ -14,7 +14,7 @@ QUORUM_STATE = "quorum-state"
 
 
 def encode(state: ElectionState, kraft_version: int, voters: tuple[int, ...]) -> bytes:
-    """Kafka's bytes. Version 0 (static voters) has the voters' ids, version 1 the directory id of the vote."""
+    """The file's contents as Kafka writes them. Version 0 (static voters) has the voters' ids, version 1 the directory id of the vote."""
     voted = state.voted or ReplicaKey(NO_NODE, ZERO_ID)
     document: dict[str, Any]
     if kraft_version < 1:
@@ -39,7 +39,7 @@ def encode(state: ElectionState, kraft_version: int, voters: tuple[int, ...]) ->
 
 
 def decode(data: bytes) -> ElectionState:
-    """Raises CorruptFile: a vote that was given must not be forgotten, so nothing is guessed."""
+    """Decode the file. Raises CorruptFile, and never guesses: a vote must not be forgotten."""
     try:
         document = json.loads(data)
         version = document["data_version"]
@@ -54,11 +54,11 @@ def decode(data: bytes) -> ElectionState:
 
 
 def read(filesystem: FileSystem, directory: str) -> ElectionState:
-    """Epoch 0 if there is no file yet. Raises CorruptFile, OSError."""
+    """Read the file; epoch 0 if it does not exist. Raises CorruptFile, OSError."""
     path = f"{directory}/{QUORUM_STATE}"
     return decode(filesystem.read(path)) if filesystem.exists(path) else ElectionState()
 
 
 def write(filesystem: FileSystem, directory: str, state: ElectionState, kraft_version: int, voters: tuple[int, ...]) -> None:
-    """Atomically and synced. Raises OSError."""
+    """Write the file atomically and sync it. Raises OSError."""
     write_atomically(filesystem, f"{directory}/{QUORUM_STATE}", encode(state, kraft_version, voters))

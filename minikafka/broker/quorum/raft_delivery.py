@@ -1,4 +1,4 @@
-"""Handing the committed metadata log to listeners, in order, a bounded piece at a time."""
+"""Delivers the committed metadata log to listeners, in order, a bounded piece at a time."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from minikafka.core.raft.types import NO_NODE
 from minikafka.storage.errors import CorruptFile, ResourceShortage, StorageError
 
 logger = logging.getLogger("minikafka.raft")
-#: What lacked descriptors or memory is tried again after so long.
+#: After a shortage of descriptors or memory, the next attempt comes after so long.
 SHORTAGE_RETRY_S = 0.1
-#: Bytes of log handed to a listener before the loop gets its turn again.
+#: Bytes of log passed to a listener before the event loop gets its next turn.
 DELIVERY_BYTES = 1 << 18
 
 
 class SnapshotId(NamedTuple):
-    """`end_offset` is exclusive."""
+    """The position of a snapshot; `end_offset` is exclusive."""
 
     end_offset: int
     epoch: int
 
 
 class RaftListener(Protocol):
-    """Called on the loop, in log order; one that raises ends the node."""
+    """Called on the event loop, in log order. An exception in a listener ends the node."""
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """One committed batch of metadata records: [(offset, decoded record message)]. Control batches are left out."""
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any]) -> None:
-        """The state up to `snapshot_id.end_offset` (exclusive) is exactly these records; forget what was before."""
+        """Exactly these records are the state up to `snapshot_id.end_offset` (exclusive). Forget everything before."""
 
     def on_high_watermark(self, offset: int) -> None:
         """Everything committed before `offset` has been delivered."""
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
-        """For `is_self` it comes only after everything before this leader's epoch has been delivered through
-        `on_commit` (the LeaderChange record is committed): the state is complete and `append` may be called."""
+        """If `is_self`, this is called only after everything before this leader's epoch has been delivered through `on_commit`
+        (the LeaderChange record is committed): the state is complete, and `append` may be called."""
 
 
 class Piece(NamedTuple):
-    """A batch that is to be delivered: `records` is None for a control batch."""
+    """A batch to deliver; `records` is None for a control batch."""
 
     base_offset: int
     next_offset: int
@@ -63,8 +63,8 @@ class Subscription:
 
 
 class Delivery:
-    """Brings every listener up to the high watermark that `advance` was told. `on_progress` is called after each round, `on_failure` when
-    the disk failed or a listener raised; nothing is delivered after that."""
+    """Brings every listener up to the high watermark given to `advance`. `on_progress` is called after each round, `on_failure` if the disk
+    failed or a listener raised; then delivery stops."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class Delivery:
         self._scheduled: asyncio.Handle | None = None
         self._is_running = False
         self._is_stopped = False
-        #: Reading lacked descriptors or memory in this round.
+        #: Whether reading met a shortage of descriptors or memory in this round.
         self._is_short = False
-        #: What one listener was given in this round is what the next one gets: ((from, to), pieces).
+        #: What the last read in this round returned, for the next listener: ((from, to), pieces).
         self._read: tuple[tuple[int, int], list[Piece]] | None = None
 
     @property
     def offset(self) -> int:
-        """Everything committed before it has been delivered to everybody."""
+        """Everything committed before this offset has been delivered to all listeners."""
         return min((entry.next_offset for entry in self.subscriptions), default=self._high_watermark)
 
     @property
@@ -102,7 +102,7 @@ class Delivery:
         return entry
 
     def bring_up(self, entry: Subscription, state: LogState) -> None:
-        """Give a listener the newest snapshot; the log follows. Raises StorageError if the snapshot is needed and not valid."""
+        """Give a listener the newest snapshot; the log follows later. Raises StorageError if the snapshot is needed and invalid."""
         snapshot = state.latest_snapshot
         entry.next_offset = state.start_offset
         if snapshot is None or snapshot.offset == 0:
@@ -117,7 +117,7 @@ class Delivery:
         entry.listener.on_snapshot(SnapshotId(snapshot.offset, snapshot.epoch), content.records)
 
     def install(self, snapshot_id: SnapshotId, records: list[Any]) -> None:
-        """A snapshot came from the leader."""
+        """Deliver a snapshot that came from the leader."""
         for entry in self.subscriptions:
             if entry.next_offset < snapshot_id.end_offset:
                 entry.next_offset = snapshot_id.end_offset
@@ -143,7 +143,7 @@ class Delivery:
             self._scheduled = None
 
     def deliver(self) -> None:
-        """One round."""
+        """Run one round."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -154,7 +154,7 @@ class Delivery:
             for entry in list(self.subscriptions):
                 self._deliver_to(entry)
         except Exception as error:
-            # A state without one committed batch is wrong for good: the node ends, and its next life begins with the log.
+            # A state that lacks a committed batch stays wrong, so the node ends; its next process replays the log.
             self._is_stopped = True
             self._on_failure(error)
             return
@@ -181,14 +181,14 @@ class Delivery:
             try:
                 pieces = self._pieces(before, high_watermark)
             except ResourceShortage as error:
-                # Nothing was read: `deliver` comes back.
-                logger.warning("committed metadata are delivered later: %s", error)
+                # Nothing was read; `deliver` runs again later.
+                logger.warning("committed metadata will be delivered later: %s", error)
                 self._is_short = True
                 return
             for piece in pieces:
                 if piece.records is not None:
                     listener.on_commit(piece.base_offset, piece.epoch, piece.records)
-                # Not before: a listener that has not taken a batch must never be given the next one.
+                # Advance only now: a listener that failed on a batch must never get the next one.
                 entry.next_offset = piece.next_offset
             if entry.next_offset > before:
                 listener.on_high_watermark(entry.next_offset)

@@ -1,4 +1,4 @@
-"""What the metadata quorum tells of itself in figures (org.apache.kafka.raft.internals.KafkaRaftMetrics)."""
+"""Metrics of the metadata quorum (org.apache.kafka.raft.internals.KafkaRaftMetrics)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ class RaftFigures:
         self.fetched = Window()
         self.commit_latency = Window()
         self.election_latency = Window()
-        #: (end offset, when it was appended) of what this leader has not seen committed.
+        #: (end offset, time of the append) of this leader's uncommitted batches.
         self._uncommitted: deque[tuple[int, int]] = deque(maxlen=UNCOMMITTED_KEPT)
         self._election_ms: int | None = None
-        #: Why the next election would begin.
+        #: The reason for an election, should one begin next.
         self.why = "there is no leader"
 
     def note_appended(self, records: int, end_offset: int, now_ms: int) -> None:
-        """This leader has appended a batch."""
+        """Record that this leader has appended a batch."""
         self.appended.record(records, now_ms)
         self._uncommitted.append((end_offset, now_ms))
 
     def note_committed(self, offset: int, now_ms: int) -> None:
-        """The high watermark (exclusive) has moved."""
+        """Record that the high watermark (exclusive) has moved."""
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= offset:
             self.commit_latency.record(now_ms - uncommitted.popleft()[1], now_ms)
 
     def note_role(self, role: Role, now_ms: int) -> bool:
-        """An election begins when this node stands for one, and ends with a leader; whether one has begun."""
+        """Record a change of role. An election begins when this node becomes a candidate, and ends with a leader. Returns whether one
+        began."""
         begins = isinstance(role, (Prospective, Candidate)) and self._election_ms is None
         if begins:
             self._election_ms = now_ms
@@ -57,7 +58,7 @@ class RaftFigures:
 
 
 def state_of(quorum: Quorum) -> str:
-    """The name that Kafka's `current-state` has for the role."""
+    """The role's name in Kafka's `current-state` metric."""
     role = quorum.role
     for kind, name in ((Leader, "leader"), (Prospective, "prospective"), (Candidate, "candidate"), (Resigned, "resigned")):
         if isinstance(role, kind):
@@ -70,7 +71,7 @@ def state_of(quorum: Quorum) -> str:
 
 
 def vote_of(quorum: Quorum) -> int:
-    """The node that this one voted for in the current epoch, -1 if it has not."""
+    """The id of the node that this node voted for in the current epoch, -1 if it has not voted."""
     voted = quorum.role.voted
     if voted is not None:
         return voted.node_id

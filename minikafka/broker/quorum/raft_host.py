@@ -1,4 +1,4 @@
-"""Hosts the metadata quorum on every node: voter (controller) or observer (broker), the same class."""
+"""Hosts the metadata quorum on every node, as voter (controller) or observer (broker)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["NotLeader", "RaftHost", "RaftListener", "SnapshotId"]
 
 
 class NotLeader(ApiError):
-    """This node does not lead the quorum (any more); code NOT_LEADER_OR_FOLLOWER."""
+    """This node does not lead the quorum, or no longer; its error code is NOT_LEADER_OR_FOLLOWER."""
 
     def __init__(self, message: str = "this node is not the leader of the metadata quorum") -> None:
         super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
@@ -44,8 +44,8 @@ class NotLeader(ApiError):
 class RaftHost:
     """One node's part in `__cluster_metadata`.
 
-    Reads (attributes): node_id, leader_id (None if unknown), leader_epoch, is_leader, high_watermark (exclusive, 0 if not known),
-    log_end_offset, log_start_offset, kraft_version (0 static voters, 1 KIP-853), failure (why this node had to stop).
+    Attributes to read: node_id, leader_id (None if unknown), leader_epoch, is_leader, high_watermark (exclusive, 0 if unknown),
+    log_end_offset, log_start_offset, kraft_version (0 static voters, 1 KIP-853), failure (why this node had to stop, else None).
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class RaftHost:
         on_failure: Callable[[BaseException], None] | None = None,
         security: ChannelSecurity | None = None,
     ) -> None:
-        """`log_directory` is the opened metadata log directory; `listeners`: this controller's advertised endpoints
-        (listener name, host, port), with the real ports, set before `start` (`set_listeners`). `on_failure` is told when the
-        disk failed or an invariant broke: the process must stop. `security`: of connections to other controllers."""
+        """`log_directory` is the opened metadata log directory. `listeners`: this controller's advertised endpoints
+        (listener name, host, port) with the actual ports; `set_listeners` may set them before `start`. `on_failure` is called when the
+        disk failed or an invariant broke, and the process must stop. `security` secures connections to other controllers."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.is_controller = is_controller
@@ -80,10 +80,10 @@ class RaftHost:
         self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms, security)
         self._delivery = Delivery(environment.loop, self._log, self._delivered, self._fail)
         self._events: deque[ev.Event] = deque()
-        #: What the core has decided and is not done yet, in its order. The core takes nothing more in until all of it is done.
+        #: Effects of the core that are not carried out yet, in order. The core gets no further event before all are done.
         self._effects: deque[ev.Effect] = deque()
         self._running = False
-        #: The next effect waits for descriptors or memory.
+        #: Whether the next effect waits for descriptors or memory.
         self._is_short = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -97,10 +97,10 @@ class RaftHost:
         self.figures = RaftFigures()
 
     def set_listeners(self, listeners: Sequence[tuple[str, str, int]]) -> None:
-        """Endpoints of this controller, once its port is bound; before `start`."""
+        """Set this controller's endpoints when its port is bound, before `start`."""
         self._endpoints = tuple(Endpoint(*listener) for listener in listeners)
 
-    # -- facts
+    # -- state
 
     @property
     def quorum(self) -> Quorum:
@@ -110,7 +110,7 @@ class RaftHost:
 
     @property
     def peers(self) -> RaftPeers:
-        """The connections to other replicas of the metadata log, with what they have carried."""
+        """The connections to other replicas of the metadata log, with their byte counts."""
         return self._peers
 
     @property
@@ -134,7 +134,7 @@ class RaftHost:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether this leader may have been replaced by one that it does not know: it must not tell what only the leader may tell."""
+        """Whether this leader may have been replaced without knowing it. Then it must not give answers that only the leader may give."""
         return self._quorum is not None and self._quorum.is_in_doubt(self._now())
 
     @property
@@ -154,7 +154,7 @@ class RaftHost:
         return self.quorum.history.kraft_version
 
     def leader_endpoint(self) -> tuple[str, int] | None:
-        """(host, port) of the leader's controller listener, None if there is no known leader."""
+        """(host, port) of the leader's controller listener; None if no leader is known."""
         endpoint = None if self.leader_id is None else self.quorum.leader_endpoint()
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
@@ -166,11 +166,11 @@ class RaftHost:
             if voter.endpoints
         ]
 
-    # -- life
+    # -- start and stop
 
     async def start(self) -> None:
-        """Load log, snapshot and election state, replay what is known to be committed; a lone voter leads on return, and everything
-        before its epoch has been delivered. Raises StorageError."""
+        """Load the log, snapshot and election state, and replay everything known to be committed. A lone voter leads when this returns,
+        and everything before its epoch has been delivered. Raises StorageError."""
         self._log.load(static_voters(self._config, self.node_id, self._endpoints), is_observer=self._is_observer)
         config = self._config
         meta = self._log_directory.meta
@@ -190,7 +190,7 @@ class RaftHost:
         )
         snapshot = self._log.state.latest_snapshot
         if snapshot is not None and snapshot.offset > 0:
-            # A snapshot holds only what was committed.
+            # A snapshot holds only committed records.
             self._quorum.high_watermark = snapshot.offset
             self._delivery.advance(snapshot.offset)
         for subscription in self._delivery.subscriptions:
@@ -206,7 +206,7 @@ class RaftHost:
             raise self.failure
 
     async def stop(self, timeout_ms: int = 5000) -> None:
-        """Resign (EndQuorumEpoch) if leading, sync and close the log."""
+        """Resign (EndQuorumEpoch) if leading, then sync and close the log."""
         if self._stopping:
             return
         self._stopping = True
@@ -225,7 +225,7 @@ class RaftHost:
             self._log.close() if self.failure is None else self._log.close_files()
 
     def abandon(self) -> None:
-        """Stop at once, writing nothing: as a crash would."""
+        """Stop at once without writing anything, as in a crash."""
         self._stopping = True
         self._halt(NotLeader("this node is stopping"))
         if self._quorum is not None:
@@ -240,12 +240,12 @@ class RaftHost:
         self._peers.close()
         self._fail_waiters(reason)
 
-    # -- what others ask of it
+    # -- calls from this node
 
     def append(self, records: Sequence[Any], *, atomic: bool = True, epoch: int | None = None) -> int:
-        """Append one batch of metadata records (messages of wire.records.metadata_records, or framed bytes); the last
-        offset. Raises ResourceShortage, NotLeader if not leading (or not in `epoch`). Committed when `on_commit` brings it.
-        `atomic=False` may split what is too large for one batch."""
+        """Append one batch of metadata records (messages of wire.records.metadata_records, or framed bytes). Returns the last
+        offset. Raises ResourceShortage, and NotLeader if this node does not lead (in `epoch`, if given). The batch is committed when
+        `on_commit` delivers it. With `atomic=False`, records too large for one batch are split."""
         quorum = self.quorum
         if not quorum.is_leader or quorum.is_shut_down or (epoch is not None and epoch != quorum.epoch):
             raise NotLeader
@@ -267,12 +267,12 @@ class RaftHost:
         return appended.end_offset - 1
 
     def resign(self, epoch: int) -> None:
-        """Give up leadership of `epoch`: the active controller cannot go on. Not from within a callback of this class."""
+        """Give up the leadership of `epoch`, because the active controller cannot go on. Do not call it from callbacks of this class."""
         if not self._halted:
             self._carry_out(self.quorum.resign(epoch, self._now()))
 
     def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
-        """From static voters to dynamic ones (KIP-853); why that cannot be done, None if it is in the log (or could be)."""
+        """Change from static to dynamic voters (KIP-853). Returns why this is impossible, or None if it is in the log (or could be)."""
         quorum = self.quorum
         fault = quorum.upgrade_fault(level)
         if fault is None and not validate_only:
@@ -280,7 +280,7 @@ class RaftHost:
         return fault
 
     def subscribe(self, listener: RaftListener) -> None:
-        """Before or after `start`; a late listener is brought up from the latest snapshot and the log."""
+        """Add a listener before or after `start`. A late one first gets the latest snapshot and the log."""
         subscription = self._delivery.add(listener)
         if self._quorum is not None:
             quorum = self._quorum
@@ -292,11 +292,12 @@ class RaftHost:
             self._delivery.deliver()
 
     def subscribe_doubt(self, callback: Callable[[bool], None]) -> None:
-        """Call back when this leader has heard of no majority for long, and when it has again; not when it leads no more."""
+        """Call back with True when this leader has not heard from a majority for long, and with False when it has again, but not when it
+        stops leading."""
         self._on_doubt.append(callback)
 
     async def wait_committed(self, offset: int, timeout_ms: int = 30_000) -> None:
-        """Until the high watermark is beyond `offset` and listeners have seen it. Raises NotLeader when leadership was lost,
+        """Wait until the high watermark is beyond `offset` and the listeners have seen it. Raises NotLeader when the leadership is lost,
         TimeoutError."""
         if self.high_watermark > offset and self._delivery.offset > offset:
             return
@@ -311,8 +312,8 @@ class RaftHost:
                 self._commit_waiters.remove(entry)
 
     def write_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any], last_timestamp_ms: int) -> None:
-        """Write `%020d-%010d.checkpoint`: the state that a listener holds at `snapshot_id.end_offset`, which must be
-        at or below the high watermark, and free the log before it by metadata.max.retention.*."""
+        """Write `%020d-%010d.checkpoint`, a listener's state at `snapshot_id.end_offset`, which must not be beyond the high
+        watermark, and free the log before it by metadata.max.retention.*."""
         quorum = self.quorum
         snapshot = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
         if not quorum.log.start_offset <= snapshot.offset <= quorum.high_watermark:
@@ -321,7 +322,7 @@ class RaftHost:
             return
         try:
             self._log.write_snapshot(snapshot, records, last_timestamp_ms, quorum.history)
-            # Whoever has not been handed the log up to the new snapshot yet still needs it.
+            # A listener that has not received the log up to the new snapshot still needs it.
             start = self._log.clean(quorum.high_watermark, self._delivery.offset, sorted([*quorum.log.snapshots, snapshot]))
         except ResourceShortage as error:
             logger.warning("a snapshot at offset %d is not taken, another one is later: %s", snapshot.offset, error)
@@ -334,7 +335,7 @@ class RaftHost:
     # -- requests of peers (broker/quorum/raft_requests.py)
 
     def request(self, request: m.Request, respond: Callable[[m.Reply], None]) -> None:
-        """Take a peer's request; `respond` is called once, now or later."""
+        """Accept a peer's request. `respond` is called once, now or later."""
         if self._quorum is None or self._halted:
             error = ErrorCode.BROKER_NOT_AVAILABLE
             reply = m.FetchReply(error) if isinstance(request, m.FetchRequest) else m.Reply(error)
@@ -343,18 +344,18 @@ class RaftHost:
         self._feed(ev.Received(respond, request))
 
     def disconnected(self, respond: Callable[[m.Reply], None]) -> None:
-        """The connection over which the request with `respond` came has ended."""
+        """The connection of the request with this `respond` has ended."""
         if self._quorum is not None and not self._halted:
             self._feed(ev.Disconnected(respond))
 
     def found_corrupt(self, error: CorruptMetadata) -> None:
-        """This leader cannot give a replica what it asks for. Raises `error`, which ends this node so that another leads, if there is
-        another voter."""
+        """This leader's copy of what a replica asks for is corrupt. If there is another voter, raises `error`, which ends this node so that
+        another voter leads."""
         if len(self.quorum.voters) > 1:
             raise error
         logger.error("%s", error)
 
-    # -- the engine
+    # -- events and effects
 
     def _now(self) -> int:
         return self._clock.now_ms()
@@ -370,7 +371,7 @@ class RaftHost:
             self._drain()
 
     def _drain(self) -> None:
-        """Events that effects cause come right after the effects of their cause, before anything from outside."""
+        """Process events. Events that effects cause come right after the effects of their cause, before any event from outside."""
         quorum = self.quorum
         if self._is_short or self._halted:
             return
@@ -397,7 +398,7 @@ class RaftHost:
             self._state_changed.set()
 
     def _wait_for_resources(self, error: ResourceShortage) -> None:
-        """The disk is well, and nothing was done: everything waits, for an effect must not overtake the one before it."""
+        """Wait for descriptors or memory. The disk is well and nothing was written; all effects wait, because their order matters."""
         logger.warning("the metadata quorum waits: %s", error)
         self._is_short = True
         self._environment.supervisor.call_later(SHORTAGE_RETRY_S, "the metadata quorum", self._go_on)
@@ -490,22 +491,22 @@ class RaftHost:
             self._sync = self._environment.supervisor.start(self._sync_all(), "syncing of the metadata log")
 
     async def _sync_all(self) -> None:
-        """One sync at a time; what is appended meanwhile goes with the next (group commit)."""
+        """Sync the log, one sync at a time. Records appended meanwhile are part of the next sync (group commit)."""
         quorum = self.quorum
         try:
             while not self._halted and quorum.log.flushed_offset < quorum.log.end_offset:
                 try:
                     flushed = await self._sync_once(self._log.prepare_sync())
                 except ResourceShortage as error:
-                    logger.warning("the metadata log is synced later: %s", error)
+                    logger.warning("the metadata log will be synced later: %s", error)
                     await asyncio.sleep(SHORTAGE_RETRY_S)
                     continue
                 if flushed <= quorum.log.flushed_offset and not self._stopping:
-                    # Truncated meanwhile: what is there now has to be synced again.
+                    # The log was truncated meanwhile; its present contents must be synced again.
                     continue
                 self._feed(ev.Flushed(flushed))
         except StorageError as error:
-            # Never retried: after a failed sync the pages may be gone although the next one succeeds.
+            # Never retry a failed sync: the pages may be lost although the next sync succeeds.
             self._fail(error)
         finally:
             self._sync = None
@@ -530,7 +531,7 @@ class RaftHost:
         if self._on_failure is not None:
             self._on_failure(error)
 
-    # -- time
+    # -- timers
 
     def _arm(self) -> None:
         if self._halted:
@@ -539,7 +540,7 @@ class RaftHost:
         if deadline is None:
             return
         if self._timer is not None:
-            # An early wake-up costs little, and most deadlines only move away.
+            # An early wake-up costs little, and most deadlines only move later.
             if self._timer_at is not None and self._timer_at <= deadline:
                 return
             self._timer.cancel()

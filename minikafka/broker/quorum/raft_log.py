@@ -51,11 +51,12 @@ READ_BYTES = 1 << 20
 
 
 class CorruptMetadata(StorageError):
-    """A batch of the metadata log is not what its checksum says: nobody may act on it."""
+    """A batch of the metadata log does not match its checksum and must not be used."""
 
 
 class MetadataLog:
-    """Opened by `load`. `state` and `history` are what the quorum starts from; it owns them afterwards."""
+    """The files of the metadata log, opened by `load`. `state` and `history` are the quorum's initial state; the core owns them
+    afterwards."""
 
     def __init__(self, log_directory: LogDirectory, config: BrokerConfig, wall_ms: Callable[[], int]) -> None:
         self._root = log_directory
@@ -74,13 +75,13 @@ class MetadataLog:
     # -- loading
 
     def load(self, static_voters: VoterSet, *, is_observer: bool = False) -> None:
-        """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid.
+        """Load everything. Raises StorageError, also if quorum-state or the newest snapshot is invalid, because these must not be guessed.
 
-        A log is cut at the first bytes that are no batch. If nothing valid is behind them, a torn write looks no different. Else, or
-        after a stop in order, it is rot: a voter may have told a leader that it has what is cut, and does not vote until it has it again
-        (`lost_promises`; Kafka's voters do, and a quorum can lose what is committed). The only voter has nobody to ask, and does not
-        start. A power cut whose disk kept later unsynced batches and not earlier ones looks like rot: nothing on the disk says how far it
-        was synced."""
+        The log is truncated at the first bytes that are not a valid batch. If no valid batch follows, this looks like a torn write. If one
+        follows, or after a clean stop, the log is corrupt: this voter may have told a leader that it has the lost batches. It then does not
+        vote until it has them again (`lost_promises`). Kafka's voters do vote, so a quorum can lose committed records. The only voter of a
+        quorum has no copy elsewhere, so it does not start. If a disk kept later unsynced batches in a power cut but not earlier ones, this
+        looks like corruption, too, because the disk does not show how far it was synced."""
         wall_ms = self._wall_ms()
         rot = self._look_for_rot(static_voters, is_observer=is_observer)
         self.log = load_log(
@@ -96,12 +97,12 @@ class MetadataLog:
         self.log.assign_topic_id(METADATA_TOPIC_ID)
         snapshots, content = self._load_snapshots(wall_ms)
         if self.log.recovery_point < self.log.log_end_offset:
-            # After a crash of the process alone the last batches may be in the page cache only.
+            # After a crash of the process alone, the last batches may be in the page cache only.
             self.log.flush()
         self._load_state(static_voters, snapshots, content)
 
     def _look_for_rot(self, static_voters: VoterSet, *, is_observer: bool) -> Rot | None:
-        """Read the election, and what was lost of the log: it is cut off."""
+        """Read the election state, find corruption, and cut off the lost part of the log."""
         with self._disk("check"):
             self.election = quorum_state.read(self._filesystem, self.directory)
             rot = find_rot(self._filesystem, self.directory, self.election.epoch or None)
@@ -123,7 +124,7 @@ class MetadataLog:
         return rot
 
     def _load_snapshots(self, wall_ms: int) -> tuple[list[OffsetAndEpoch], SnapshotContent | None]:
-        """Snapshots, oldest first, and what the newest says of voters. The log begins where they say."""
+        """The snapshots, oldest first, and the content of the newest. Adjusts the start of the log to them."""
         log = self.log
         with self._disk("load"):
             snapshots = self._find_snapshots()
@@ -134,20 +135,20 @@ class MetadataLog:
                 f"{self.directory}: the log starts at {log.log_start_offset} and no snapshot covers what was before", path=self.directory
             )
         if latest is not None and latest.offset > log.log_end_offset:
-            # The crash came between taking the snapshot and letting the log begin at it, or the log lost what the snapshot holds.
+            # The process crashed between taking the snapshot and moving the log start, or the log lost records that the snapshot holds.
             log.truncate_fully_and_start_at(latest.offset, wall_ms)
         if snapshots and log.log_start_offset > 0:
             with self._disk("load"):
                 for old in [entry for entry in snapshots if entry.offset < log.log_start_offset]:
                     self._unlink_snapshot(old)
                     snapshots.remove(old)
-            # The log directory remembers no start within a segment; the oldest snapshot does.
+            # The log directory does not store a start offset within a segment, but the oldest snapshot does.
             log.update_high_watermark(snapshots[0].offset)
             log.increment_log_start_offset(snapshots[0].offset)
         return snapshots, content
 
     def _load_state(self, static_voters: VoterSet, snapshots: list[OffsetAndEpoch], content: SnapshotContent | None) -> None:
-        """What the quorum starts from: voters as snapshot and log tell of them."""
+        """The quorum's initial state, with the voters from snapshot and log."""
         log, latest = self.log, snapshots[-1] if snapshots else None
         self.history = VoterHistory(static_voters, 0)
         if latest is not None and content is not None and content.kraft_version > 0:
@@ -162,7 +163,8 @@ class MetadataLog:
                     self.history.add_version(offset, version)
 
     def _cut(self, rot: Rot) -> None:
-        """Recovery would keep a batch of which only what its checksum does not cover is wrong. It removes the segments behind this one."""
+        """Cut the log at the corruption. Recovery would keep a batch that is wrong only in bytes outside its checksum. Removes later
+        segments."""
         file = self._filesystem.open(rot.path)
         try:
             file.truncate(rot.position)
@@ -189,7 +191,7 @@ class MetadataLog:
         )
 
     def regain_promises(self) -> None:
-        """A leader has given this voter everything."""
+        """A leader has given this voter everything it had lost."""
         with self._disk("note that nothing is missing in"):
             raft_promises.note_regained(self._filesystem, self.directory)
         self.lost_promises = None
@@ -220,7 +222,7 @@ class MetadataLog:
         return sorted(found)
 
     def _latest_content(self, snapshots: list[OffsetAndEpoch]) -> SnapshotContent | None:
-        """Voters of the newest valid snapshot; one that is not valid is left out if the log reaches back before it."""
+        """The newest snapshot's content. An invalid snapshot is ignored if the log reaches back before it."""
         while snapshots:
             try:
                 return self.read_snapshot(snapshots[-1], with_records=False)
@@ -235,12 +237,12 @@ class MetadataLog:
     # -- the log
 
     def append_values(self, values: list[bytes], epoch: int) -> BatchAppended:
-        """One batch of framed metadata records as leader."""
+        """Append one batch of framed metadata records as leader."""
         wall_ms = self._wall_ms()
         return self._append(build_batch([Record(0, wall_ms, None, value) for value in values]), epoch, [], [])
 
     def append_leader_change(self, effect: AppendLeaderChange) -> BatchAppended:
-        """The control batch that begins an epoch."""
+        """Append the control batch that begins an epoch."""
         wall_ms = self._wall_ms()
         message = LeaderChangeMessage(
             leader_id=effect.leader_id,
@@ -276,7 +278,7 @@ class MetadataLog:
         return BatchAppended(epoch, info.first_offset, info.last_offset + 1, voters, versions)
 
     def append_fetched(self, records: memoryview, epoch: int) -> list[BatchAppended] | None:
-        """What the leader sent; None, and nothing is taken, if some of it is not valid."""
+        """Append records from the leader. Returns None, with nothing appended, if any of them is invalid."""
         end = self.log.log_end_offset
         try:
             self.log.append_as_follower(records, epoch)
@@ -295,8 +297,8 @@ class MetadataLog:
         self.log.truncate_to(offset, self._wall_ms())
 
     def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
-        """What a replica is given: batches that are what their checksums say, up to the first that is not. Raises CorruptMetadata if that
-        is the first of all, ApiError, StorageError."""
+        """The records for a replica: the batches up to the first corrupt one. Raises CorruptMetadata if the first batch is corrupt,
+        ApiError, StorageError."""
         data, size = self._read(offset, end_offset, bytes_max), 0
         try:
             for batch in self._checked(data, offset):
@@ -309,8 +311,8 @@ class MetadataLog:
         return data[:size]
 
     def batches(self, offset: int, end_offset: int, bytes_max: int | None = None) -> Iterator[RecordBatch]:
-        """Whole batches in [offset, end_offset); with `bytes_max` only those of one read. Raises CorruptMetadata (as Kafka's
-        RecordsIterator, which checks the checksum of what is committed)."""
+        """Whole batches in [offset, end_offset); with `bytes_max`, only those of one read. Raises CorruptMetadata (Kafka's RecordsIterator
+        checks the checksums of committed batches, too)."""
         while offset < end_offset:
             data, before = self._read(offset, end_offset, bytes_max or READ_BYTES), offset
             for batch in self._checked(data, offset):
@@ -335,7 +337,7 @@ class MetadataLog:
         return data
 
     def _checked(self, data: bytes, offset: int) -> Iterator[RecordBatch]:
-        """Batches from the one that holds `offset` on. What the checksum does not cover is judged by offsets and epochs that are known."""
+        """Batches from the one that holds `offset` on. Checks the fields outside the checksum against the expected offsets and epochs."""
         try:
             for batch in iterate_batches(data):
                 batch.check()
@@ -353,7 +355,7 @@ class MetadataLog:
         return CorruptMetadata(f"{self.directory}: the batch at offset {offset} of the metadata log is corrupt: {why}", path=self.directory)
 
     def prepare_sync(self) -> SyncTask:
-        """What makes everything appended so far durable."""
+        """A task that makes everything appended so far durable."""
         with self.log.disk("sync the metadata log"):
             return SyncTask(self.log)
 
@@ -369,7 +371,7 @@ class MetadataLog:
         return f"{self.directory}/{file_name(snapshot)}"
 
     def read_snapshot(self, snapshot: OffsetAndEpoch, *, with_records: bool = True) -> SnapshotContent:
-        """Raises CorruptFile."""
+        """Read a snapshot. Raises CorruptFile."""
         with self._disk("read a snapshot of"):
             return read_snapshot(self._filesystem, self.path(snapshot), with_records=with_records)
 
@@ -390,7 +392,7 @@ class MetadataLog:
         self._snapshot_times[snapshot] = self._wall_ms()
 
     def read_snapshot_bytes(self, snapshot: OffsetAndEpoch, position: int, bytes_max: int) -> tuple[int, bytes] | None:
-        """(size of the file, bytes from `position`); None if the file is not there."""
+        """(size of the file, bytes from `position`); None if the file does not exist."""
         path = self.path(snapshot)
         with self._disk("read a snapshot of"), contextlib.suppress(FileNotFoundError):
             file = self._filesystem.open(path, read_only=True)
@@ -404,7 +406,7 @@ class MetadataLog:
         return None
 
     def write_chunk(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
-        """A piece of a snapshot that is being fetched."""
+        """Write a piece of a snapshot that is being fetched."""
         with self._disk("write a snapshot of"):
             if position == 0 or self._part is None or self._part[0] != snapshot:
                 self._drop_part()
@@ -415,7 +417,7 @@ class MetadataLog:
             write_all(self._part[1], data, position)
 
     def install_fetched(self, snapshot: OffsetAndEpoch) -> SnapshotContent | None:
-        """The fetched file becomes the start of the log; None if it is not a valid snapshot (it is dropped)."""
+        """Make the fetched snapshot the start of the log. Returns None if it is invalid; it is then deleted."""
         path = self.path(snapshot)
         part = f"{path}.part"
         with self._disk("install a snapshot of"):
@@ -423,7 +425,7 @@ class MetadataLog:
                 _, file = self._part
                 file.fsync()
                 self._drop_part()
-            # A shortage may have come after the renaming.
+            # An earlier attempt may have met a shortage after the rename.
             fetched = part if self._filesystem.exists(part) else path
             try:
                 content = read_snapshot(self._filesystem, fetched)
@@ -451,8 +453,8 @@ class MetadataLog:
             self._filesystem.unlink(self.path(snapshot))
 
     def clean(self, high_watermark: int, delivered: int, snapshots: list[OffsetAndEpoch]) -> int:
-        """Drop old snapshots and the log behind the next one while metadata.max.retention.bytes or .ms is exceeded
-        (KafkaRaftLog.maybeClean), but nothing from the offset `delivered` on; the log start afterwards."""
+        """Delete old snapshots and the log before the next one while metadata.max.retention.bytes or .ms is exceeded
+        (KafkaRaftLog.maybeClean), but nothing from the offset `delivered` on. Returns the new log start."""
         log, wall_ms = self.log, self._wall_ms()
         log.update_high_watermark(high_watermark)
         with self._disk("clean"):
@@ -476,7 +478,7 @@ class MetadataLog:
         self.log.close()
 
     def close_files(self) -> None:
-        """As after a crash."""
+        """Close the files without writing, as in a crash."""
         self._drop_part()
         self.log.close_files()
 
@@ -495,9 +497,9 @@ class MetadataLog:
 
 
 class SyncTask:
-    """`run` blocks and belongs anywhere; `finish` on the loop, and gives the offset below which everything is on disk.
+    """`run` blocks and may run in any thread. `finish` runs on the event loop and returns the offset below which everything is on disk.
 
-    As long as what is not synced lies in the active segment only that file is: indexes are rebuilt after a crash."""
+    While all unsynced records lie in the active segment, only that file is synced; indexes are rebuilt after a crash."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -517,7 +519,7 @@ class SyncTask:
             self._piece.fsync()
 
     def failed(self, error: OSError) -> StorageError:
-        """`run` raised: the error to raise. After a shortage another task syncs the same."""
+        """`run` raised: returns the error to raise. After a shortage of resources another task syncs the same records."""
         if self._whole is not None:
             return self._log.durability.flush_failed(self._whole, error)
         if self._piece is not None:
@@ -539,7 +541,7 @@ def metadata_records(batch: RecordBatch) -> list[tuple[int, Any]]:
 
 
 def frame_all(records: Iterable[Any]) -> list[bytes]:
-    """Framed values; raises ApiError if they do not fit into one batch."""
+    """The framed values. Raises ApiError if they do not fit into one batch."""
     values = [framed(record) for record in records]
     if sum(map(len, values)) + 32 * len(values) > BATCH_BYTES_MAX:
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the metadata records do not fit into one batch")

@@ -1,4 +1,4 @@
-"""Connections to the other replicas of the quorum, one an address, opened when needed."""
+"""Connections to the other replicas of the quorum, one per address, opened on demand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Peer:
 
 
 class RaftPeers:
-    """Every `send` calls its callback exactly once, unless `close` comes first."""
+    """Each `send` calls its callback exactly once, unless `close` comes first."""
 
     def __init__(self, environment: Environment, client_id: str, request_timeout_ms: int, security: ChannelSecurity | None = None) -> None:
         self._environment = environment
@@ -48,8 +48,8 @@ class RaftPeers:
     def send(
         self, host: str, port: int, request: Any, on_answer: OnAnswer, version: int | None = None, timeout_ms: int | None = None
     ) -> None:
-        """`on_answer(response, error)`, never before this returns. `version` None = the newest that both speak; `timeout_ms` None = that of
-        all requests."""
+        """Calls `on_answer(response, error)`, never before this returns. `version` None: the newest that both sides support; `timeout_ms`
+        None: the default."""
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         peer = self._peer(host, port)
         if peer.channel is not None and not peer.channel.closed:
@@ -59,14 +59,14 @@ class RaftPeers:
         self.connect(host, port)
 
     def connect(self, host: str, port: int) -> None:
-        """Connect in the background, unless there is a connection: something will be sent soon."""
+        """Connect in the background, unless a connection exists, because a request will follow soon."""
         peer = self._peer(host, port)
         if peer.opening is None and (peer.channel is None or peer.channel.closed):
             peer.opening = self._environment.supervisor.start(self._open(peer, host, port), f"connecting to {host}:{port}")
 
     def renew(self, host: str, port: int) -> None:
-        """Another process answers there now. Connections to the one before are dropped, also one that is being opened: its machine may have
-        lost power, and nobody would say so before a timeout. What was asked is told ConnectionLost; what waited is asked again."""
+        """A new process answers at this address. Drop the connections to the old one, even one being opened: its machine may have lost
+        power, and only a timeout would show it. Requests in flight fail with ConnectionLost; waiting requests are sent again."""
         peer = self._peers.get((host, port))
         if peer is None:
             return
@@ -77,7 +77,7 @@ class RaftPeers:
             peer.opening = self._environment.supervisor.start(self._open(peer, host, port), f"connecting to {host}:{port}")
 
     def renew_brokers(self, listener: str, delta: MetadataDelta) -> None:
-        """`renew` for all brokers that the metadata show to be other incarnations than before. `listener`: whose addresses are used."""
+        """Call `renew` for all brokers that are new incarnations in the metadata. `listener`: the listener whose addresses are used."""
         for broker_id, registration in delta.changed_brokers.items():
             before = delta.base.brokers.get(broker_id)
             if registration is None or before is None or before.epoch == registration.epoch:

@@ -1,7 +1,7 @@
-"""A voter whose disk lost some of the metadata log that it may have promised to keep: a file says so until it has everything again.
+"""Keeps a voter from voting after its disk lost part of the metadata log: a file says so until the voter has everything again.
 
-What a voter tells a leader that it has may be what makes a record committed. A voter that forgot it, and votes, can help a leader into
-office who never had that record; so it does not vote until a leader has given it as much again (core/raft/replica.py).
+A voter that reports an offset to the leader may thereby make a record committed. If it forgot the record and voted, it could help to elect
+a leader that never had it. So it does not vote until a leader has given it as much again (core/raft/replica.py).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _BEFORE_LINE = re.compile(rf"^{_BEFORE}: (\d{{1,18}})$", re.MULTILINE)
 
 
 class LostPromises(NamedTuple):
-    """`before`: no promise was of that offset or a later one; None if the files do not tell."""
+    """`before`: the voter has acknowledged no offset from here on; None if the files do not show it."""
 
     before: int | None
 
 
 def lost_promises(filesystem: FileSystem, directory: str) -> LostPromises | None:
-    """Whether the voter with this metadata log must not vote. Raises OSError."""
+    """Whether, and why, the voter with this metadata log must not vote. Raises OSError."""
     path = f"{directory}/{PROMISES_LOST}"
     if not filesystem.exists(path):
         return None
@@ -43,7 +43,7 @@ def lost_promises(filesystem: FileSystem, directory: str) -> LostPromises | None
 
 
 def note_lost(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean: bool) -> None:
-    """Durable, before anything is cut. A loss that was noted before and not made good still counts. Raises OSError."""
+    """Record a loss durably before anything is cut. An earlier loss that is not repaired still counts. Raises OSError."""
     before, earlier = end_offset_max(filesystem, directory, rot, is_clean=is_clean), lost_promises(filesystem, directory)
     if earlier is not None and before is not None:
         before = None if earlier.before is None else max(before, earlier.before)
@@ -52,14 +52,14 @@ def note_lost(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean: boo
 
 
 def note_regained(filesystem: FileSystem, directory: str) -> None:
-    """Durable, before anything is promised by it. Raises OSError."""
+    """Record durably that everything is back, before the voter acknowledges anything. Raises OSError."""
     if lost_promises(filesystem, directory) is not None:
         filesystem.unlink(f"{directory}/{PROMISES_LOST}")
         filesystem.fsync_dir(directory)
 
 
 def latest_voters(filesystem: FileSystem, directory: str) -> VoterSet | None:
-    """The newest voter set (KIP-853) in any snapshot or valid batch, also behind what is corrupt; None: static voters. Raises OSError."""
+    """The newest voter set (KIP-853) in any snapshot or valid batch, even after corrupt ones; None: static voters. Raises OSError."""
     found: list[tuple[int, VoterSet | None]] = []
     for name in filesystem.list(directory):
         snapshot = parse_name(name)

@@ -38,18 +38,18 @@ RESPONSES: dict[type, Any] = {
 
 
 class RaftHandlers:
-    """Answers the replicas of the metadata log. Every answer waits until the host has made durable what it promises."""
+    """Answers the replicas of the metadata log. Every answer waits until what it promises is durable."""
 
     def __init__(self, raft: RaftHost, wall_ms: Any, now_ms: Any) -> None:
-        """`wall_ms()` and `now_ms()` are the clock's."""
+        """`wall_ms()` and `now_ms()`: the clock's times."""
         self._raft = raft
         self._wall_ms = wall_ms
         self._now_ms = now_ms
-        #: What answers the fetch that came last over a connection.
+        #: Connection -> the callback that answers its latest fetch.
         self._fetches: dict[Connection, Callable[[m.Reply], None]] = {}
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """On a controller listener all of them, on a broker listener none: brokers forward DescribeQuorum to the controller."""
+        """Serve all these APIs on a controller listener and none on a broker listener: brokers forward DescribeQuorum to the controller."""
         for request in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest):
             dispatcher.register(request, self.replica_request)
         dispatcher.register(FetchRequest, self.fetch)
@@ -63,7 +63,7 @@ class RaftHandlers:
     # -- replicas
 
     def replica_request(self, context: RequestContext, request: Any) -> Any:
-        """Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot."""
+        """Serve Vote, BeginQuorumEpoch, EndQuorumEpoch and FetchSnapshot."""
         if request.cluster_id is not None and request.cluster_id != self._raft.cluster_id:
             return RESPONSES[type(request)](error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         version = context.api_version
@@ -81,7 +81,7 @@ class RaftHandlers:
         return None
 
     def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
-        """Parked by the leader until there is something to say."""
+        """Serve a fetch. The leader parks it until there is something to report."""
         if request.cluster_id is not None and request.cluster_id != self._raft.cluster_id:
             return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         version = context.api_version
@@ -133,7 +133,7 @@ class RaftHandlers:
     # -- describing
 
     def describe_quorum(self, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        """The leader's view; another node answers NOT_LEADER_OR_FOLLOWER with the leader that it knows."""
+        """The leader's view. Another node answers NOT_LEADER_OR_FOLLOWER with the leader that it knows."""
         kind = DescribeQuorumResponse
         version = context.api_version
         response = kind()
@@ -204,7 +204,7 @@ class RaftHandlers:
         return f'The given id "{cluster_id}" doesn\'t match the cluster id "{self._raft.cluster_id}"'
 
     def add_voter(self, context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse | None:
-        """Answered when the new set is committed (or appended, if the request does not want to wait for that)."""
+        """Answered when the new voter set is committed, or already when it is appended if the request says so."""
         wrong = self._wrong_cluster(request.cluster_id)
         if wrong is not None:
             return AddRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=wrong)
@@ -228,7 +228,7 @@ class RaftHandlers:
         return None
 
     def update_voter(self, context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse | None:
-        """A voter tells its endpoints and the levels that it supports."""
+        """A voter reports its endpoints and the feature levels that it supports."""
         if self._wrong_cluster(request.cluster_id) is not None:
             return UpdateRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         endpoints = tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners)

@@ -1,8 +1,8 @@
-"""Looks for rot in the files of the metadata log before they are opened, for recovery would cut it away.
+"""Looks for corruption in the files of the metadata log before they are opened, because recovery would cut it away.
 
-A checksum covers a batch from its attributes on. What stands before, base offset, length, leader epoch and magic, is judged by what is
-around it: the metadata log has no holes, an epoch never falls and begins with a control batch (LeaderChange), and none is later than that
-of quorum-state.
+A checksum covers a batch from its attributes on. The fields before it (base offset, length, leader epoch and magic) are checked against
+their surroundings: the metadata log has no gaps, epochs never decrease, each begins with a control batch (LeaderChange), and none is later
+than the epoch in quorum-state.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from minikafka.wire.errors import CorruptRecord
 _MAGIC = 2
 _MAGIC_AT = 16
 _OFFSET_BYTES = 8
-#: Length, attributes, time, offset, key, value, headers.
+#: Length, attributes, timestamp, offset, key, value, headers.
 _RECORD_BYTES_MIN = 7
 
 
 class Rot(NamedTuple):
-    """The first bytes that are no batch that can stand there: `position` of the file `path`, where the one of `offset` should begin.
+    """The first bytes that are not a valid batch: at `position` in the file `path`, where the batch of `offset` should begin.
 
-    `is_certain`: a write that was torn from its front leaves no such thing. There is a valid batch further on; or all of this one is there
-    but for what its checksum does not cover. A disk that wrote later pages of what was not synced before earlier ones may leave it."""
+    `is_certain`: a torn write does not look like this. Either a valid batch follows, or this batch is complete except for the fields that
+    its checksum does not cover. A disk that wrote later unsynced pages before earlier ones may leave the same traces."""
 
     offset: int
     is_certain: bool
@@ -37,7 +37,7 @@ class Rot(NamedTuple):
 
 
 def find_rot(filesystem: FileSystem, directory: str, epoch_max: int | None = None) -> Rot | None:
-    """Reads every segment once, None if nothing but batches is there. `epoch_max`: of quorum-state, if it knows one. Raises OSError."""
+    """Read every segment once; None if all are valid. `epoch_max`: the epoch in quorum-state, if known. Raises OSError."""
     found: Rot | None = None
     epoch: int | None = None
     for path in _segments(filesystem, directory):
@@ -59,7 +59,7 @@ def find_rot(filesystem: FileSystem, directory: str, epoch_max: int | None = Non
 
 
 def valid_batches(filesystem: FileSystem, directory: str) -> Iterator[RecordBatch]:
-    """Every batch that is what its checksum says, before and behind others; each is to be used before the next. Raises OSError."""
+    """All batches with a valid checksum, before and after invalid ones. Use each one before asking for the next. Raises OSError."""
     for path in _segments(filesystem, directory):
         view = memoryview(filesystem.read(path))
         for position, size in _valid_pieces(view, _base_offset(path)):
@@ -67,8 +67,8 @@ def valid_batches(filesystem: FileSystem, directory: str) -> Iterator[RecordBatc
 
 
 def end_offset_max(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean: bool) -> int | None:
-    """No offset at or after this was ever in these files, which are not cut at `rot` yet. None if that cannot be said: they end with
-    something else than a batch after a stop in order, so that more may be missing. Raises OSError."""
+    """These files, which are not yet cut at `rot`, never held this offset or a later one. None if that is unknown: after a clean stop they
+    end with something other than a batch, so more may be missing. Raises OSError."""
     end, is_whole = rot.offset, True
     for path in _segments(filesystem, directory):
         if path < rot.path:
@@ -78,7 +78,7 @@ def end_offset_max(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean
         done = rot.position if path == rot.path else 0
         for position, size in _valid_pieces(view, end, done):
             header = HEADER.unpack_from(view, position)
-            # Of what is not valid before it, and of its own base offset, nothing is known for sure.
+            # Nothing certain is known of invalid bytes before the batch, nor of its own base offset.
             end += (position - done) // _RECORD_BYTES_MIN + header[6] + 1
             done = position + size
         is_whole = done == len(view)
@@ -87,7 +87,7 @@ def end_offset_max(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean
 
 
 def _valid_pieces(view: memoryview, after: int, position: int = 0) -> Iterator[tuple[int, int]]:
-    """(position, bytes) of the valid batches of a segment from `position` on, which begin at `after` or behind it."""
+    """(position, size) of the valid batches of a segment from `position` on whose offsets are `after` or later."""
     while position < len(view):
         size = _valid_size(view, position)
         if size:
@@ -112,8 +112,8 @@ def _base_offset(path: str) -> int:
 
 
 def _walk(filesystem: FileSystem, path: str, epoch: int | None, epoch_max: int | None) -> tuple[bool, int | None]:
-    """Whether a segment holds nothing but batches that may stand there, and the epoch of the last one. Reads it through one buffer: only a
-    segment with rot is taken into memory."""
+    """Whether a segment holds only valid batches, and the epoch of the last one. Reads through one buffer; only a corrupt segment is read
+    into memory as a whole."""
     file = filesystem.open(path, read_only=True)
     try:
         size, end, offset = file.size(), 0, _base_offset(path)
@@ -130,7 +130,7 @@ def _walk(filesystem: FileSystem, path: str, epoch: int | None, epoch_max: int |
 
 
 def _find(view: memoryview, path: str, epoch: int | None, epoch_max: int | None) -> tuple[Rot | None, int | None]:
-    """What is wrong first in a segment, and the epoch of the last batch before it."""
+    """The first corruption in a segment, and the epoch of the last batch before it."""
     position, offset = 0, _base_offset(path)
     while position < len(view):
         size = _valid_size(view, position)
@@ -151,7 +151,7 @@ def _may_follow(epoch: int, is_control: bool, before: int | None, epoch_max: int
 
 
 def _valid_size(view: memoryview, position: int) -> int:
-    """Bytes of the batch at `position`, 0 if there is no valid one."""
+    """The size of the batch at `position`, 0 if it is invalid."""
     if position + OVERHEAD > len(view):
         return 0
     header = HEADER.unpack_from(view, position)
@@ -166,7 +166,7 @@ def _is_checked(view: memoryview, position: int, size: int) -> bool:
 
 
 def _is_whole(view: memoryview, position: int) -> bool:
-    """Whether it is a batch but for its magic, or the last one but for its length."""
+    """Whether the bytes are a batch with a wrong magic, or the last batch with a wrong length."""
     left = len(view) - position
     if left < OVERHEAD:
         return False
@@ -175,7 +175,7 @@ def _is_whole(view: memoryview, position: int) -> bool:
 
 
 def _next_valid(view: memoryview, position: int, offset: int) -> int | None:
-    """Where the next valid batch that begins behind `offset` is, at or after `position`. A record takes more than one byte."""
+    """The position of the next valid batch after `offset`, at or after `position`. A record takes more than one byte."""
     offset_max = offset + len(view)
     low, high = offset.to_bytes(_OFFSET_BYTES, "big"), offset_max.to_bytes(_OFFSET_BYTES, "big")
     same = next((i for i in range(_OFFSET_BYTES) if low[i] != high[i]), _OFFSET_BYTES)

@@ -1,4 +1,4 @@
-"""KRaft's messages between wire (topics, partitions, versions) and core (flat)."""
+"""Translates KRaft messages between the wire (topics, partitions, versions) and the core (flat)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from minikafka.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from minikafka.wire.messages.vote import VoteRequest, VoteResponse
 from minikafka.wire.uuid import METADATA_TOPIC_ID
 
-#: First versions with NodeEndpoints in the answer.
+#: API key -> first version whose response has NodeEndpoints.
 ENDPOINTS_FROM = {1: 17, 52: 1, 53: 1, 54: 1, 59: 1}
 HIGH_WATERMARK_FROM = 18
 KRAFT_VERSION = "kraft.version"
 
 
 class InvalidPartition(Exception):
-    """The request is not about the one partition of the metadata log."""
+    """The request is not about the single partition of the metadata log."""
 
 
-# -- requests that we send
+# -- requests to peers
 
 
 def to_wire(request: m.Request, cluster_id: str) -> Any:
@@ -69,7 +69,7 @@ def to_wire(request: m.Request, cluster_id: str) -> Any:
 
 
 def _fetch_to_wire(request: m.FetchRequest, cluster_id: str) -> FetchRequest:
-    # As Kafka's: no session, no bound of the partition's own, at once even if there is nothing.
+    # As in Kafka: no session, no limit per partition, no wait for data.
     partition = FetchRequest.FetchPartition(
         partition=0,
         current_leader_epoch=request.epoch,
@@ -153,11 +153,11 @@ def _snapshot_to_wire(request: m.FetchSnapshotRequest, cluster_id: str) -> Fetch
     )
 
 
-# -- answers that we receive
+# -- responses from peers
 
 
 def reply_from_wire(request: m.Request, response: Any) -> m.Reply:
-    """The flat answer. An answer that is not about the metadata partition is UNKNOWN_SERVER_ERROR."""
+    """The flat reply. A response that is not about the metadata partition becomes UNKNOWN_SERVER_ERROR."""
     error = _code(response.error_code)
     if isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest)):
         return m.Reply(error, text=response.error_message)
@@ -222,7 +222,7 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-# -- requests that we receive
+# -- requests from peers
 
 
 def from_wire(request: Any, version: int) -> m.Request:
@@ -279,11 +279,11 @@ def _fetch_from_wire(request: FetchRequest, version: int) -> m.FetchRequest:
     )
 
 
-# -- answers that we send
+# -- responses to peers
 
 
 def response_to_wire(request: m.Request, reply: m.Reply, version: int) -> Any:
-    """The wire answer to one of the replicas' five requests; records of a fetch are put in by the host."""
+    """The wire response to any of the replicas' five requests. The host adds the records of a fetch."""
     if isinstance(request, m.FetchRequest):
         assert isinstance(reply, m.FetchReply)
         return _fetch_response(reply, version)

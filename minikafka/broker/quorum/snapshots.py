@@ -1,7 +1,7 @@
 """Snapshots of the metadata log: `%020d-%010d.checkpoint` and bootstrap.checkpoint (Kafka's RecordsSnapshotWriter and -Reader).
 
-A file is batches with offsets from 0: a control batch with SNAPSHOT_HEADER (and kraft version and voters, if dynamic), the records, a
-control batch with SNAPSHOT_FOOTER. It is whole only with its footer.
+A file is a sequence of batches with offsets from 0: a control batch with SNAPSHOT_HEADER (and, in dynamic quorums, kraft version and
+voters), the records, and a control batch with SNAPSHOT_FOOTER. Without the footer it is incomplete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 def file_name(snapshot: OffsetAndEpoch) -> str:
-    """End offset (exclusive) and epoch."""
+    """The file name, from end offset (exclusive) and epoch."""
     return f"{snapshot.offset:020d}-{snapshot.epoch:010d}{SUFFIX}"
 
 
@@ -41,7 +41,7 @@ def parse_name(name: str) -> OffsetAndEpoch | None:
 
 
 def voters_message(voters: VoterSet) -> VotersRecord:
-    """The KRaftVoters control record's content."""
+    """The content of the KRaftVoters control record."""
     return VotersRecord(
         voters=[
             VotersRecord.Voter(
@@ -93,7 +93,7 @@ def control_changes(batch: RecordBatch) -> tuple[list[tuple[int, VoterSet]], lis
 
 
 def framed(record: Any) -> bytes:
-    """A metadata record's value; framed bytes pass."""
+    """The framed value of a metadata record; bytes are returned unchanged."""
     return bytes(record) if isinstance(record, (bytes, bytearray, memoryview)) else encode_metadata_record(record)
 
 
@@ -106,7 +106,8 @@ def encode_snapshot(
     kraft_version: int = 0,
     voters: VoterSet | None = None,
 ) -> Iterator[bytes]:
-    """The file, batch by batch. `records`: metadata messages or framed values; `last_timestamp_ms`: of the last record it stands for."""
+    """The file, batch by batch. `records`: metadata messages or framed values; `last_timestamp_ms`: the timestamp of the last record
+    covered."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms)
     control = [control_record(ControlType.SNAPSHOT_HEADER, header, wall_ms)]
     if kraft_version > 0 and voters is not None:
@@ -131,7 +132,7 @@ def encode_snapshot(
 
 
 def write_snapshot_file(filesystem: FileSystem, path: str, pieces: Iterable[bytes]) -> int:
-    """Write `<path>.part`, sync, rename, sync the directory; the size. Raises OSError."""
+    """Write `<path>.part`, sync it, rename it, and sync the directory. Returns the size. Raises OSError."""
     part = path + ".part"
     if filesystem.exists(part):
         filesystem.unlink(part)
@@ -151,7 +152,7 @@ def write_snapshot_file(filesystem: FileSystem, path: str, pieces: Iterable[byte
 
 @dataclass(slots=True)
 class SnapshotContent:
-    """What a snapshot says: voters (None if it names none), kraft version, and the metadata records' messages."""
+    """A snapshot's content: voters (None if it names none), kraft version, and the messages of the metadata records."""
 
     last_timestamp_ms: int
     kraft_version: int
@@ -160,7 +161,7 @@ class SnapshotContent:
 
 
 def decode_snapshot(data: bytes, *, with_records: bool = True) -> SnapshotContent:
-    """Raises CorruptFile for anything that is not one whole snapshot."""
+    """Decode a file. Raises CorruptFile for anything but one complete snapshot."""
     content = SnapshotContent(-1, 0, None, [])
     is_begun = is_ended = False
     end = 0
@@ -195,5 +196,5 @@ def decode_snapshot(data: bytes, *, with_records: bool = True) -> SnapshotConten
 
 
 def read_snapshot(filesystem: FileSystem, path: str, *, with_records: bool = True) -> SnapshotContent:
-    """Raises CorruptFile, OSError."""
+    """Read a snapshot. Raises CorruptFile, OSError."""
     return decode_snapshot(filesystem.read(path), with_records=with_records)
