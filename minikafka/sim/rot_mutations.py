@@ -180,7 +180,7 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
         "name": "regained-beside",
         "breaks": "a voter that has lost what it promised votes when a leader refused its log",
         "tests": ("tests/core/raft/test_quorum.py",),
-        "patches": (("minikafka.core.raft.following:_cut", _regained_at_a_cut),),
+        "patches": (("minikafka.core.raft.following:_truncate_diverging", _regained_at_a_cut),),
     },
     {
         "name": "loss-not-noted",

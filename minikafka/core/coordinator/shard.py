@@ -1,4 +1,4 @@
-"""What every coordinator is to the runtime that hosts it: a state machine over one partition of an internal topic.
+"""The interface between a coordinator and the runtime that hosts it: a state machine over one partition of an internal topic.
 
 Rules: org.apache.kafka.coordinator.common.runtime (CoordinatorShard, CoordinatorResult) of Apache Kafka 4.3.
 """
@@ -24,7 +24,7 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 
 def append_error(error: ErrorCode) -> ErrorCode:
-    """What a failed append to a coordinator's partition means to the client that caused it."""
+    """The error that a client receives when the append that it caused to a coordinator's partition fails."""
     if error in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _NOT_LEADER:
@@ -42,17 +42,17 @@ class CoordinatorRecord:
 
 
 def _nothing(is_written: bool, now_ms: int) -> None:
-    """Replay says it all."""
+    """Default of `Append.on_settled`: nothing to do besides the replay."""
 
 
 @dataclass(slots=True)
 class Append:
     """Write `records` as one batch.
 
-    `on_done(error, now_ms)` is called once, for whoever asked: NONE when the batch is committed and replayed; why it was not written;
-    REQUEST_TIMED_OUT when it is in the log and was not committed in time; NOT_LEADER_OR_FOLLOWER when the leadership ends before. After
-    a time-out the batch may be committed still: `on_settled(is_written, now_ms)` is called when it is known what came of it, after the
-    replay and before `on_done`, and never when the leadership ends, for then the shard ends too.
+    `on_done(error, now_ms)` is called once, to answer the request: with NONE when the batch is committed and replayed, with the error if it
+    was not written, with REQUEST_TIMED_OUT if it is in the log but was not committed in time, and with NOT_LEADER_OR_FOLLOWER if the
+    leadership ends before. After a timeout the batch may still be committed. `on_settled(is_written, now_ms)` is called when the outcome
+    is known, after the replay and before `on_done`. It is not called if the leadership ends, because the shard ends with it.
     `producer`: (id, epoch) of the producer whose transaction the batch belongs to.
     """
 
@@ -63,7 +63,7 @@ class Append:
 
 
 class Effects(Protocol):
-    """What a shard asks for; each kind of coordinator adds its own wishes, which are carried out after the appends."""
+    """What a shard asks its host to do. Each kind of coordinator adds effects of its own, which are carried out after the appends."""
 
     appends: list[Append]
 
@@ -74,28 +74,28 @@ class Effects(Protocol):
 class Shard(Protocol):
     """The state of one partition.
 
-    Invariant of whoever hosts it: `replay` and `replay_marker` are called for everything that the log holds, in its order, as far as it
-    is committed and no further, whether it was read at the start or written since; requests come after `loaded`, and none after `shutdown`.
-    Times are in milliseconds of the clock that the shard was made for.
+    Invariants that the host keeps: it calls `replay` and `replay_marker` for every committed record and marker of the log, in log order,
+    and for no others, both while loading and afterwards. Requests come after `loaded`, and none after `shutdown`. Times are in milliseconds
+    of the clock that the shard was made for.
     """
 
     def replay(self, key: Any, value: Any | None, producer_id: int = -1) -> None:
-        """Apply one committed record, of a producer's transaction or of none (-1)."""
+        """Apply one committed record. `producer_id` is -1 for a record outside of transactions."""
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """A marker of the producer is committed in this partition."""
+        """A transaction marker of the producer is committed in this partition."""
 
     def loaded(self, now_ms: int) -> None:
         """The log has been replayed up to where it ended when this broker became the leader."""
 
     def shutdown(self) -> None:
-        """This broker does not lead the partition any more: who waits is told NOT_COORDINATOR."""
+        """This broker no longer leads the partition: waiting requests are answered NOT_COORDINATOR."""
 
     def take_effects(self) -> Any:
-        """What to do since the last call: some `Effects`."""
+        """The `Effects` that have accumulated since the last call."""
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` is due."""
+        """When to call `on_deadline`, None if nothing is due."""
 
     def on_deadline(self, now_ms: int) -> None:
         """Do what is due."""

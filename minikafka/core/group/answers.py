@@ -9,7 +9,7 @@ from minikafka.wire.messages.sync_group import SyncGroupResponse
 
 
 def join_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMember]:
-    """What a leader is told of its group."""
+    """The group's members with their metadata, for the answer to the leader's join."""
     return [
         JoinGroupResponse.JoinGroupResponseMember(
             member_id=member.member_id,
@@ -21,5 +21,5 @@ def join_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupRespons
 
 
 def assignment(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """What a member is to read."""
+    """The answer with a member's assignment."""
     return SyncGroupResponse(protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment)

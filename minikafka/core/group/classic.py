@@ -1,4 +1,4 @@
-"""A classic consumer group: who is in it and which rebalance phase it is in. No time, no requests."""
+"""A classic consumer group: its members and its rebalance phase. It has no timers and handles no requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GENERATION_MAX = (1 << 31) - 1
 
 
 class GroupState(Enum):
-    """States of a classic group; the values are those that ListGroups and DescribeGroups show."""
+    """States of a classic group. The values are those in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -22,7 +22,8 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-#: What members take that were given an id and have not come: each besides its id, and all of a group, of whom the oldest are forgotten.
+#: Memory of members that received an id and have not joined yet: per member besides its id, and per group. Beyond the latter the oldest
+#: are dropped.
 PENDING_MEMBER_BYTES = 256
 PENDING_BYTES_MAX = 8 << 20
 
@@ -39,8 +40,8 @@ PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 class ClassicGroup:
     """Members, generation and phase of one group.
 
-    Invariants: `leader_id` is None or a member; every value of `static_members` is a member; `generation_id` never
-    goes back but to 0 after the last one; members awaiting a sync exist in COMPLETING_REBALANCE only.
+    Invariants: `leader_id` is None or a member's id. Every value of `static_members` (group instance id -> member id) is a member.
+    `generation_id` only grows, except that 0 follows the last one. Members await a sync in COMPLETING_REBALANCE only.
     """
 
     __slots__ = (
@@ -76,11 +77,11 @@ class ClassicGroup:
         self.pending_sync_members: dict[str, None] = {}
         self.new_member_added = False
         self.rebalance_remaining_ms = -1
-        #: It is about to become a consumer group: nothing changes it any more.
+        #: The group is about to become a consumer group and must not change any more.
         self.is_frozen = False
 
     def transition(self, target: GroupState, wall_ms: int) -> None:
-        """Enter `target`; a transition that the table does not list is a bug of ours."""
+        """Enter `target`. Raises AssertionError for a transition that PREVIOUS_STATES does not list, which is a bug of this code."""
         if self.state not in PREVIOUS_STATES[target]:
             raise AssertionError(f"group {self.group_id}: {self.state.value} -> {target.value} is not a transition")
         self.state = target
@@ -89,7 +90,7 @@ class ClassicGroup:
     # -- members ---------------------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads until a join phase elects another."""
+        """Add a member. The first member leads until a join phase elects another leader."""
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
@@ -100,7 +101,7 @@ class ClassicGroup:
             self.static_members[member.group_instance_id] = member.member_id
 
     def announce(self, member_id: str) -> list[str]:
-        """Expect a member that has just been given its id; those that are not expected any more, because too many have never come."""
+        """Expect a member that has just received its id. Returns the oldest ids that are no longer expected, if there are too many."""
         self.pending_members[member_id] = None
         self._pending_bytes += len(member_id) + PENDING_MEMBER_BYTES
         forgotten = []
@@ -111,13 +112,13 @@ class ClassicGroup:
         return forgotten
 
     def forget_announced(self, member_id: str) -> None:
-        """A member has come, or will not; harmless when nobody expects it."""
+        """Stop expecting a member: it has joined, or it will not. Does nothing if it was not expected."""
         if member_id in self.pending_members:
             del self.pending_members[member_id]
             self._pending_bytes -= len(member_id) + PENDING_MEMBER_BYTES
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member out; leadership passes to the longest-standing one that is left."""
+        """Remove a member. If it led, the longest-standing remaining member becomes the leader."""
         member = self.members.pop(member_id, None)
         self.forget_announced(member_id)
         self.pending_sync_members.pop(member_id, None)
@@ -128,7 +129,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, group_instance_id: str, member_id: str) -> Member:
-        """Give a static member its new member id (KIP-345); its place and leadership are kept."""
+        """Give a static member a new member id (KIP-345). It keeps its place and its leadership."""
         old_id = self.static_members[group_instance_id]
         member = self.members[old_id]
         member.member_id = member_id
@@ -150,7 +151,7 @@ class ClassicGroup:
         return not self.pending_members and all(m.awaiting_join is not None for m in self.members.values())
 
     def elect_joined_leader(self) -> bool:
-        """Make sure the leader is a member that has joined this phase; False when none has."""
+        """Ensure that the leader is a member that has joined in this phase. Returns False if none has."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -187,7 +188,7 @@ class ClassicGroup:
         return max(candidates, key=lambda name: votes[name], default=None)
 
     def next_generation(self, wall_ms: int) -> None:
-        """End the join phase: a new generation, with a protocol when there are members."""
+        """End the join phase: start a new generation, with a protocol if there are members."""
         self.generation_id = 0 if self.generation_id == GENERATION_MAX else self.generation_id + 1
         self.new_member_added = False
         if self.members:
@@ -205,7 +206,7 @@ class ClassicGroup:
         return GroupMetadataKey(group=self.group_id)
 
     def value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
-        """The group's record, with `assignments` in place of the members' present ones when given."""
+        """The group's record. `assignments`, if given, replace the members' current ones."""
         members = [
             GroupMetadataValue.MemberMetadata(
                 member_id=member.member_id,
@@ -230,7 +231,7 @@ class ClassicGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group as its record tells it: stable when it has members, empty when not."""
+        """The group that a record describes: stable if it has members, empty otherwise."""
         group = cls(group_id, value.current_state_timestamp)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None

@@ -1,4 +1,4 @@
-"""What a group shard needs to know of the broker and of a request's sender."""
+"""Configuration of a group shard, and the sender of a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class GroupConfig:
-    """The broker properties that the group coordinator heeds; times in milliseconds."""
+    """The broker properties that the group coordinator uses; times in milliseconds."""
 
     session_timeout_ms_min: int = 6000
     session_timeout_ms_max: int = 1_800_000
@@ -15,13 +15,13 @@ class GroupConfig:
     group_size_max: int = 2_147_483_647
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-    #: Groups of one shard. Kafka has no bound.
+    #: Most groups of one shard. Kafka has no limit.
     groups_max: int = 50_000
 
 
 @dataclass(slots=True, frozen=True)
 class Client:
-    """Who sent a request: `client.id`, the peer's address as Kafka writes it ("/127.0.0.1"), and the API version."""
+    """The sender of a request: `client.id`, the peer's address as Kafka writes it ("/127.0.0.1"), and the API version."""
 
     client_id: str
     host: str

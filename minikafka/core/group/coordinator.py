@@ -1,7 +1,7 @@
 """One shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`.
 
-A deterministic state machine: requests come in with the caller's time, appends and answers go out (`take_effects`), and what the
-partition's log holds is fed back by `replay` as it is committed. Rules: GroupCoordinatorShard and OffsetMetadataManager of Apache Kafka.
+A deterministic state machine. Requests come in with the caller's time. Appends and answers go out (`take_effects`). Committed records of
+the partition's log come back through `replay`. Rules: GroupCoordinatorShard and OffsetMetadataManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from minikafka.wire.records.group_records import (
 )
 from minikafka.wire.uuid import uuid_to_text
 
-#: From this version on a commit to a group that does not exist is told so, and not ILLEGAL_GENERATION.
+#: From this version on, a commit to a group that does not exist is answered GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION.
 UNKNOWN_GROUP_VERSION = 9
 CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
 
@@ -59,8 +59,8 @@ CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
 class GroupShard:
     """Groups and committed offsets of one coordinator partition.
 
-    Offsets and deletions take effect by `replay` alone. A classic group lives in memory between two records, as in Apache Kafka: it is made
-    of its record at the load, and writes one when an assignment is agreed upon.
+    Offsets and deletions take effect through `replay` alone. A classic group lives in memory between two records, as in Apache Kafka: it is
+    built from its record while loading, and writes a record when its members have an assignment.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GroupShard:
         share: ShareSettings | None = None,
         streams: StreamsSettings | None = None,
     ) -> None:
-        """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` gives the wall time of the caller's now."""
+        """`new_uuid` returns the random part of member ids; `wall_ms(now_ms)` converts the caller's clock to wall time."""
         self._config = config
         self._wall_ms = wall_ms
         self._rebalancer = MigratingRebalancer(config, new_uuid, wall_ms)
@@ -117,7 +117,7 @@ class GroupShard:
     # -- the host's side: minikafka.core.coordinator.shard.Shard ------------------------------------------------------
 
     def take_effects(self) -> Effects:
-        """What to append and to answer since the last call."""
+        """The effects that have accumulated since the last call."""
         effects, self._rebalancer.effects = self._rebalancer.effects, Effects()
         return effects
 
@@ -128,14 +128,14 @@ class GroupShard:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_deadline(self, now_ms: int) -> None:
-        """Expire sessions and phases that are due."""
+        """End the sessions and phases whose deadlines have passed."""
         self._rebalancer.on_deadline(now_ms)
         self._consumers.on_deadline(now_ms)
         self.shares.on_deadline(now_ms)
         self.streams.on_deadline(now_ms)
 
     def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
-        """Apply one committed record, of a producer's transaction or of none."""
+        """Apply one committed record. `producer_id` is -1 for a record outside of transactions."""
         if isinstance(key, OffsetCommitKey):
             if not isinstance(value, OffsetCommitValue):
                 self.offsets.remove(key.group, key.topic, key.partition)
@@ -153,7 +153,7 @@ class GroupShard:
         elif (self._consumers.replay(key, value) and key.group_id in self._consumers.groups) or (
             self.streams.replay(key, value) and key.group_id in self.streams.groups
         ):
-            # It had offsets before it had members.
+            # The group had offsets before it had members, so it existed as an empty classic group.
             self.groups.pop(key.group_id, None)
 
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
@@ -168,12 +168,12 @@ class GroupShard:
             del self.groups[group_id]
 
     def _exists(self, group_id: str, wall_ms: int) -> None:
-        """Whoever has offsets is a group, if only an empty one."""
+        """Ensure that the group exists: an id with offsets is at least an empty classic group."""
         if group_id not in self.groups and self._type_of(group_id) is None:
             self.groups[group_id] = ClassicGroup(group_id, wall_ms)
 
     def loaded(self, now_ms: int) -> None:
-        """The log has been replayed: bring the groups to life."""
+        """The log has been replayed: start the groups' timers."""
         self._is_loaded = True
         for group_id, value in self._loading.items():
             if self._type_of(group_id) is None:
@@ -186,11 +186,11 @@ class GroupShard:
             self._exists(group_id, self._wall_ms(now_ms))
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """A marker of the producer is committed in this partition."""
+        """A transaction marker of the producer is committed in this partition."""
         self.offsets.end_transaction(producer_id, commit)
 
     def shutdown(self) -> None:
-        """This broker does not lead the partition any more: answer what is parked with NOT_COORDINATOR."""
+        """This broker no longer leads the partition: answer parked requests with NOT_COORDINATOR."""
         self._rebalancer.shutdown(ErrorCode.NOT_COORDINATOR)
         self._removals.shutdown()
         self._consumers.shutdown()
@@ -214,7 +214,7 @@ class GroupShard:
             self.streams.heartbeat(reply, request, client, now_ms)
 
     def _type_of(self, group_id: str) -> str | None:
-        """The type of a group that is not a classic one; None when there is none."""
+        """The type of the non-classic group with this id; None if there is none."""
         if group_id in self._consumers.groups:
             return CONSUMER
         if group_id in self.shares.groups:
@@ -222,19 +222,19 @@ class GroupShard:
         return STREAMS if group_id in self.streams.groups else None
 
     def _make_room(self, group_id: str) -> Records:
-        """Records that end an empty classic group, for one of the consumer protocol takes its place."""
+        """Records that end an empty classic group, which a group of the consumer protocol replaces."""
         if self.streams.is_busy(group_id):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._end_classic(group_id, CONSUMER)
 
     def _make_room_for_streams(self, group_id: str) -> Records:
-        """The same for one of the streams protocol."""
+        """Records that end an empty classic group, which a group of the streams protocol replaces."""
         if self._consumers.is_busy(group_id):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._end_classic(group_id, STREAMS)
 
     def is_other(self, group_id: str, kind: str) -> bool:
-        """Whether there is a group of this id that is not of the type `kind`, which is none of the classic protocol."""
+        """Whether a group of another type than `kind` has this id. `kind` is not the classic type."""
         return group_id in self.groups or self._type_of(group_id) not in (None, kind)
 
     def _end_classic(self, group_id: str, kind: str) -> Records:
@@ -253,7 +253,7 @@ class GroupShard:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _check_free(self, group_id: str) -> None:
-        """Raises when a share group cannot be made: another has the id, or is about to."""
+        """Raises if a share group cannot be created because another group has the id or is about to have it."""
         if self._consumers.is_busy(group_id) or self.streams.is_busy(group_id) or group_id in self._removals.groups:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if group_id in self.groups or self._type_of(group_id) is not None:
@@ -297,7 +297,7 @@ class GroupShard:
             self._rebalancer.join(reply, request, client, now_ms)
 
     def _join_after_streams(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
-        """An empty streams group gives way to a classic one."""
+        """Replace an empty streams group by a classic group, then join it."""
 
         def ended(code: ErrorCode, at_ms: int) -> None:
             if code is ErrorCode.NONE:
@@ -320,7 +320,7 @@ class GroupShard:
         return classics.heartbeat(request, now_ms)
 
     def leave(self, reply: Reply, request: LeaveGroupRequest, version: int, now_ms: int) -> None:
-        """LeaveGroup: answered through the effects, as others may be."""
+        """LeaveGroup: answered through the effects, perhaps together with other members' requests."""
         if self._classics.concerns(request.group_id):
             self._classics.leave(reply, request, version, now_ms)
         else:
@@ -329,7 +329,7 @@ class GroupShard:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit(self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int) -> None:
-        """OffsetCommit: partitions that can be committed go into one batch; the answer waits for its commit."""
+        """OffsetCommit: the accepted partitions go into one batch, and the answer waits until the batch is committed."""
         code, check = self._check_commit(request, version, now_ms)
         if check is not None:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
@@ -395,7 +395,7 @@ class GroupShard:
     def _check_member_commit(
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest, version: int | None
     ) -> tuple[ErrorCode, CommitCheck | None]:
-        """Of a group whose members have epochs. `version` of an OffsetCommit."""
+        """Check a commit to a group whose members have epochs. `version` is that of an OffsetCommit, None for a TxnOffsetCommit."""
         group_id, epoch = request.group_id, request.generation_id_or_member_epoch
         who = request.member_id, request.group_instance_id, epoch, version
         consumers, streams = self._consumers.groups.get(group_id), self.streams.groups.get(group_id)
@@ -409,7 +409,7 @@ class GroupShard:
             return error.code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Whether a member may read offsets (KIP-848). Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND."""
+        """Check that a member may read offsets (KIP-848). Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND."""
         group, streams = self._consumers.groups.get(group_id), self.streams.groups.get(group_id)
         if group is not None:
             check_fetch(group, member_id, member_epoch)
@@ -423,7 +423,7 @@ class GroupShard:
             self._check_type(request.group_id)
             if group is None:
                 if generation < 0:
-                    # A consumer with manual assignment, or an admin: the commit makes the group.
+                    # A consumer with manual assignment, or an admin client: the commit creates the group.
                     return ErrorCode.NONE if len(self.groups) < self._config.groups_max else ErrorCode.GROUP_MAX_SIZE_REACHED
                 return ErrorCode.GROUP_ID_NOT_FOUND if version >= UNKNOWN_GROUP_VERSION else ErrorCode.ILLEGAL_GENERATION
             if generation < 0 and group.state is GroupState.EMPTY:
@@ -443,13 +443,13 @@ class GroupShard:
     def commit_transactional(
         self, reply: Reply, request: TxnOffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int
     ) -> None:
-        """TxnOffsetCommit: as `commit`, but the offsets count when the transaction is committed (KIP-98); its consumer is fenced by member
-        and generation (KIP-447). Who calls has verified the transaction, and that the cluster has the topics that are given by id."""
+        """TxnOffsetCommit: like `commit`, but the offsets count when the transaction is committed (KIP-98), and the consumer is fenced by
+        member id and generation (KIP-447). The caller has verified the transaction, and that topics given by id exist."""
         code, check = self._check_transactional(request, version)
         if check is not None:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
         if code is ErrorCode.STALE_MEMBER_EPOCH and version < IDS_VERSION:
-            # Older producers know the classic protocol's word for it.
+            # Older producers only support the classic protocol's error.
             code = ErrorCode.ILLEGAL_GENERATION
         response, commits, pending = sort_out(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
         if not commits:
@@ -480,7 +480,7 @@ class GroupShard:
                     return ErrorCode.GROUP_ID_NOT_FOUND if version >= IDS_VERSION else ErrorCode.ILLEGAL_GENERATION
                 return ErrorCode.NONE if len(self.groups) < self._config.groups_max else ErrorCode.GROUP_MAX_SIZE_REACHED
             if generation < 0 and not request.member_id and request.group_instance_id is None:
-                return ErrorCode.NONE  # a producer that does not tell its consumer
+                return ErrorCode.NONE  # a producer that does not send its consumer's metadata
             check_member(group, request.member_id, request.group_instance_id)
         except ApiError as error:
             return error.code
@@ -489,7 +489,7 @@ class GroupShard:
     # -- removal ---------------------------------------------------------------------------------------------------
 
     def check_delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], ErrorCode]:
-        """Whether OffsetDelete may touch each partition: not while live members subscribe to its topic (KIP-496)."""
+        """Whether OffsetDelete may delete each partition's offset: not while members subscribe to its topic (KIP-496)."""
         self._check_type(group_id)
         consumers = self._consumers.groups.get(group_id)
         others = self.streams.groups.get(group_id) if consumers is None else consumers
@@ -506,12 +506,12 @@ class GroupShard:
         }
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], done: Done) -> Iterator[None]:
-        """OffsetDelete of partitions that passed the check, in steps; `done` follows when the tombstones are committed."""
+        """Delete the offsets of partitions that passed the check, in steps. `done` is called when the tombstones are committed."""
         held = [key for key in partitions if self.offsets.get(group_id, *key) is not None]
         return self._removals.delete_offsets(group_id, held, done)
 
     def delete_group(self, group_id: str, done: Done) -> Iterator[None]:
-        """DeleteGroups, in steps: raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP; `done` follows when it is committed."""
+        """Delete a group, in steps. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP. `done` is called when the deletion is committed."""
         if group_id in self.shares.groups:
             self.shares.delete_group(group_id, done, 0)
             return iter(())
@@ -536,11 +536,11 @@ class GroupShard:
         return self._removals.delete_group(group_id, [CoordinatorRecord(group.key(), None)], done)
 
     def partitions_deleted(self, topics: list[str]) -> Iterator[None]:
-        """Topics are gone from the cluster: delete what groups committed for them, in steps."""
+        """Topics were deleted from the cluster: delete the offsets that groups committed for them, in steps."""
         return self._removals.forget_topics(topics)
 
     def expire_offsets(self, now_ms: int) -> Iterator[None]:
-        """Delete offsets that nobody has needed for `offsets.retention.minutes` (KIP-211), in steps."""
+        """Delete offsets that have not been needed for `offsets.retention.minutes` (KIP-211), in steps."""
         groups = ExpiringGroups(self.groups, self._consumers, self.streams)
         return self._removals.expire(groups, self._wall_ms(now_ms), self._config.offsets_retention_ms)
 

@@ -1,4 +1,4 @@
-"""What a group shard asks its host to do."""
+"""Effects that a group shard asks its host to carry out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbea
 Reply = Any
 
 
-#: (topic id, partition) -> what the share coordinator said of it.
+#: (topic id, partition) -> the share coordinator's error code and message.
 StateAnswers = Mapping[tuple[bytes, int], tuple[ErrorCode, "str | None"]]
 
 
 @dataclass(slots=True)
 class StateQuestion:
-    """Share coordinators are to give share partitions a state, or to delete it.
+    """Ask share coordinators to initialize the states of share partitions, or to delete them.
 
-    `topics`: partitions by topic id, each with its start offset (-1: as `share.auto.offset.reset` says), which a deletion does not heed.
-    `state_epoch`: of the new states; None: delete them. `done(answers, now_ms)` is called once, unless the shard is given up before.
+    `topics`: partitions by topic id, each with its start offset (-1: use `share.auto.offset.reset`); a deletion ignores the offsets.
+    `state_epoch`: of the new states; None to delete them. `done(answers, now_ms)` is called once, unless the shard is shut down before.
     """
 
     group_id: str
@@ -36,9 +36,10 @@ class StateQuestion:
 
 @dataclass(slots=True)
 class Creation:
-    """Internal topics of a streams group do not exist: whoever has sent the heartbeat has them made, if he may, or is told why not.
+    """Create missing internal topics of a streams group for the sender of a heartbeat, if it is authorized. Otherwise the host adds the
+    reason to `answer`.
 
-    `answer` is among the answers: it says that they are missing."""
+    `answer` is also among the effects' answers and says that the topics are missing."""
 
     reply: Reply
     answer: StreamsGroupHeartbeatResponse
@@ -49,8 +50,8 @@ class Creation:
 class Effects:
     """Appends are carried out before answers are sent, so that nothing is answered before it is handed to the log.
 
-    `questions` are for share coordinators. `work`: what is done in steps, in a turn of the loop each. `resolutions`: (whose request it was,
-    group id, patterns): which topics these patterns stand for is to be found out beside the loop. `creations` come before the answers.
+    `questions` go to share coordinators. `work`: iterators to run one step per turn of the event loop. `resolutions`: (the request's reply
+    handle, group id, patterns): find out, outside the event loop, which topics the patterns match. `creations` come before the answers.
     """
 
     appends: list[Append] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The check that requests of group members share."""
+"""The check that all requests of group members share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 
 
 def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> None:
-    """Raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless the member is who it says it is."""
+    """Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless the group has this member with this instance id."""
     if group_instance_id is not None:
         owner = group.static_members.get(group_instance_id)
         if owner is None:

@@ -1,4 +1,4 @@
-"""What groups still need of their offsets, and how they end when they need none (KIP-211)."""
+"""Which offsets groups still need, and how groups without offsets end (KIP-211)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class ExpiringGroups:
         self._streams = streams
 
     def ids(self) -> list[str]:
-        """Ids of all of them."""
+        """The ids of all these groups."""
         return [*self._classic, *self._consumers.groups, *self._streams.groups]
 
     def needs(self, group_id: str) -> tuple[int, Collection[str]] | None:
-        """Since when it is not in use (wall ms, 0: the commit counts) and the topics whose offsets stay; None: all of them stay."""
+        """Since when the group is not in use (wall ms; 0: the time of each commit counts) and the topics whose offsets stay. None if all
+        offsets stay."""
         others = self._consumers.groups.get(group_id) or self._streams.groups.get(group_id)
         if others is not None:
             return 0, others.subscribed_topics()
@@ -41,7 +42,7 @@ class ExpiringGroups:
         return None if subscribed is None else (0, subscribed)
 
     def end(self, group_id: str) -> list[CoordinatorRecord]:
-        """Tombstones that end an empty group; none when it is in use."""
+        """Tombstones that end an empty group; an empty list if it is in use."""
         consumers = self._consumers.groups.get(group_id)
         if consumers is not None:
             is_idle = consumers.state == EMPTY and not self._consumers.is_busy(group_id)

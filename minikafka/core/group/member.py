@@ -10,10 +10,10 @@ from minikafka.core.group.effects import Reply
 
 @dataclass(slots=True)
 class Member:
-    """What the coordinator knows of one member (KIP-62, KIP-345).
+    """One member (KIP-62, KIP-345).
 
-    `protocols` are (name, metadata) in the member's order of preference. `awaiting_join` and `awaiting_sync` hold the
-    handle of a parked request, or None. A member `is_new` until its first join has been answered: it is then granted
+    `protocols` are (name, metadata) in the member's order of preference. `awaiting_join` and `awaiting_sync` hold the handle of a parked
+    request, or None. A member `is_new` until its first join has been answered: until then its session timeout is
     `NEW_MEMBER_JOIN_TIMEOUT_MS`, because its client cannot send heartbeats yet.
     """
 

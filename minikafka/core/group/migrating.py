@@ -9,10 +9,10 @@ from minikafka.wire.messages.sync_group import SyncGroupResponse
 
 
 class MigratingRebalancer(Rebalancer):
-    """What groups of the other protocol ask of the classic ones (minikafka.core.group.consumer.migration.ClassicGroups)."""
+    """The operations on classic groups that a migration needs (minikafka.core.group.consumer.migration.ClassicGroups)."""
 
     def freeze(self, group: ClassicGroup) -> None:
-        """It is about to become a consumer group: who is parked joins again, there."""
+        """The group is about to become a consumer group: members with parked requests must join again, as members of that group."""
         group.is_frozen = True
         for member in group.members.values():
             if member.awaiting_join is not None:
@@ -23,7 +23,7 @@ class MigratingRebalancer(Rebalancer):
                 self._answer_sync(waiting, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
     def thaw(self, group: ClassicGroup, now_ms: int) -> None:
-        """It stays classic. Everybody was sent away to join again."""
+        """The group stays classic after all. Its members were told to join again."""
         group.is_frozen = False
         for member in group.members.values():
             self._schedule_session(group, member, now_ms)
@@ -33,7 +33,7 @@ class MigratingRebalancer(Rebalancer):
             self._prepare(group, now_ms)
 
     def adopt(self, group: ClassicGroup, now_ms: int, *, is_rebalanced: bool) -> None:
-        """A consumer group has become this one; `is_rebalanced`: its members have to agree upon an assignment."""
+        """A consumer group has become this classic one. `is_rebalanced`: its members need a new assignment."""
         self.restore(group, now_ms)
         if is_rebalanced:
             self._prepare(group, now_ms)

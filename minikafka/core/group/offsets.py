@@ -14,7 +14,7 @@ OFFSET_COMMIT_VALUE_VERSION = 4
 
 @dataclass(slots=True, frozen=True)
 class CommittedOffset:
-    """What a group committed for one partition; `expire_wall_ms` is -1 unless the client asked for an expiry."""
+    """A group's committed offset for one partition. `expire_wall_ms` is -1 unless the client asked for an expiry."""
 
     offset: int
     leader_epoch: int
@@ -22,13 +22,14 @@ class CommittedOffset:
     commit_wall_ms: int
     expire_wall_ms: int = -1
     topic_id: bytes = ZERO_UUID
-    #: Place in the log among the commits of the shard.
+    #: Position in the log relative to the shard's other commits.
     order: int = field(default=0, compare=False)
 
 
 class OffsetStore:
-    """group -> (topic, partition) -> CommittedOffset. A group without offsets has no entry. Beside them, by producer id, the commits of
-    transactions that are still open: they count when the transaction is committed (KIP-98)."""
+    """group -> (topic, partition) -> CommittedOffset. A group without offsets has no entry.
+
+    The commits of open transactions are kept separately, by producer id. They count when the transaction is committed (KIP-98)."""
 
     __slots__ = ("_groups", "_open", "_open_in", "_order")
 
@@ -40,18 +41,19 @@ class OffsetStore:
         self._order = 0
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Remember a commit; the latest one counts."""
+        """Store a commit. It replaces an earlier one."""
         self._order += 1
         self._groups.setdefault(group_id, {})[(topic, partition)] = replace(committed, order=self._order)
 
     def put_open(self, producer_id: int, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Remember a commit of an open transaction."""
+        """Store a commit of an open transaction."""
         self._order += 1
         self._open.setdefault(producer_id, {})[(group_id, topic, partition)] = replace(committed, order=self._order)
         self._open_in.setdefault(group_id, {}).setdefault((topic, partition), {})[producer_id] = None
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """The producer's transaction has ended: its commits count, unless a later one came without a transaction, or are dropped."""
+        """The producer's transaction has ended. `commit`: its commits now count, except where a later commit outside of transactions
+        exists. Otherwise they are dropped."""
         for (group_id, topic, partition), committed in self._open.pop(producer_id, {}).items():
             self._close(producer_id, group_id, topic, partition)
             current = self.get(group_id, topic, partition)
@@ -80,7 +82,7 @@ class OffsetStore:
         return list({**dict.fromkeys(self._groups), **dict.fromkeys(self._open_in)})
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Forget what is committed, or was to be, for one partition; harmless when there is nothing."""
+        """Forget the commits for one partition, those of open transactions included. Does nothing if there are none."""
         for producer_id in list(self._open_in.get(group_id, {}).get((topic, partition), ())):
             self._close(producer_id, group_id, topic, partition)
             commits = self._open[producer_id]
@@ -125,7 +127,7 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
 
 
 def committed_from_value(value: OffsetCommitValue) -> CommittedOffset:
-    """A commit as its record tells it."""
+    """The commit that a record describes."""
     return CommittedOffset(
         offset=value.offset,
         leader_epoch=value.leader_epoch,

@@ -25,7 +25,7 @@ from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 #: How long a member whose client cannot send heartbeats yet may wait for the end of the join phase.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-#: Absent static members are looked for no more often, though a member may ask for a rebalance time of nothing at all.
+#: Shortest wait for absent static members, because a member may ask for a rebalance timeout of 0.
 ABSENT_MEMBERS_WAIT_MS_MIN = 1000
 
 Timer = tuple[str, str, str]  # (kind, group id, member id or "")
@@ -34,12 +34,11 @@ Timer = tuple[str, str, str]  # (kind, group id, member id or "")
 class Rebalancer:
     """Drives the classic groups of one shard. Callers take `effects` after every call.
 
-    Invariant: a parked join or sync is answered exactly once, by the phase's end, by its member's removal or by
-    `shutdown`.
+    Invariant: a parked join or sync is answered exactly once: at the end of the phase, when its member is removed, or by `shutdown`.
     """
 
     def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], wall_ms: Callable[[int], int]) -> None:
-        """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` converts the caller's clock."""
+        """`new_uuid` returns the random part of member ids; `wall_ms(now_ms)` converts the caller's clock to wall time."""
         self._config = config
         self._new_uuid = new_uuid
         self._wall_ms = wall_ms
@@ -229,7 +228,7 @@ class Rebalancer:
     def _persist_static_rejoin(
         self, group: ClassicGroup, member: Member, reply: Reply, client: Client, before: Member
     ) -> None:
-        """`before`: the member as it was. It is again if the record cannot be stored: the log knows it by its old id."""
+        """`before`: the member before the rejoin. It is restored if the record cannot be stored, because the log then has its old id."""
         new_id, old_id = member.member_id, before.member_id
 
         def stored(error: ErrorCode, done_ms: int) -> None:
@@ -239,7 +238,7 @@ class Rebalancer:
                 self._answer_join_error(reply, client.version, append_error(error), "")
                 return
             is_leader = group.leader_id == member.member_id
-            # Before v9 a static leader that comes back is not told that it leads, so that it does not assign again.
+            # Before v9, a returning static leader gets another leader id, so that it does not assign again.
             leader = group.leader_id if client.version >= 9 or not is_leader else old_id
             members = join_members(group) if is_leader and client.version >= 9 else []
             self.effects.answers.append(
@@ -269,7 +268,7 @@ class Rebalancer:
 
     def _park_join(self, member: Member, reply: Reply, version: int) -> None:
         if member.awaiting_join is not None:
-            # The client gave up on its earlier request; only the latest can be of use to it.
+            # The client has given up its earlier request; only the latest is of use to it.
             self._answer_join_error(
                 member.awaiting_join, member.awaiting_join_version, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id
             )
@@ -324,7 +323,7 @@ class Rebalancer:
             group.remove(member.member_id)
             self.timers.cancel(("session", group.group_id, member.member_id))
         if group.members and not group.elect_joined_leader():
-            # Only absent static members are left: wait on, until they join or their sessions end.
+            # Only absent static members are left: keep waiting until they join or their sessions end.
             self.timers.schedule(("join", group.group_id, ""), now_ms + max(group.rebalance_timeout_ms, ABSENT_MEMBERS_WAIT_MS_MIN))
             return
         group.next_generation(self._wall_ms(now_ms))
@@ -408,8 +407,8 @@ class Rebalancer:
         self.effects.appends.append(Append([record], stored))
 
     def _sync_deadline(self, group: ClassicGroup, now_ms: int) -> None:
-        """Whoever has joined this generation and not asked for its assignment has gone, or will never read: its partitions are given to
-        others, also in a group that is stable without it (expirePendingSync)."""
+        """Remove members that joined this generation and have sent no SyncGroup: they are gone or will never consume. Their partitions
+        go to other members, even if the group is stable without them (expirePendingSync)."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_sync_members:
             return
         for member_id in list(group.pending_sync_members):
@@ -420,7 +419,7 @@ class Rebalancer:
     # -- heartbeat and leave ---------------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
-        """Keep a member's session alive and tell it whether it must join again."""
+        """Extend a member's session. The answer says whether the member must join again."""
         try:
             if not request.group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
@@ -517,7 +516,7 @@ class Rebalancer:
         self._remove_member(group, member_id, now_ms)
 
     def shutdown(self, code: ErrorCode) -> None:
-        """Answer every parked request with `code` and forget the groups: the shard is being given up."""
+        """Answer every parked request with `code` and forget the groups: the shard is shut down."""
         for group in self.groups.values():
             for member in group.members.values():
                 if member.awaiting_join is not None:
@@ -531,7 +530,7 @@ class Rebalancer:
         self.timers.clear()
 
     def restore(self, group: ClassicGroup, now_ms: int) -> None:
-        """Take over a group from the log; its members get a full session to report."""
+        """Take over a group from the log. Each member has a full session timeout to send a request."""
         self.groups[group.group_id] = group
         for member in group.members.values():
             self._schedule_session(group, member, now_ms)
@@ -542,7 +541,7 @@ class Rebalancer:
         if member is not None:
             self._schedule_session(group, member, now_ms)
 
-    # -- parts -----------------------------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
@@ -590,4 +589,4 @@ def _rebalance_timeout(request: JoinGroupRequest) -> int:
 
 
 def _ignore(error: ErrorCode, now_ms: int) -> None:
-    """An empty group's record may be lost: the group is then found empty or absent, which is the same to clients."""
+    """Ignores the error: without its record, an empty group is absent after the next load, which is the same to clients."""

@@ -1,6 +1,6 @@
-"""What leaves a shard: groups that are deleted, offsets that expire (KIP-211), offsets of topics that are gone.
+"""Removal from a shard: deleted groups, expired offsets (KIP-211), offsets of deleted topics.
 
-A group may have a million offsets, and a shard many groups: everything goes in steps, each with one batch of tombstones at most.
+A group may have a million offsets, and a shard many groups, so all of this runs in steps of at most one batch of tombstones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from minikafka.core.group.expiry import ExpiringGroups
 from minikafka.core.group.offsets import CommittedOffset, OffsetStore, offset_tombstone
 from minikafka.wire.errors import ErrorCode
 
-#: Tombstones in one batch, and offsets that are looked at in one step.
+#: Most tombstones in one batch, and offsets that are examined in one step.
 BATCH_RECORDS_MAX = 500
 STEP_OFFSETS = 5000
 Done = Callable[[ErrorCode], None]
@@ -20,9 +20,9 @@ Partition = tuple[str, int]
 
 
 class Removals:
-    """Writes tombstones; replay carries them out.
+    """Writes tombstones; replay applies them.
 
-    `groups`: those that are being deleted, with who is told. Nobody may join them or commit to them until that is done.
+    `groups`: groups that are being deleted, with the callback to call at the end. Joins and commits are refused until then.
     """
 
     def __init__(self, offsets: OffsetStore, append: Callable[[Append], None]) -> None:
@@ -31,13 +31,13 @@ class Removals:
         self._append = append
 
     def shutdown(self) -> None:
-        """The shard is given up."""
+        """The shard is shut down."""
         waiting, self.groups = self.groups, {}
         for done in waiting.values():
             done(ErrorCode.NOT_COORDINATOR)
 
     def delete_group(self, group_id: str, end: list[CoordinatorRecord], done: Done) -> Iterator[None]:
-        """Delete a group with its offsets; `end` are the tombstones of the group itself. `done` follows when all of it is committed, or
+        """Delete a group with its offsets. `end`: the tombstones of the group itself. `done` is called when everything is committed, or
         with the first error. The first batch is written before the first step."""
         keys = dict.fromkeys([*self._offsets.of_group(group_id), *self._offsets.open_partitions(group_id)])
         self.groups[group_id] = done
@@ -54,7 +54,7 @@ class Removals:
         return steps
 
     def delete_offsets(self, group_id: str, partitions: Iterable[Partition], done: Done) -> Iterator[None]:
-        """Delete what a group has committed for some partitions; as `delete_group`."""
+        """Delete a group's offsets for some partitions; steps and `done` are as in `delete_group`."""
         records = [offset_tombstone(group_id, *key) for key in partitions]
         if not records:
             done(ErrorCode.NONE)
@@ -84,10 +84,10 @@ class Removals:
             self._append(Append(records[start : start + BATCH_RECORDS_MAX], stored))
             yield
 
-    # -- without being asked for -----------------------------------------------------------------------------------
+    # -- without a request -----------------------------------------------------------------------------------------
 
     def forget_topics(self, topics: Iterable[str]) -> Iterator[None]:
-        """Topics are gone from the cluster: delete what groups committed for them."""
+        """Topics were deleted from the cluster: delete the offsets that groups committed for them."""
         gone = set(topics)
         batch = _Batch(self._append)
         for group_id in self._offsets.group_ids():
@@ -99,7 +99,7 @@ class Removals:
         batch.write()
 
     def expire(self, groups: ExpiringGroups, wall_ms: int, retention_ms: int) -> Iterator[None]:
-        """Delete offsets that are older than `offsets.retention.minutes` and not needed, and empty groups that have none left (KIP-211)."""
+        """Delete offsets that are older than `offsets.retention.minutes` and not needed, and empty groups without offsets (KIP-211)."""
         batch = _Batch(self._append)
         for group_id in groups.ids():
             is_due = self._rule(groups, group_id, wall_ms, retention_ms)
@@ -142,7 +142,7 @@ class Removals:
 
 
 class _Batch:
-    """Tombstones of one step. What is decided in a step is written in it, before anybody can commit anew."""
+    """Tombstones of one step. They are written in the same step in which they are decided, before a new commit can arrive."""
 
     def __init__(self, append: Callable[[Append], None]) -> None:
         self._append = append
@@ -155,17 +155,17 @@ class _Batch:
         return self._looked >= STEP_OFFSETS or len(self._records) >= BATCH_RECORDS_MAX
 
     def look(self, record: CoordinatorRecord | None) -> None:
-        """Something was looked at, and may have to go."""
+        """Count one examined item; `record` is its tombstone, None if it stays."""
         self._looked += 1
         if record is not None:
             self._records.append(record)
 
     def write(self) -> None:
-        """The end of a step."""
+        """End the step: write its tombstones."""
         if self._records:
             self._append(Append(self._records, _ignore))
         self._records, self._looked = [], 0
 
 
 def _ignore(error: ErrorCode, now_ms: int) -> None:
-    """It is tried again at the next check."""
+    """Ignores the error: the next check tries again."""

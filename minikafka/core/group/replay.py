@@ -1,5 +1,4 @@
-"""Records of `__consumer_offsets` that are of groups whose members heartbeat (KIP-848, KIP-932): each changes the group that its key
-names."""
+"""Replay of the records of consumer, share and streams groups in `__consumer_offsets` (KIP-848, KIP-932, KIP-1071)."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from minikafka.core.group.consumer.member import Assignment
 
 
 class HeartbeatGroup(Protocol):
-    """What the records of every such group change."""
+    """The fields that the records of all these group types change."""
 
     group_id: str
     epoch: int
@@ -20,7 +19,7 @@ class HeartbeatGroup(Protocol):
 
 
 class PartitionGroup(HeartbeatGroup, Protocol):
-    """What is assigned to its members are partitions."""
+    """A group that assigns partitions to its members (consumer and share groups)."""
 
     targets: dict[str, Assignment]
 
@@ -29,8 +28,8 @@ G = TypeVar("G", bound=HeartbeatGroup)
 
 
 class Replay(Generic[G]):
-    """Replays the records of one type of groups. `new`: makes a group of an id; `metadata_key`: the record whose tombstone ends a group;
-    `records`: key -> (group, key, value) applies it."""
+    """Replays the records of one group type. `new`: makes a group with an id. `metadata_key`: the key type whose tombstone ends a group.
+    `records`: key type -> function (group, key, value) that applies the record."""
 
     def __init__(self, new: Callable[[str], G], metadata_key: type, records: Mapping[type, Callable[[G, Any, Any], None]]) -> None:
         self._new = new
@@ -38,8 +37,8 @@ class Replay(Generic[G]):
         self._records = records
 
     def __call__(self, groups: dict[str, G], key: Any, value: Any) -> bool:
-        """Apply a committed record; False when it is not one of these groups. A tombstone of what is not there is harmless: compaction
-        may leave it alone in the log."""
+        """Apply a committed record. Returns False if it does not belong to this group type. A tombstone for something that does not exist
+        has no effect; compaction may leave one in the log."""
         apply = self._records.get(type(key))
         if apply is None:
             return False
@@ -56,18 +55,18 @@ class Replay(Generic[G]):
 
 
 def apply_epoch(group: HeartbeatGroup, key: Any, value: Any) -> None:
-    """The group's epoch, and what its members subscribed to then."""
+    """Apply the group's epoch, and the hash of the metadata that its members subscribed to at that time."""
     group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
 
 def apply_target_epoch(group: HeartbeatGroup, key: Any, value: Any) -> None:
-    """The epoch of the targets, and when they were made."""
+    """Apply the epoch of the target assignment, and when it was computed."""
     group.assignment_epoch = -1 if value is None else value.assignment_epoch
     group.assignment_wall_ms = 0 if value is None else value.assignment_timestamp
 
 
 def apply_target(group: PartitionGroup, key: Any, value: Any) -> None:
-    """What a member is to have."""
+    """Apply a member's target assignment."""
     if value is None:
         group.targets.pop(key.member_id, None)
     else:

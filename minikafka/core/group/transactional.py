@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: which of its offsets may be stored, and the answer for the others."""
+"""TxnOffsetCommit: which of its offsets can be stored, and the answer for the others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Commits = list[tuple[str, int, CommittedOffset]]
 PartitionResult = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
 
-#: The first version of TxnOffsetCommit with topic ids instead of names, whose clients know the errors of consumer groups (KIP-1319).
+#: The first version of TxnOffsetCommit with topic ids instead of names. Its clients support the errors of consumer groups (KIP-1319).
 IDS_VERSION = 6
 
 
 def sort_out(
     request: TxnOffsetCommitRequest, code: ErrorCode, resolve: TopicResolver, wall_ms: int, metadata_bytes_max: int
 ) -> tuple[TxnOffsetCommitResponse, Commits, list[PartitionResult]]:
-    """The answer, what to store, and the parts of the answer that stand for it; `code` refuses everything."""
+    """Returns the answer, the commits to store, and the parts of the answer that belong to them. A `code` other than NONE refuses all."""
     commits: Commits = []
     pending: list[PartitionResult] = []
     response = TxnOffsetCommitResponse(topics=[])

@@ -1,6 +1,6 @@
-"""Following: which partitions to fetch from one leader, from where and when, and what its answers mean. Deterministic; sees no records.
+"""Following one leader: which partitions to fetch, from where and when, and what the answers mean. Deterministic; sees no records.
 
-The host sends what `next_fetch` says, tells what came of it, and carries out the steps. Rules: AbstractFetcherThread and
+The host sends what `next_fetch` returns, reports the result, and carries out the steps. Rules: AbstractFetcherThread and
 ReplicaFetcherThread of Apache Kafka; KIP-227 (fetch sessions), KIP-595, KIP-73 (throttles).
 """
 
@@ -21,7 +21,7 @@ Position = tuple[int, int, int, int]
 BACKOFF_MS_MIN = 10
 IN_FLIGHT_MAX = 2
 SESSION_EPOCH_MAX = 0x7FFFFFFF
-#: Errors that pass when leader and follower have the same metadata.
+#: Errors that go away once leader and follower have the same metadata.
 EXPECTED_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -35,11 +35,11 @@ EXPECTED_ERRORS = frozenset(
 
 
 class FollowedLog(Protocol):
-    """What following sees of a log."""
+    """The part of a log that a follower reads."""
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is served."""
+        """The first offset that clients can read."""
 
     @property
     def log_end_offset(self) -> int:
@@ -51,7 +51,7 @@ class FollowedLog(Protocol):
 
 
 class FollowedReplica(Protocol):
-    """What following sees of a replica, as it is at the moment."""
+    """The current state of a replica, as far as a follower reads it."""
 
     topic: str
     topic_id: bytes
@@ -60,11 +60,11 @@ class FollowedReplica(Protocol):
 
     @property
     def log(self) -> FollowedLog:
-        """It may become another one."""
+        """The replica's log. It can be replaced by another one."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads the partition by now."""
+        """Whether this broker leads the partition now."""
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -72,35 +72,35 @@ class FollowedReplica(Protocol):
 
 
 class Phase(Enum):
-    """What is done for a partition."""
+    """What the follower does for a partition."""
 
     FETCHING = "fetching"
-    #: Its log and the leader's have no offset in common: the leader's first and last offset are asked for. Or the log was cut, which is
-    #: being synced.
+    #: Its log and the leader's have no offset in common, and the leader is asked for its first and last offset. Or the log was truncated,
+    #: and the truncation is being synced.
     LOCATING = "locating"
     #: Its log has failed.
     STOPPED = "stopped"
 
 
 class Step(Enum):
-    """What the host has to do with an answer about a partition."""
+    """What the host has to do after an answer about a partition."""
 
-    #: Append its records, take over its offsets; then `appended` or `refused`.
+    #: Append the records and adopt the leader's offsets; then call `appended` or `refused`.
     APPEND = "append"
-    #: Cut the log as `truncation_for` says.
+    #: Truncate the log as `truncation_for` says.
     TRUNCATE = "truncate"
-    #: Find where the leader's log begins and ends; then `located`.
+    #: Find where the leader's log begins and ends; then call `located`.
     LOCATE = "locate"
-    #: Nothing; the partition is asked for again after its back-off.
+    #: Nothing: the partition is fetched again after its back-off.
     WAIT = "wait"
 
 
 class FollowedPartition:
-    """A partition that is followed in one leader epoch.
+    """A partition that this broker follows in one leader epoch.
 
-    Invariants: `position` is what the leader's session has of the partition, None when it is not in the session; only a partition that is
-    FETCHING and neither in back-off nor throttled is in the session. Answers to fetches before number `joined_in` are about an earlier
-    membership.
+    Invariants: `position` is the partition's position in the leader's fetch session, None when the partition is not in the session. Only a
+    partition that is FETCHING and neither in back-off nor throttled is in the session. Answers to fetches before number `joined_in` belong
+    to an earlier membership of the session.
     """
 
     __slots__ = ("backoff_ms", "joined_in", "leader_epoch", "leader_high_watermark", "phase", "position", "replica", "resume_ms")
@@ -119,7 +119,7 @@ class FollowedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """One fetch: what the leader's session is to learn. `may_wait`: the leader may park it until there is something."""
+    """One fetch: the changes for the leader's session. `may_wait`: the leader may hold it until there is data."""
 
     connection: int
     number: int
@@ -131,52 +131,52 @@ class FetchPlan:
 
 
 class Follower:
-    """Everything that is fetched from one leader over one connection.
+    """All partitions that are fetched from one leader over one connection.
 
-    Invariants: at most `IN_FLIGHT_MAX` fetches are under way, the second only to tell the leader's session of partitions that joined while
-    the first is parked there; a partition's next fetch offset is the end of its log; an answer of an earlier connection, session
-    membership or leader epoch changes nothing.
+    Invariants: at most `IN_FLIGHT_MAX` fetches are in flight; the second only adds partitions to the leader's session while the first is
+    parked there. A partition's next fetch offset is the end of its log. An answer from an earlier connection, session membership or leader
+    epoch changes nothing.
     """
 
     def __init__(self, broker_id: int, quota: ReplicationQuota, backoff_ms_max: int) -> None:
-        """`quota`: of throttled replicas on this broker; those in sync are never held back."""
+        """`quota`: of throttled replicas on this broker. Replicas in sync are never throttled."""
         self._broker_id = broker_id
         self._quota = quota
         self._backoff_ms_max = backoff_ms_max
         self.partitions: dict[Key, FollowedPartition] = {}
-        #: When `next_fetch` may have something that it did not have before, by time alone; None = never.
+        #: When `next_fetch` may return a fetch only because time has passed; None = never.
         self.wake_ms: int | None = None
-        #: Fetches that were sent, over all connections.
+        #: Number of fetches sent, over all connections.
         self.fetches = 0
         self._connection = 0
         self._in_flight = 0
         self._session_id = 0
         self._session_epoch = 0
-        #: The leader has answered a fetch of this connection: it has made a session, or will make none.
+        #: Whether the leader has answered a fetch of this connection. If so, it has made a session or will not make one.
         self._is_answered = False
-        #: What the leader's session has, and what it is to forget.
+        #: Partitions in the leader's session, and partitions to remove from it.
         self._in_session: set[Key] = set()
         self._forgotten: list[Key] = []
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
     def add(self, replica: FollowedReplica) -> None:
-        """Fetch a partition in its present leader epoch, from the end of its log."""
+        """Fetch a partition in its current leader epoch, from the end of its log."""
         self.partitions[(replica.topic_id, replica.index)] = FollowedPartition(replica)
 
     def remove(self, key: Key) -> None:
-        """Leave a partition out of the next fetch; what is in flight for it changes nothing."""
+        """Leave a partition out of the next fetch. Answers that are still in flight for it are ignored."""
         if self.partitions.pop(key, None) is not None and key in self._in_session:
             self._forgotten.append(key)
 
     def next_backoff_ms(self, backoff_ms: int) -> int:
-        """The back-off after one of `backoff_ms`."""
+        """The back-off that follows one of `backoff_ms`."""
         return min(max(backoff_ms * 2, BACKOFF_MS_MIN), self._backoff_ms_max)
 
     # -- connection ------------------------------------------------------------------------------------------------
 
     def disconnected(self) -> None:
-        """The connection has ended, or the session on it: the next fetch begins another, and names everything."""
+        """The connection or its session has ended: the next fetch begins a new session and names all partitions."""
         self._connection += 1
         self._session_id = self._session_epoch = 0
         self._is_answered = False
@@ -187,18 +187,18 @@ class Follower:
             followed.position = None
 
     def leader_changed(self) -> None:
-        """The leader has registered anew: no back-off is about its present life."""
+        """The leader has registered anew: back-offs from its earlier incarnation end."""
         for followed in self.partitions.values():
             followed.resume_ms = 0
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- fetches ---------------------------------------------------------------------------------------------------
 
     def next_fetch(self, now_ms: int) -> FetchPlan | None:
-        """What to send now; None when there is nothing to ask for, or enough under way."""
+        """The fetch to send now; None when there is nothing to fetch, or enough fetches are in flight."""
         has_session = self._session_id != 0
         if self._in_flight and not (has_session and self._in_flight < IN_FLIGHT_MAX and self._has_joining(now_ms)):
             if self.wake_ms is not None and self.wake_ms <= now_ms:
-                self.wake_ms = None  # the next answer is what may change something
+                self.wake_ms = None  # only the next answer can change this
             return None
         positions = self._changed_positions(now_ms)
         forgotten = self._take_forgotten() if has_session else []
@@ -208,7 +208,7 @@ class Follower:
             self._session_epoch = self._session_epoch + 1 if self._session_epoch < SESSION_EPOCH_MAX else 1
         self._in_flight += 1
         self.fetches += 1
-        # Only a session can take in what joins while a fetch is parked, so the fetch that asks for a session is not parked.
+        # Partitions can join while a fetch is parked only if there is a session, so the fetch that asks for a session must not be parked.
         return FetchPlan(self._connection, self.fetches, self._session_id, self._session_epoch, positions, forgotten, self._is_answered)
 
     def _has_joining(self, now_ms: int) -> bool:
@@ -221,7 +221,7 @@ class Follower:
         )
 
     def _changed_positions(self, now_ms: int) -> list[tuple[Key, Position]]:
-        """What the leader's session does not know yet; sets `wake_ms`."""
+        """Positions that the leader's session does not have yet. Sets `wake_ms`."""
         changed: list[tuple[Key, Position]] = []
         wake_ms: int | None = None
         for key, followed in self.partitions.items():
@@ -229,7 +229,7 @@ class Follower:
                 continue
             resume_ms = followed.resume_ms
             if resume_ms <= now_ms and self._quota.is_active and (throttled_ms := self._throttled_ms(followed, now_ms)):
-                # Out of the leader's session, or it would send all the same. The rate may be another before the time is up.
+                # Leave the leader's session, or the leader would send data nevertheless. The rate may change before the time is up.
                 self._leave_session(key, followed)
                 resume_ms = now_ms + throttled_ms
             if resume_ms > now_ms:
@@ -249,7 +249,7 @@ class Follower:
         return changed
 
     def _throttled_ms(self, followed: FollowedPartition, now_ms: int) -> int:
-        """How long a throttled replica that is not in sync has to wait (follower.replication.throttled.*); 0 = it need not."""
+        """How long a throttled replica that is not in sync has to wait (follower.replication.throttled.*); 0 = not at all."""
         quota, replica = self._quota, followed.replica
         if not quota.is_active or self._broker_id in replica.isr or not quota.applies_to(replica.topic, replica.index):
             return 0
@@ -268,12 +268,12 @@ class Follower:
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def is_current(self, plan: FetchPlan) -> bool:
-        """Whether a fetch is of this connection."""
+        """Whether a fetch belongs to the current connection."""
         return plan.connection == self._connection
 
     def answered(self, plan: FetchPlan, code: ErrorCode, session_id: int) -> bool:
-        """The leader has answered a fetch of this connection; False when it refuses the session, which ends: pause then. Else look at what
-        it says of partitions, and call `finished`."""
+        """The leader has answered a fetch of this connection. Returns False if it refuses the session, which then ends: pause before the
+        next fetch. Otherwise handle the answer's partitions and call `finished`."""
         if code is not ErrorCode.NONE:
             self.disconnected()
             return False
@@ -284,14 +284,14 @@ class Follower:
         return True
 
     def finished(self) -> None:
-        """All partitions of an answer have been looked at."""
+        """All partitions of an answer have been handled."""
         if self._session_id == 0:  # the leader keeps no session for us: the next fetch names everything again
             self._in_session.clear()
             for followed in self.partitions.values():
                 followed.position = None
 
     def followed(self, plan: FetchPlan, key: Key) -> FollowedPartition | None:
-        """The partition that an answer speaks of; None when it is about what was before."""
+        """The partition that an answer is about; None if the answer belongs to an earlier state of it."""
         followed = self.partitions.get(key)
         if followed is None or followed.position is None or followed.joined_in > plan.number:
             return None
@@ -299,13 +299,13 @@ class Follower:
         return None if replica.is_leader or replica.leader_epoch != followed.leader_epoch else followed
 
     def step(self, followed: FollowedPartition, code: ErrorCode, now_ms: int, *, is_diverging: bool) -> Step:
-        """What an answer about a partition asks for."""
+        """What the host has to do after an answer about a partition."""
         if code is ErrorCode.NONE:
             return Step.TRUNCATE if is_diverging else Step.APPEND
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._pause(followed, Phase.LOCATING)
             return Step.LOCATE
-        # A fenced epoch lasts until the metadata come.
+        # FENCED_LEADER_EPOCH lasts until new metadata arrive.
         self._back_off(followed, now_ms, self._backoff_ms_max if code is ErrorCode.FENCED_LEADER_EPOCH else None)
         return Step.WAIT
 
@@ -314,7 +314,7 @@ class Follower:
         followed.backoff_ms = 0
 
     def refused(self, followed: FollowedPartition, now_ms: int) -> None:
-        """The log does not take what the leader has sent: ask again later."""
+        """The log refused the leader's records: fetch again later."""
         self._back_off(followed, now_ms)
 
     def failed(self, followed: FollowedPartition) -> None:
@@ -322,11 +322,11 @@ class Follower:
         self._pause(followed, Phase.STOPPED)
 
     def syncing(self, followed: FollowedPartition) -> None:
-        """The log was cut, and the disk has yet to know: `located` follows."""
+        """The log was truncated, and the truncation is being synced: `located` follows."""
         self._pause(followed, Phase.LOCATING)
 
     def located(self, followed: FollowedPartition, now_ms: int, *, is_found: bool) -> None:
-        """The log has been brought in line with the leader's, or the leader could not be asked."""
+        """The log now matches the leader's (`is_found`), or the leader could not be asked."""
         followed.phase = Phase.FETCHING
         followed.position = None
         if not is_found:
@@ -343,8 +343,8 @@ class Follower:
         self._leave_session((followed.replica.topic_id, followed.replica.index), followed)
 
     def _leave_session(self, key: Key, followed: FollowedPartition) -> None:
-        """A partition that waits leaves the leader's session: the session would answer for it at once, again and again, with what made it
-        wait, and each answer would make it wait anew (AbstractFetcherThread leaves delayed partitions out of its fetches)."""
+        """A waiting partition leaves the leader's session. Otherwise the session would answer for it at once, again and again, with the
+        condition that made it wait, and each answer would restart the wait (AbstractFetcherThread, too, leaves delayed partitions out)."""
         followed.position = None
         if key in self._in_session:
             self._forgotten.append(key)

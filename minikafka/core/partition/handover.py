@@ -1,6 +1,6 @@
-"""Produces that wait for a partition's next leader: whose turn it is, what the new leader's answer means, who is told of it.
+"""Produce requests that wait for a partition's next leader: whose turn it is, what its answer means, and when a client learns who leads.
 
-Deterministic; times are ms. What is held and why is told in `handover_lines.py`.
+Deterministic; times are in ms. `handover_lines.py` explains which requests are held and why.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from enum import Enum
 
 from minikafka.wire.errors import ErrorCode
 
-#: From then on the hint is given with the last of several requests too, and after twice that though others are under way.
+#: This long after the leadership was lost, the hint is given with the last of several requests, too; after twice as long with any answer.
 HINT_MS_MAX = 100
-#: The new leader does not know of its office yet.
-_NOT_YET = frozenset(
+#: Errors of a new leader that has not learned of its leadership yet.
+_NOT_LEADING_YET = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -31,23 +31,25 @@ _NOT_ALLOWED = frozenset(
 
 
 class Turn(Enum):
-    """What to do with the first request that waits for a partition."""
+    """What to do with the first request in a partition's line."""
 
     #: This broker leads after all.
     SERVE = "serve"
     #: It has waited long enough.
     REFUSE = "refuse"
     HAND_ON = "hand on"
-    #: One before it is under way, and has to be answered first.
+    #: An earlier request is in flight and has to be answered first.
     WAIT_FOR_ANSWER = "wait for an answer"
-    #: Nobody serves the partition; the metadata, or the deadline, will say more.
+    #: No broker serves the partition. New metadata or the deadline will decide.
     WAIT_FOR_LEADER = "wait for a leader"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A partition as its waiting requests see it. `leader_epoch`: of another broker that serves, None without; `proven_epoch`: in which a
-    new leader has answered as one."""
+    """The state of a partition that decides about its waiting requests.
+
+    `leader_epoch`: of another broker that leads and is not fenced; None without one. `proven_epoch`: the epoch in which a new leader has
+    accepted a request; None if none has. `under_way`: number of requests in flight to the new leader."""
 
     is_appending: bool
     is_held: bool
@@ -57,7 +59,7 @@ class Waiting:
 
 
 def next_turn(waiting: Waiting, deadline_ms: int, now_ms: int) -> Turn:
-    """Requests leave in the order in which they came: until the new leader has answered as one, one is under way at a time."""
+    """What to do with the first request. Requests leave in order of arrival, one at a time until the new leader has accepted one."""
     if waiting.is_appending:
         return Turn.WAIT_FOR_ANSWER if waiting.under_way else Turn.SERVE
     if now_ms >= deadline_ms:
@@ -72,39 +74,40 @@ def next_turn(waiting: Waiting, deadline_ms: int, now_ms: int) -> Turn:
 class Verdict(Enum):
     """What the new leader's answer to a request means."""
 
-    #: It is the client's answer, and the new leader leads.
+    #: Pass it on to the client; the new leader leads.
     ACCEPTED = "accepted"
-    #: It is the client's answer, and says that the new leader does not lead.
+    #: Pass it on to the client; it says that the new leader does not lead.
     REFUSED = "refused"
-    #: The new leader may not know of its office yet.
+    #: The new leader may not have learned of its leadership yet.
     ASK_AGAIN = "ask again"
-    #: The connection broke: nobody knows what became of it, and it must not be sent twice.
+    #: The connection broke: the outcome is unknown, and the request must not be sent twice.
     UNKNOWN = "unknown"
-    #: This broker may not write there. The client may, so that the error is not for its eyes.
+    #: This broker may not write there. The client may, so it must not see this error.
     NOT_ALLOWED = "not allowed"
-    #: What its producer sent before is not there: perhaps it was refused here. The producer will ask the new leader in order.
+    #: The new leader lacks the producer's previous batch, which this broker may have refused. The producer will retry in order there.
     OUT_OF_ORDER = "out of order"
 
 
 def verdict_of(code: int | None, *, is_proven: bool, has_time: bool) -> Verdict:
-    """`code` None: no answer came. `is_proven`: the new leader has answered as one in this epoch; `has_time`: it may be asked again."""
+    """What the answer with this error code means. `code` is None if no answer came. `is_proven`: the new leader has accepted a request in
+    this epoch. `has_time`: there is time to ask it again."""
     if code is None:
         return Verdict.UNKNOWN
     if code in _NOT_ALLOWED:
         return Verdict.NOT_ALLOWED
     if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return Verdict.OUT_OF_ORDER
-    if code not in _NOT_YET:
+    if code not in _NOT_LEADING_YET:
         return Verdict.ACCEPTED
     return Verdict.ASK_AGAIN if has_time and not is_proven else Verdict.REFUSED
 
 
 def gives_hint(since_lost_ms: int | None, *, is_last: bool, was_alone: bool) -> bool:
-    """Whether an answer names the new leader (KIP-951). `is_last`: nothing else of its connection waits here; `was_alone`: nothing did
-    since it came; `since_lost_ms` None: the leadership was lost long ago.
+    """Whether an answer names the new leader (KIP-951). `is_last`: no other request of its connection waits here. `was_alone`: none has
+    since the request came. `since_lost_ms` is None if the leadership was lost long ago.
 
-    With the last of several the hint would come when the client has just sent what it had to keep back meanwhile; and an idempotent
-    librdkafka that learns of a new leader with a request under way looks only once a second whether to open a connection to it.
+    With the last of several requests the hint would come just after the client has sent what it held back meanwhile. An idempotent
+    librdkafka that learns of a new leader with a request in flight checks only once a second whether to open a connection to it.
     """
     if since_lost_ms is None or since_lost_ms >= 2 * HINT_MS_MAX:
         return True

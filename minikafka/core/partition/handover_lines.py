@@ -1,24 +1,24 @@
-"""Produces that meet a leadership on its way to another broker: held while it moves, then handed on to the new leader.
+"""Produce requests that arrive while a leadership moves to another broker: held during the move, then handed on to the new leader.
 
-A client that asks the old leader is refused with NOT_LEADER_OR_FOLLOWER, and most wait for their `retry.backoff.ms`, 100 ms, before they
-ask the new one. Here the old leader takes such a request, for a while, to the new leader over a connection of its own and gives the answer
-back, with a hint (KIP-951) at who leads now. What the new leader sees is what the client's own retry would have been, in the client's
-version of the API; what is checked there (sequence numbers, transactions) is checked there.
+A client that asks the old leader would be refused with NOT_LEADER_OR_FOLLOWER, and most clients then wait for their `retry.backoff.ms`
+(100 ms) before they ask the new one. For a short time, the old leader here forwards such a request to the new leader over a connection of
+its own, and returns the answer with a hint at the new leader (KIP-951). The new leader sees exactly what the client's own retry would have
+been, in the client's version of the API. It does its own checks (sequence numbers, transactions).
 
-Order. Requests about one partition wait in one line and leave it in the order in which they came. Until the new leader has accepted the
-first one of its epoch there is one under way at a time, because it may not know yet that it leads; from then on they follow each other on
-one connection. An idempotent producer's batch stays here, refused, when one before it was written here and perhaps nowhere else
-(refusals.py). A client that has learned of the new leader may ask it while requests of its own are under way here: an idempotent one is
-protected by its sequence numbers (and librdkafka waits for what is under way before it asks another leader), one without is promised no
-order with several requests in flight.
+Order. Requests for one partition wait in one line and leave it in order of arrival. Until the new leader has accepted the first request of
+its epoch, one is in flight at a time, because the new leader may not have learned of its leadership yet; from then on they follow each
+other on one connection. An idempotent producer's batch is refused here if an earlier one was written here and perhaps on no other broker
+(refusals.py). A client that has learned of the new leader may send to it while earlier requests are still in flight here. Sequence numbers
+protect an idempotent client (and librdkafka waits for its requests in flight before it asks another leader). Other clients have no promise
+of order with several requests in flight.
 
-The hint. It is given with an answer beside which nothing else of its connection was in the line. With the last of several it would come
-when the client has just sent what it had to keep back meanwhile; and an idempotent librdkafka that learns of a new leader with a request
-under way, and has no connection to it, looks only once a second whether to open one. Under a load that never pauses the hint is given when
-the line is empty after HINT_MS_MAX, and in any case after twice that.
+The hint. It comes with an answer if no other request of the connection was in the line. With the last of several requests it would come
+just after the client has sent what it held back meanwhile. An idempotent librdkafka that learns of a new leader with a request in flight,
+and has no connection to it, checks only once a second whether to open one. Under a load that never pauses, the hint is given when the line
+is empty after HINT_MS_MAX, and in any case after twice that.
 
-Never twice. A request is taken on only when nothing of it was appended here. What was under way when the connection to the new leader broke
-is answered REQUEST_TIMED_OUT, which says what is known. A request that was handed on is never handed on again.
+Never twice. A request is taken only if nothing of it was appended here. If the connection to the new leader breaks, requests in flight are
+answered REQUEST_TIMED_OUT, because their outcome is unknown. A request that was handed on is never handed on again.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from minikafka.core.partition.handover import Turn, Verdict, Waiting, gives_hint
 from minikafka.core.timers import TimerQueue
 from minikafka.wire.errors import ErrorCode
 
-#: How long a broker that leaves lets its followers catch up before it asks for its leaderships to be moved.
+#: How long a broker that shuts down lets its followers catch up before it asks for its leaderships to be moved.
 CATCH_UP_MS_MAX = 50
-#: Pause before a new leader that does not know of its office yet is asked again.
+#: Pause before a new leader that has not learned of its leadership yet is asked again.
 RETRY_MS = 3
-#: A broker that leaves stays until no late request has come for so long; it hands on for at most so long, and refuses for at most so long.
+#: A broker that shuts down stays until it has received no late request for this long.
 QUIET_MS = 30
+#: It hands late requests on for at most this long, and then refuses them for at most this long.
 DRAIN_MS_MAX = 300
 HELD_BYTES_MAX = 64 << 20
 
@@ -47,10 +48,10 @@ Key = tuple[bytes, int]
 
 
 class Held(Protocol):
-    """What the lines need of the part of a Produce that waits."""
+    """The part of a waiting Produce that the lines use."""
 
     size: int
-    #: Whose request it is: requests of one source are answered in order.
+    #: The sender, usually a connection: requests of one source are answered in order.
     source: Any
 
 
@@ -65,7 +66,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A partition as it stands on this broker: whether records of clients are appended, or held, and who else leads it."""
+    """The state of a partition on this broker: whether it appends clients' records, or holds them, and which other broker leads.
+
+    `target` is None if no other broker is known to lead, or the leader is fenced."""
 
     is_appending: bool = False
     is_held: bool = False
@@ -75,7 +78,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """One that a broker has which is about to leave. `is_behind`: followers lack some of its records."""
+    """A leadership of a broker that is about to shut down. `is_behind`: followers lack some of its records."""
 
     key: Key
     is_internal: bool
@@ -85,7 +88,7 @@ class Leadership:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A request (`Held`) in its line."""
+    """A waiting request (`Held`) in its line."""
 
     key: Key
     held: Any
@@ -94,14 +97,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Take no more records of clients for the partition; its other replicas will be asked soon."""
+    """Accept no more clients' records for the partition; another replica will lead it soon."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForFollowers:
-    """Call `caught_up` when they have all that the partition's log has now, or when time is up."""
+    """Call `caught_up` when the followers have all that the partition's log has now, or after `timeout_ms`."""
 
     key: Key
     timeout_ms: int
@@ -109,7 +112,7 @@ class WaitForFollowers:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The controller may be asked to move the leaderships. `took_ms` None: there was nothing to prepare."""
+    """The controller may be asked to move the leaderships. `took_ms` is None if there was nothing to prepare."""
 
     held: int
     took_ms: int | None
@@ -117,26 +120,26 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Append records of clients again if the partition is still held, and tell `standing_changed`."""
+    """Append clients' records again if the partition is still held, and call `standing_changed`."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Nobody is late any more: the broker may go."""
+    """No more late requests are expected: the broker may stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Append it here."""
+    """Append the request here."""
 
     held: Any
 
 
 @dataclass(frozen=True, slots=True)
 class HandOn:
-    """Send it to the new leader; `answered` follows."""
+    """Send the request to the new leader, then call `answered`."""
 
     entry: Entry
     target: Target
@@ -144,7 +147,7 @@ class HandOn:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Give the client the new leader's answer. `hint`: say who leads."""
+    """Give the client the new leader's answer. `hint`: name the new leader."""
 
     held: Any
     answer: Any
@@ -171,51 +174,52 @@ Effect = Hold | WaitForFollowers | Prepared | Release | Drained | Serve | HandOn
 
 
 class _Line:
-    """What waits for one partition, and what is under way."""
+    """The requests of one partition that wait or are in flight."""
 
-    __slots__ = ("crowds", "sources", "standing", "under_way", "waiting")
+    __slots__ = ("concurrent_sources", "sources", "standing", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.standing = Standing()
         self.waiting: deque[Entry] = deque()
         self.under_way = 0
         self.sources: dict[Any, int] = {}
-        #: Sources that have had several requests here since they were last without one.
-        self.crowds: set[Any] = set()
+        #: Sources that have had several requests in this line since they last had none.
+        self.concurrent_sources: set[Any] = set()
 
 
 class _Stage(Enum):
-    """Of a broker that leaves."""
+    """The stage of a broker that shuts down."""
 
     STAYING = "staying"
-    #: Its leaderships have moved: what comes late is handed on.
+    #: Its leaderships have moved: late requests are handed on.
     HANDING_ON = "handing on"
-    #: What comes late is refused, while this broker can still tell who leads.
+    #: Late requests are refused, while this broker can still tell clients which broker leads.
     REFUSING = "refusing"
     GONE = "gone"
 
 
 class HandoverLines:
-    """Lines of produces by partition.
+    """Lines of produce requests, one per partition.
 
-    Invariants: a partition of clients is appended to here or has a line, never both; every request that was taken is served, finished or
-    failed once; `_left_timers` has exactly the keys of `_left`; a line has a timer in `_wakes` when only time can move its first request.
+    Invariants: a clients' partition is either appended to here or has a line, never both. Every request that was taken is served, finished
+    or failed exactly once. `_left_timers` has exactly the keys of `_left`. A line has a timer in `_wakes` when only time can move its first
+    request.
     """
 
     def __init__(self, window_ms: int) -> None:
         """`window_ms`: minikafka.handover.ms; 0 = nothing is held or handed on."""
         self.window_ms = window_ms
         self.bytes = 0
-        #: Requests by what became of them: handed_on, served (the leadership stayed), refused (NOT_LEADER_OR_FOLLOWER), unknown.
+        #: Number of requests by outcome: handed_on, served (the leadership stayed), refused (NOT_LEADER_OR_FOLLOWER), unknown.
         self.outcomes = dict.fromkeys(("handed_on", "served", "refused", "unknown"), 0)
         self._lines: dict[Key, _Line] = {}
         self._wakes: TimerQueue[Key] = TimerQueue()
-        #: Partition -> when this broker stopped leading it; for as long as late produces are handed on.
+        #: Partition -> when this broker stopped leading it, for as long as late requests are handed on.
         self._left: dict[Key, int] = {}
         self._left_timers: TimerQueue[Key] = TimerQueue()
-        #: Partitions whose late produces are not handed on any more, though their leadership was lost lately.
+        #: Partitions whose late requests are no longer handed on although their leadership was lost recently.
         self._given_up: set[Key] = set()
-        #: Partition -> the leader epoch in which its new leader has answered as one.
+        #: Partition -> the leader epoch in which its new leader has accepted a request.
         self._proven: dict[Key, int] = {}
         self._held: list[Key] = []
         self._release_ms: int | None = None
@@ -229,18 +233,19 @@ class HandoverLines:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait or are under way."""
+        """Number of requests that wait or are in flight."""
         return sum(len(line.waiting) + line.under_way for line in self._lines.values())
 
     def waiting_keys(self) -> list[Key]:
         """Partitions with a line."""
         return list(self._lines)
 
-    # -- a broker that leaves --------------------------------------------------------------------------------------
+    # -- a broker that shuts down ----------------------------------------------------------------------------------
 
     def prepare(self, leaderships: Iterable[Leadership], now_ms: int) -> Sequence[Effect]:
-        """Take no more records of clients for what others can lead, and let them have all that was taken: what a new leader does not have
-        would be cut off here, acknowledged with acks=1 or not. `Prepared` comes when they have it, or after CATCH_UP_MS_MAX."""
+        """Accept no more clients' records for partitions that others can lead, and let the followers catch up. Records that a new leader
+        lacks would be truncated here, even if they were acknowledged with acks=1. `Prepared` comes when the followers have caught up, or
+        after CATCH_UP_MS_MAX."""
         movable = [one for one in leaderships if not one.is_internal and one.in_sync_count > 1]
         if self.window_ms == 0 or self._closed or not movable:
             return [Prepared(0, None)]
@@ -253,15 +258,15 @@ class HandoverLines:
         return effects if self._behind else [*effects, Prepared(len(self._held), 0)]
 
     def caught_up(self, key: Key, now_ms: int) -> Sequence[Effect]:
-        """The partition's followers have everything, or time is up."""
+        """The partition's followers have everything, or the time is up."""
         if key not in self._behind:
             return ()
         self._behind.remove(key)
         return () if self._behind else [Prepared(len(self._held), now_ms - self._prepared_ms)]
 
     def drain(self, now_ms: int) -> Sequence[Effect]:
-        """The leaderships have moved: stay while clients find their way. Those that read the hint of an answer leave at once; the others
-        are refused, after DRAIN_MS_MAX, while this broker can still tell them who leads. `Drained` says when it is over."""
+        """The leaderships have moved: stay until clients have found the new leaders. Clients that read the hint in an answer switch at
+        once. The others are refused after DRAIN_MS_MAX, while this broker can still name the new leader. `Drained` comes at the end."""
         if self.window_ms == 0:
             return [Drained()]
         self._stage, self._stage_end_ms = _Stage.HANDING_ON, now_ms + min(self.window_ms, DRAIN_MS_MAX)
@@ -272,8 +277,8 @@ class HandoverLines:
             if self._stage is _Stage.REFUSING:
                 self._stage = _Stage.GONE
                 counts = [f"{count} {name.replace('_', ' ')}" for name, count in self.outcomes.items() if count]
-                said: list[Effect] = [Notice(f"late produces: {', '.join(counts)}")] if counts else []
-                return [*self._release(), *said, Drained()]
+                notices: list[Effect] = [Notice(f"late produces: {', '.join(counts)}")] if counts else []
+                return [*self._release(), *notices, Drained()]
             self._stage, self._stage_end_ms = _Stage.REFUSING, now_ms + DRAIN_MS_MAX
         return []
 
@@ -287,7 +292,7 @@ class HandoverLines:
         return [Release(key) for key in held]
 
     def close(self) -> Sequence[Effect]:
-        """Nothing is handed on any more; who waits is refused."""
+        """Hand on nothing more; refuse all waiting requests."""
         self._closed = True
         self._release_ms, self._stage = None, _Stage.GONE
         self._wakes.clear()
@@ -301,7 +306,7 @@ class HandoverLines:
     # -- produces --------------------------------------------------------------------------------------------------
 
     def accepts(self, key: Key, standing: Standing, now_ms: int) -> bool:
-        """Whether a produce that was refused because this broker does not lead the partition should be given to `take`."""
+        """Whether to call `take` for a produce request that was refused because this broker does not lead the partition."""
         if self._closed or self.window_ms == 0 or self.bytes >= HELD_BYTES_MAX:
             return False
         has_line = key in self._lines
@@ -314,7 +319,7 @@ class HandoverLines:
         return has_line or standing.is_held or self._stage in (_Stage.STAYING, _Stage.HANDING_ON)
 
     def take(self, key: Key, held: Held, standing: Standing, now_ms: int) -> Sequence[Effect]:
-        """Keep a produce until it can be served, here or there."""
+        """Hold a produce request until this broker or the new leader can serve it."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
@@ -323,21 +328,21 @@ class HandoverLines:
         before = line.sources.get(held.source, 0)
         line.sources[held.source] = before + 1
         if before:
-            line.crowds.add(held.source)
+            line.concurrent_sources.add(held.source)
         line.waiting.append(Entry(key, held, now_ms + self.window_ms))
         return self._move(key, now_ms)
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def leadership_lost(self, key: Key, is_internal: bool, now_ms: int) -> None:
-        """This broker does not lead the partition any more."""
+        """This broker no longer leads the partition."""
         if self.window_ms and not is_internal and not self._closed:
             self._left[key] = now_ms
             self._given_up.discard(key)
             self._left_timers.schedule(key, now_ms + self.window_ms)
 
     def standing_changed(self, key: Key, standing: Standing, now_ms: int) -> Sequence[Effect]:
-        """Told of every partition with a line: it is led by another broker, or appended to again."""
+        """The state of a partition with a line has changed: another broker leads it, or it is appended to again."""
         line = self._lines.get(key)
         if line is None:
             return ()
@@ -345,7 +350,7 @@ class HandoverLines:
         return self._move(key, now_ms)
 
     def answered(self, entry: Entry, target: Target, code: int | None, answer: Any, standing: Standing, now_ms: int) -> Sequence[Effect]:
-        """The new leader's answer and its error code; None when the connection broke."""
+        """The new leader answered. `code` is its error code, None if the connection broke."""
         key, line = entry.key, self._lines[entry.key]
         line.under_way -= 1
         line.standing = standing
@@ -357,10 +362,10 @@ class HandoverLines:
             return ()
         effects: list[Effect] = []
         if verdict is Verdict.UNKNOWN:
-            effects.append(Notice(f"a produce that was handed on to {target.host}:{target.port} has no answer: {answer}"))
+            effects.append(Notice(f"no answer to a produce request that was handed on to {target.host}:{target.port}: {answer}"))
             effects += self._refuse_all(line, entry, ErrorCode.REQUEST_TIMED_OUT)
         elif verdict is Verdict.NOT_ALLOWED:
-            why = "does not let this broker hand produces on: give its principal Write, or super.users"
+            why = "refuses produce requests that this broker hands on: grant Write to its principal, or add it to super.users"
             effects.append(Notice(f"{target.host}:{target.port} {why}", True))
             effects += self._refuse_all(line, entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif verdict is Verdict.OUT_OF_ORDER:
@@ -378,7 +383,7 @@ class HandoverLines:
     # -- lines -----------------------------------------------------------------------------------------------------
 
     def _move(self, key: Key, now_ms: int) -> list[Effect]:
-        """Let go of what has its turn."""
+        """Process the first requests of the line, as far as it is their turn."""
         line = self._lines[key]
         self._wakes.cancel(key)
         effects: list[Effect] = []
@@ -413,7 +418,8 @@ class HandoverLines:
         return HandOn(entry, target)
 
     def _refuse_all(self, line: _Line, entry: Entry, code: ErrorCode) -> list[Effect]:
-        """Answer `entry` with `code`: what came after it must not overtake it, and whoever asks again had better ask the new leader."""
+        """Answer `entry` and all requests behind it with `code`. Later requests must not overtake it, and a retry should go to the new
+        leader."""
         effects = [self._fail(line, entry, code)]
         if entry.key in self._left:
             self._given_up.add(entry.key)
@@ -422,9 +428,9 @@ class HandoverLines:
         return effects
 
     def _leave_with_hint(self, line: _Line, entry: Entry, now_ms: int) -> bool:
-        """`entry` is answered; whether to say who leads."""
+        """Remove the answered `entry`. Returns whether to name the new leader."""
         source = entry.held.source
-        was_alone = source not in line.crowds
+        was_alone = source not in line.concurrent_sources
         self._gone(line, entry)
         since_lost_ms = now_ms - self._left[entry.key] if self._is_late(entry.key) else None
         return gives_hint(since_lost_ms, is_last=source not in line.sources, was_alone=was_alone)
@@ -437,7 +443,7 @@ class HandoverLines:
             line.sources[held.source] = left
         else:
             del line.sources[held.source]
-            line.crowds.discard(held.source)
+            line.concurrent_sources.discard(held.source)
 
     def _fail(self, line: _Line, entry: Entry, code: ErrorCode) -> Effect:
         self.outcomes["unknown" if code is ErrorCode.REQUEST_TIMED_OUT else "refused"] += 1
@@ -447,7 +453,7 @@ class HandoverLines:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` is to be called."""
+        """When to call `on_deadline`."""
         due = (self._wakes.next_deadline(), self._left_timers.next_deadline(), self._release_ms, self._stage_due_ms())
         return min((deadline_ms for deadline_ms in due if deadline_ms is not None), default=None)
 
@@ -458,7 +464,7 @@ class HandoverLines:
             self._given_up.discard(key)
             self._proven.pop(key, None)
         if self._release_ms is not None and self._release_ms <= now_ms:
-            # Those whose time is up, too, are served: late is better than refused.
+            # Serve requests whose time is up, too: late is better than refused.
             return self._release()
         effects: list[Effect] = []
         for key in self._wakes.expired(now_ms):

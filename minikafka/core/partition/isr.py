@@ -1,4 +1,4 @@
-"""In-sync replicas: the committed set, the one proposed change that may be in flight, and when to propose (KIP-497, KIP-903)."""
+"""In-sync replicas: the committed set and the one proposed change that may be in flight (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minikafka.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """What AlterPartition asks: the new set with the members' broker epochs (-1 unknown), fenced by both epochs."""
+    """A change that AlterPartition asks for: the new set with its members' broker epochs (-1 unknown), fenced by both epochs."""
 
     isr: tuple[int, ...]
     broker_epochs: tuple[int, ...]
@@ -22,14 +22,14 @@ class IsrProposal:
 class AlterOutcome(Enum):
     """What an answer to AlterPartition means for the proposal."""
 
-    #: It is about a proposal that is not pending any more, or of another leadership.
+    #: It belongs to a proposal that is no longer pending, or to another leadership.
     STALE = "stale"
     COMMITTED = "committed"
-    #: Refused: it is as if it had not been made.
+    #: Refused: drop the proposal.
     REVERT = "revert"
-    #: The metadata bring what has been decided; until then it may have been this.
+    #: The metadata will bring the decision. Until then the proposal may have been accepted.
     WAIT_FOR_METADATA = "wait"
-    #: Nobody knows: ask again.
+    #: The outcome is unknown: ask again.
     RETRY = "retry"
 
 
@@ -58,8 +58,8 @@ def outcome_of(error: ErrorCode) -> AlterOutcome:
 class IsrState:
     """The committed in-sync set and, while AlterPartition is in flight, the proposed one.
 
-    Invariant: `maximal` holds every replica that a leader elected at this moment could come from: a proposed member counts for the high
-    watermark before it is committed, and a member proposed for removal until it is.
+    Invariant: `maximal` holds every replica that the controller could elect at this moment. A proposed member counts for the high
+    watermark before the change is committed; a member proposed for removal counts until it is.
     """
 
     __slots__ = ("committed", "maximal", "partition_epoch", "pending")
@@ -76,11 +76,13 @@ class IsrState:
         self.maximal = proposal.isr if proposal.is_expansion else self.committed
 
     def commit(self, isr: tuple[int, ...], partition_epoch: int, *, is_answer: bool = False) -> bool:
-        """The controller's word: True unless it is no news. It comes twice, as an answer to AlterPartition (`is_answer`) and by metadata,
-        perhaps much later: what is known already says nothing of a proposal that was made since and may be committed at any moment.
+        """Apply the controller's decision. Returns True if it is new. It arrives twice, as the answer to AlterPartition (`is_answer`) and,
+        perhaps much later, with the metadata. A decision that arrived before must not drop a proposal that was made since, which may be
+        committed at any moment.
 
-        A smaller set counts when the metadata bring it: with them comes the min.insync.replicas by which the controller decided who of
-        those that left is eligible to lead. By an older one this leader might commit without them (Kafka's does)."""
+        A smaller set counts only when the metadata bring it. With the metadata comes the min.insync.replicas by which the controller
+        decided which of the removed members stay eligible to lead. With an older value this leader might commit without them (Kafka's
+        leader does)."""
         if partition_epoch < self.partition_epoch:
             return False
         if partition_epoch == self.partition_epoch and self.pending is not None and not is_answer:

@@ -18,7 +18,7 @@ Eligible = Callable[[int, int], bool]
 
 
 class FollowerProgress:
-    """What the leader knows of one follower; offsets are -1 until it has fetched in this epoch."""
+    """The leader's view of one follower. Offsets are -1 until the follower has fetched in this epoch; log_end_offset is exclusive."""
 
     __slots__ = (
         "broker_epoch",
@@ -35,13 +35,13 @@ class FollowerProgress:
         self.log_start_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end_offset = 0
         self.last_fetch_ms = 0
-        #: When the fetch before the last came: the last followed the answer to it, so that the follower followed this leader then.
+        #: When the last fetch but one came. The last fetch followed its answer, so the follower followed this leader at that time.
         self.confirmed_ms = 0
         self.last_caught_up_ms = last_caught_up_ms
         self.broker_epoch = -1
 
     def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
-        """A fetch from `offset` says that the follower holds everything before it."""
+        """The follower fetched from `offset`, so it holds everything before it."""
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.last_fetch_leader_end_offset:
@@ -58,7 +58,7 @@ class FollowerProgress:
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max
 
     def behind_ms(self, leader_end_offset: int, now_ms: int) -> int | None:
-        """For how long it has not been at the end; 0 where it is, None for one that has not been there since this leader leads."""
+        """How long the follower has been behind the end: 0 if it is at the end, None if it has not reached it under this leader."""
         if self.log_end_offset == leader_end_offset:
             return 0
         return max(now_ms - self.last_caught_up_ms, 0) if self.last_caught_up_ms else None
@@ -106,25 +106,25 @@ class PartitionLeader:
         #: All replicas, this broker among them; `followers` has one entry for each of the others.
         self.replicas = replicas
         self.isr = IsrState(isr, partition_epoch)
-        #: The end of the leader's log: the host tells of every append in the turn in which it is made.
+        #: The end of the leader's log. The host reports every append in the same turn of the event loop.
         self.log_end_offset = log_end_offset
-        #: Where this leadership began. A high watermark below it may be behind what an earlier leader has shown.
+        #: Where this leadership began. A high watermark below it may be behind that of an earlier leader.
         self.epoch_start_offset = log_end_offset
-        #: Producers whose first gap in this epoch was refused (minikafka/core/partition/refusals.py).
+        #: Ids of producers whose first gap in this epoch was refused (minikafka/core/partition/refusals.py).
         self.gaps_refused: set[int] = set()
         #: high_watermark <= log_end_offset, and it never falls.
         self.high_watermark = high_watermark
-        #: min.insync.replicas, not more than there are replicas.
+        #: min.insync.replicas, limited to the number of replicas.
         self.min_isr = min_isr
         self._lag_ms_max = lag_ms_max
         self._eligible = eligible
-        # A member of the in-sync set gets the full lag time to report to its new leader; others must earn their place.
+        # A member of the in-sync set has the full lag time to fetch from its new leader; other replicas must catch up first.
         self.followers = {replica: FollowerProgress(now_ms if replica in isr else 0) for replica in replicas if replica != broker_id}
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
-        """The leader's log grew; whether the high watermark moved, which it can only do without followers in sync."""
+        """The leader's log grew. Returns whether the high watermark moved, which happens only without followers in sync."""
         self.log_end_offset = log_end_offset
         if not self.followers and self.min_isr <= 1:
             self.high_watermark = log_end_offset
@@ -132,10 +132,10 @@ class PartitionLeader:
         return len(self.isr.maximal) == 1 and self.advance(now_ms)
 
     def fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
-        """A follower fetches from `offset`; whether the high watermark moved.
+        """A follower fetched from `offset`. Returns whether the high watermark moved.
 
-        Raises NOT_LEADER_OR_FOLLOWER for a broker that is no replica (its metadata is ahead of ours or behind), and for a fetch of an
-        earlier incarnation of the broker.
+        Raises NOT_LEADER_OR_FOLLOWER for a broker that is not a replica (its metadata is newer or older than ours), and for a fetch of
+        an earlier incarnation of the broker.
         """
         follower = self.followers.get(broker_id)
         if follower is None:
@@ -151,8 +151,8 @@ class PartitionLeader:
     def advance(self, now_ms: int) -> bool:
         """Recompute the high watermark; True when it moved.
 
-        Replicas outside the in-sync set that have caught up hold it back as well: they will be proposed, and a high watermark that ran
-        ahead of them would keep them out for ever under load.
+        Replicas outside the in-sync set that have caught up hold it back as well. They will be proposed as members, and under load a high
+        watermark that ran ahead of them would keep them out forever.
         """
         maximal = self.isr.maximal
         if len(self.isr.committed) < self.min_isr:
@@ -181,13 +181,13 @@ class PartitionLeader:
 
     @property
     def is_high_watermark_current(self) -> bool:
-        """Whether the high watermark has reached this epoch, so that clients may be given LATEST (KIP-207)."""
+        """Whether the high watermark has reached this epoch, so that ListOffsets may answer LATEST (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
     # -- acks ------------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS when acks=all cannot be kept now."""
+        """Raises NOT_ENOUGH_REPLICAS when acks=all cannot be satisfied now."""
         if len(self.isr.committed) < self.min_isr:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -196,7 +196,7 @@ class PartitionLeader:
             )
 
     def is_replicated(self, required_offset: int) -> ErrorCode | None:
-        """The end of an acks=all produce that needs everything before `required_offset`: None = not yet."""
+        """The result of an acks=all produce that needs everything before `required_offset` to be replicated; None = not yet."""
         if self.high_watermark < required_offset:
             return None
         return ErrorCode.NONE if len(self.isr.committed) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -231,11 +231,11 @@ class PartitionLeader:
         return proposal
 
     def committed(self, isr: tuple[int, ...], partition_epoch: int, now_ms: int, *, is_answer: bool = False) -> bool:
-        """The controller has decided the in-sync set, in answer to the pending proposal or not; whether the high watermark moved."""
+        """The controller has decided the in-sync set, whether or not that answers a proposal. Returns whether the high watermark moved."""
         return self.isr.commit(isr, partition_epoch, is_answer=is_answer) and self.advance(now_ms)
 
     def refused(self, proposal: IsrProposal, error: ErrorCode) -> AlterOutcome:
-        """AlterPartition failed: revert, keep the proposal until metadata comes, or send it again."""
+        """AlterPartition failed: revert the proposal, keep it until metadata arrive, or send it again."""
         outcome = outcome_of(error)
         if self.isr.pending is proposal and outcome is AlterOutcome.REVERT:
             self.isr.revert()
@@ -244,7 +244,8 @@ class PartitionLeader:
     def altered(
         self, proposal: IsrProposal, error: ErrorCode, isr: tuple[int, ...], partition_epoch: int, now_ms: int
     ) -> tuple[AlterOutcome, bool]:
-        """The controller's answer to a proposal: `error`, or the set and its epoch. What it means, and whether the high watermark moved."""
+        """The controller answered a proposal with `error`, or with the set and its epoch. Returns what this means for the proposal, and
+        whether the high watermark moved."""
         if self.isr.pending is not proposal:
             return AlterOutcome.STALE, False
         if error is not ErrorCode.NONE:
@@ -253,8 +254,8 @@ class PartitionLeader:
         return (AlterOutcome.COMMITTED if self.isr.pending is not proposal else AlterOutcome.WAIT_FOR_METADATA), has_moved
 
     def is_confirmed(self, eligible: tuple[int, ...], since_ms: int) -> bool:
-        """Whether everybody whom the controller may elect, those who are `eligible` outside of the in-sync set (KIP-966) among them,
-        followed this leader at `since_ms` or later: then nobody else led at that time."""
+        """Whether every replica that the controller may elect followed this leader at `since_ms` or later: then no other replica led at
+        that time. `eligible`: electable replicas outside the in-sync set (KIP-966)."""
         followers = self.followers
         for broker_id in (*self.isr.maximal, *eligible):
             if broker_id != self.broker_id and (broker_id not in followers or followers[broker_id].confirmed_ms < since_ms):

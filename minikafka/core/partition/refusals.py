@@ -1,17 +1,17 @@
-"""Batches of idempotent producers that were refused for now, so that what was sent behind them is refused in the same way.
+"""Recently refused batches of idempotent producers. Batches sent behind a refused one are refused in the same way.
 
-A producer has up to five batches under way. When the first is refused for a passing reason (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS)
-and the reason passes before the second is looked at, the second is out of sequence through no fault of its producer. Apache Kafka answers
-OUT_OF_ORDER_SEQUENCE_NUMBER then; librdkafka takes a new producer epoch for it and writes all it has under way again, on every partition,
-and what had been written before and not been acknowledged is there twice. With an empty log it is worse: there the second is taken and the
-first never can be.
+A producer has up to five batches in flight. If the first is refused for a temporary reason (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS)
+that passes before the second is handled, the second is out of sequence through no fault of its producer. Apache Kafka then answers
+OUT_OF_ORDER_SEQUENCE_NUMBER. In response, librdkafka takes a new producer epoch and writes all its batches in flight again, on every
+partition, which duplicates batches that had been written but not acknowledged. With an empty log it is worse: the log accepts the second
+batch and can never accept the first.
 
-A leader that is new may get the second first, while the answer to the one before is on its way from the former leader: librdkafka waits
-for that, but may then send what comes next before what it has to send again. The first gap of a producer that has written nothing in the
-epoch of the leader is therefore answered like a refusal of what is missing.
+A new leader may receive the second batch first, while the former leader's answer to the first is still on its way. librdkafka waits for
+that answer, but may then send the next batch before the one that it has to repeat. So the first gap of a producer that has written nothing
+in the leader's epoch is answered as if the missing batch had been refused.
 
-A leader that is deposed refuses what it has written and not replicated as well (`is_lost`): perhaps no other replica has it. What comes
-behind that must not go to the next leader before it.
+A deposed leader also refuses batches that it has written but not replicated (`is_lost`), because perhaps no other replica has them. Batches
+behind such a batch must not reach the next leader before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from minikafka.wire.errors import ErrorCode
 
-#: What is under way arrives within this time; a repetition comes later, and in order.
+#: Batches in flight arrive within this time; retries come later, and in order.
 REMEMBERED_MS = 2000
 REFUSALS_MAX = 1000
 RETRIABLE = frozenset(
@@ -41,12 +41,12 @@ class _Refusal(NamedTuple):
 
 
 class Refusals:
-    """The earliest refused batch of each (partition, producer id). Empty, and so false, unless something was refused a moment ago."""
+    """The earliest refused batch of each (partition, producer id). Empty, and therefore false, unless a batch was refused recently."""
 
     __slots__ = ("_sweep_ms", "entries")
 
     def __init__(self) -> None:
-        #: The same object for good: whoever must be fast looks whether it is empty.
+        #: Never replaced by another object, so that fast paths can keep a reference and check whether it is empty.
         self.entries: dict[Hashable, _Refusal] = {}
         self._sweep_ms = 0
 
@@ -54,7 +54,7 @@ class Refusals:
         return len(self.entries)
 
     def note(self, key: Hashable, epoch: int, sequence: int, code: ErrorCode, now_ms: int, *, is_lost: bool = False) -> None:
-        """A batch with this first sequence was refused with one of `RETRIABLE`. `is_lost`: after it had been written."""
+        """A batch with this first sequence was refused with an error of `RETRIABLE`. `is_lost`: it had been written before."""
         refusal = self.entries.get(key)
         if refusal is not None and refusal.until_ms > now_ms and refusal.epoch == epoch and is_behind(sequence, refusal.sequence):
             return
@@ -64,9 +64,9 @@ class Refusals:
         self.entries[key] = _Refusal(epoch, sequence, code, now_ms + REMEMBERED_MS, is_lost)
 
     def code_for(self, key: Hashable, epoch: int, sequence: int, expected: int | None, now_ms: int) -> ErrorCode | None:
-        """What a batch is to be answered because the one before it was refused; None when it may be tried.
+        """The error to answer a batch with because an earlier one was refused; None if the batch may be appended.
 
-        `expected` is the sequence that the log waits for in this epoch, None if it does not know the producer or the epoch.
+        `expected` is the next sequence of the producer in the log in this epoch, None if the log has none.
         """
         refusal = self.entries.get(key)
         if refusal is None:
@@ -78,14 +78,14 @@ class Refusals:
         return None
 
     def is_behind_lost(self, key: Hashable, epoch: int, sequence: int, now_ms: int) -> bool:
-        """Whether a batch before this one was written here and perhaps nowhere else."""
+        """Whether an earlier batch was written here and perhaps on no other replica."""
         refusal = self.entries.get(key)
         if refusal is None or not refusal.is_lost or refusal.until_ms <= now_ms or refusal.epoch != epoch:
             return False
         return sequence == refusal.sequence or is_behind(sequence, refusal.sequence)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget what is too old, from time to time: as long as there is anything every batch is looked at."""
+        """Drop expired entries. Call it from time to time: while there are entries, every batch is checked against them."""
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + REMEMBERED_MS
             for key in [key for key, refusal in self.entries.items() if refusal.until_ms <= now_ms]:
@@ -93,5 +93,5 @@ class Refusals:
 
 
 def is_behind(sequence: int, other: int) -> bool:
-    """Whether a sequence comes after another; they run from 0 to 2^31 - 1 and begin anew."""
+    """Whether a sequence comes after `other`. Sequences run from 0 to 2^31 - 1 and wrap around."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2

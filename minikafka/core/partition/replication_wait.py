@@ -1,4 +1,4 @@
-"""An append that waits for its replicas: the one rule by which acks=all is answered (kafka.server.DelayedProduce)."""
+"""An append that waits for its replicas: the single rule for answering acks=all (kafka.server.DelayedProduce)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ class LedReplica(Protocol):
 
     @property
     def leader(self) -> PartitionLeader | None:
-        """Its leadership of the moment."""
+        """The current leadership of the partition, None if this broker does not lead it."""
 
 
 class ReplicationWait(ABC):
-    """A DelayedOperation of the purgatory for produces. Subclasses say what `settled` means; it is called once.
+    """A DelayedOperation of the purgatory for produce requests. Subclasses implement `settled`, which is called once.
 
-    Invariant: only the leadership that appended the records can say that they are replicated. A new epoch, even of the same broker, says
-    nothing about them; whoever wrote finds out by trying again.
+    Invariant: only the leadership that appended the records can tell that they are replicated. A new epoch cannot, not even on the same
+    broker; the producer finds out by retrying.
     """
 
     __slots__ = ("_leader", "_replica", "_required", "is_done")
 
     def __init__(self, replica: LedReplica, leader: PartitionLeader | None, required: int) -> None:
-        """`leader` appended, and everything before `required` has to be replicated."""
+        """`leader` appended the records; everything before offset `required` has to be replicated."""
         self._replica = replica
         self._leader = leader
         self._required = required
         self.is_done = False
 
     def try_complete(self) -> bool:
-        """Settle if everything is replicated, or never will be in this epoch."""
+        """Settle if everything is replicated, or can no longer be replicated in this epoch."""
         leader = self._leader
         if leader is None or self._replica.leader is not leader:
             code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -47,10 +47,10 @@ class ReplicationWait(ABC):
         return True
 
     def expire(self) -> None:
-        """The time is up: REQUEST_TIMED_OUT, though the records may yet be replicated."""
+        """The time is up: REQUEST_TIMED_OUT, although the records may still be replicated."""
         self.is_done = True
         self.settled(ErrorCode.REQUEST_TIMED_OUT)
 
     @abstractmethod
     def settled(self, code: ErrorCode) -> None:
-        """NONE, or why the append is not known to be replicated."""
+        """The append ended: `code` is NONE, or the reason why it may not be replicated."""

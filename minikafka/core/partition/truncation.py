@@ -1,4 +1,4 @@
-"""Where a follower cuts its log when its leader's differs (KIP-101, KIP-279, KIP-595), and where it goes on out of range."""
+"""Where a follower truncates a log that differs from its leader's (KIP-101, KIP-279, KIP-595), and how it continues out of range."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNDEFINED = -1
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """Cut the log to `offset`; unless `is_complete`, ask the leader again with the epoch that the log then ends in."""
+    """Truncate the log to `offset` (exclusive). Unless `is_complete`, ask the leader again with the epoch at the log's new end."""
 
     offset: int
     is_complete: bool
@@ -24,7 +24,7 @@ EndOffsetFor = Callable[[int], tuple[int, int]]
 def truncation_for(
     leader_epoch: int, leader_end_offset: int, *, log_end_offset: int, high_watermark: int, end_offset_for: EndOffsetFor
 ) -> Truncation:
-    """Where to cut, given the leader's answer for this log's last epoch (AbstractFetcherThread.getOffsetTruncationState)."""
+    """Where to truncate, given the leader's answer for this log's last epoch (AbstractFetcherThread.getOffsetTruncationState)."""
     if leader_end_offset == UNDEFINED:
         return Truncation(high_watermark, True)
     if leader_epoch == UNDEFINED:
@@ -38,23 +38,23 @@ def truncation_for(
 
 
 class OutOfRange(Enum):
-    """What a follower does whose log has no offset in common with its leader's (AbstractFetcherThread.fetchOffsetAndTruncate)."""
+    """What a follower does if its log has no offset in common with its leader's (AbstractFetcherThread.fetchOffsetAndTruncate)."""
 
-    #: The leader's log begins behind its end: begin anew at the leader's start.
+    #: The leader's log begins after the end of the follower's: empty the log and start at the leader's start.
     START_ANEW = "start anew"
-    #: The leader's log begins within its log: forget what is before.
+    #: The leader's log begins within the follower's: drop what is before.
     MOVE_START = "move start"
-    #: The leader's log is as it should be by now.
+    #: The logs overlap again: continue fetching.
     GO_ON = "go on"
 
 
 def is_beyond_leader(leader_end_offset: int, *, log_end_offset: int) -> bool:
-    """Whether the log has to be cut to the leader's end; if not, the leader's start is to be asked for."""
+    """Whether the log must be truncated to the leader's end. If not, ask for the leader's start."""
     return leader_end_offset < log_end_offset
 
 
 def out_of_range(leader_start_offset: int, *, log_start_offset: int, log_end_offset: int) -> OutOfRange:
-    """Given the leader's first offset, when the leader's log ends at or behind this one."""
+    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one."""
     if leader_start_offset > log_end_offset:
         return OutOfRange.START_ANEW
     return OutOfRange.MOVE_START if leader_start_offset > log_start_offset else OutOfRange.GO_ON

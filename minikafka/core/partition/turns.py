@@ -1,4 +1,4 @@
-"""Turns of requests that wait: those that share a key have theirs in the order in which they came, whatever else they name."""
+"""Turns of waiting requests. Requests that share a key run in order of arrival, whatever other keys they have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class Turn:
-    """One request in line. `begin` is called when it is first in all its lines; it says whether the request is done already."""
+    """One request in line. `begin` is called when the request is first in all its lines. It returns True if the request is already done."""
 
     __slots__ = ("begin", "keys", "number")
 
@@ -18,7 +18,7 @@ class Turn:
 
 
 class Turns:
-    """The lines, one a key. A request stands in those of all its keys, so that nobody who comes later passes it in any."""
+    """The lines, one per key. A request stands in the lines of all its keys, so that no later request can pass it in any of them."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[Turn]] = {}
@@ -28,11 +28,11 @@ class Turns:
         return len(self._lines)
 
     def are_taken(self, keys: Iterable[Hashable]) -> bool:
-        """Whether one with these keys would have to wait."""
+        """Whether a request with these keys would have to wait."""
         return any(key in self._lines for key in keys)
 
     def enter(self, keys: Iterable[Hashable], begin: Callable[[Turn], bool] | None = None) -> Turn:
-        """Stand in line; without `begin` for one whose turn it is, because nothing is taken."""
+        """Put a request in line. `begin` is None if no key is taken, so that the request may run at once."""
         self._number += 1
         turn = Turn(self._number, tuple(dict.fromkeys(keys)), begin)
         for key in turn.keys:
@@ -40,7 +40,7 @@ class Turns:
         return turn
 
     def leave(self, turn: Turn) -> None:
-        """It is done; whoever is first in all lines now begins, the one that came first before the others."""
+        """The request is done. Requests that are now first in all their lines begin, in order of arrival."""
         done = [turn]
         while done:
             for ready in self._left(done.pop(0)):

@@ -1,4 +1,4 @@
-"""What the host tells the quorum, and what the quorum asks of it."""
+"""Events that the host reports to the quorum, and effects that the quorum asks the host to carry out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Received:
 
 @dataclass(slots=True)
 class Answered:
-    """The answer to a request of ours, from the node that it was sent to."""
+    """A node answered our request."""
 
     request_id: int
     reply: Reply
@@ -30,7 +30,7 @@ class Answered:
 
 @dataclass(slots=True)
 class Failed:
-    """A request of ours got no answer. `is_refused`: the node's process does not listen (connection refused)."""
+    """Our request got no answer. `is_refused`: the node's process does not listen (connection refused)."""
 
     request_id: int
     is_refused: bool = False
@@ -38,7 +38,9 @@ class Failed:
 
 @dataclass(slots=True)
 class BatchAppended:
-    """A batch is in the log (not necessarily on disk), fetched or appended by this leader; control records with it."""
+    """A batch is in the log, not necessarily on disk: fetched by this follower or appended by this leader.
+
+    `voters` and `kraft_versions`: its control records, each with its offset. `end_offset` is exclusive."""
 
     epoch: int
     base_offset: int
@@ -49,7 +51,7 @@ class BatchAppended:
 
 @dataclass(slots=True)
 class FetchedAppended:
-    """All batches of an AppendFetched are in the log; or, `is_refused`, what the leader sent is not valid and none is."""
+    """All batches of an AppendFetched are in the log. `is_refused`: what the leader sent is not valid, and no batch was appended."""
 
     is_refused: bool = False
 
@@ -72,7 +74,7 @@ class SnapshotInstalled:
 
 @dataclass(slots=True)
 class SnapshotWritten:
-    """A snapshot of our own state exists; the log was cleaned up to `start_offset`."""
+    """This node wrote a snapshot of its own state; the log now starts at `start_offset`."""
 
     snapshot: OffsetAndEpoch
     start_offset: int
@@ -80,19 +82,19 @@ class SnapshotWritten:
 
 @dataclass(slots=True)
 class Disconnected:
-    """The connection over which the request with `token` came is gone: if it is parked it is not answered, and its voter may be, too."""
+    """The connection of the request with `token` is closed. If the request is parked, it is dropped, and its voter may have failed."""
 
     token: Any
 
 
 Event = Received | Answered | Failed | BatchAppended | FetchedAppended | Flushed | SnapshotInstalled | SnapshotWritten | Disconnected
 
-# -- effects, carried out by rank: persist, change the log, send, respond, tell
+# -- effects, carried out by rank: persist, change the log, send, respond, notify
 
 
 @dataclass(slots=True)
 class Persist:
-    """Write quorum-state and sync it, before anything after this."""
+    """Write quorum-state and sync it before any later effect."""
 
     RANK = 0
     state: ElectionState
@@ -100,7 +102,7 @@ class Persist:
 
 @dataclass(slots=True)
 class PromisesRegained:
-    """This voter has everything again that it may have promised, and votes from now on: make that durable, before anything after this."""
+    """This voter again has everything that it may have acknowledged, and may vote. Make that durable before any later effect."""
 
     RANK = 0
 
@@ -113,7 +115,7 @@ class Truncate:
 
 @dataclass(slots=True)
 class AppendLeaderChange:
-    """Append one control batch: LeaderChange and, each if given, KRaftVersion and KRaftVoters."""
+    """Append one control batch: LeaderChange, then KRaftVersion and KRaftVoters if they are given."""
 
     RANK = 1
     epoch: int
@@ -126,7 +128,7 @@ class AppendLeaderChange:
 
 @dataclass(slots=True)
 class AppendVoters:
-    """Append one control batch with, if given, a KRaftVersion record, and a KRaftVoters record."""
+    """Append one control batch: a KRaftVersion record if it is given, then a KRaftVoters record."""
 
     RANK = 1
     epoch: int
@@ -153,7 +155,7 @@ class WriteSnapshotChunk:
 
 @dataclass(slots=True)
 class InstallSnapshot:
-    """The file is complete: sync it, name it, let the log begin at its end."""
+    """The file is complete: sync it, give it its final name, and start the log at its end offset."""
 
     RANK = 1
     snapshot: OffsetAndEpoch
@@ -195,8 +197,10 @@ class LeaderChanged:
 
 @dataclass(slots=True)
 class DoubtChanged:
-    """Whether a majority of the voters may have another leader, for all that this one knows. Until it is over nobody is to be told
-    what only the leader may tell. It ends with a leadership, too, and LeaderChanged alone says so."""
+    """Whether, as far as this leader can tell, a majority of the voters may have elected another leader.
+
+    While it is in doubt the host must not answer what only the leader may answer. The end of the leadership ends the doubt, too:
+    then only LeaderChanged is sent."""
 
     RANK = 4
     is_in_doubt: bool

@@ -1,4 +1,4 @@
-"""What a follower or observer does: fetches, cuts what diverges, takes snapshots, notices that the leader is gone."""
+"""What a follower or observer does: fetches, truncates where its log diverges, takes snapshots, notices that the leader is gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_waiting_for_disk(replica: Replica) -> bool:
-    """A voter fetches on only when what it has is durable."""
+    """A voter fetches more only when everything that it has is durable."""
     return replica.append_pending or (replica.can_be_voter and replica.log.flushed_offset < replica.log.end_offset)
 
 
@@ -58,7 +58,7 @@ def on_fetch_failed(replica: Replica, node_id: int, is_refused: bool, now_ms: in
 
 
 def on_fetch_reply(replica: Replica, node_id: int, request: m.FetchRequest, reply: m.FetchReply, now_ms: int) -> None:
-    if replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
+    if replica.maybe_transition(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
         return
     role = replica.role
     if not isinstance(role, Follower):
@@ -72,7 +72,7 @@ def on_fetch_reply(replica: Replica, node_id: int, request: m.FetchRequest, repl
     role.has_fetched = True
     role.failures = 0
     if reply.diverging is not None:
-        _cut(replica, reply.diverging)
+        _truncate_diverging(replica, reply.diverging)
     elif reply.snapshot is not None:
         _begin_snapshot(replica, role, reply.snapshot)
     else:
@@ -87,10 +87,10 @@ def on_fetch_reply(replica: Replica, node_id: int, request: m.FetchRequest, repl
             replica.raise_high_watermark(reply.high_watermark)
 
 
-def _cut(replica: Replica, diverging: OffsetAndEpoch) -> None:
+def _truncate_diverging(replica: Replica, diverging: OffsetAndEpoch) -> None:
     offset = replica.log.truncation_offset(diverging)
     if offset < replica.high_watermark:
-        # Only a leader that lost committed records says so; what is committed here stays, and this node stops.
+        # Only a leader that lost committed records asks for this. truncate_to raises: the records stay, and this node stops.
         replica.truncate_to(offset)
     if offset < replica.log.end_offset:
         replica.truncate_to(offset)
@@ -103,8 +103,10 @@ def _begin_snapshot(replica: Replica, role: Follower, snapshot: OffsetAndEpoch) 
 
 
 def on_appended(replica: Replica, is_refused: bool, now_ms: int) -> None:
-    """Fetched records are in the log: everything of them that the leader has committed is committed here. A leader of which nothing can be
-    taken is asked again after a pause, and replaced if that lasts: what it sends says nothing for it."""
+    """Fetched records are in the log; those that the leader has committed are committed here, too.
+
+    If the records were invalid the follower asks again after a pause. They do not count as a sign of life: if this lasts, the fetch
+    timeout passes and the voters elect another leader."""
     replica.append_pending = False
     role = replica.role
     if not isinstance(role, Follower):
@@ -118,7 +120,7 @@ def on_appended(replica: Replica, is_refused: bool, now_ms: int) -> None:
 
 
 def on_snapshot_reply(replica: Replica, node_id: int, request: m.FetchSnapshotRequest, reply: m.FetchSnapshotReply, now_ms: int) -> None:
-    if replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
+    if replica.maybe_transition(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
         return
     role = replica.role
     if not isinstance(role, Follower) or node_id != role.leader_id or role.snapshot is None or request.snapshot != role.snapshot:
@@ -181,7 +183,7 @@ def on_begin_quorum_epoch(replica: Replica, token: Any, request: m.BeginQuorumEp
 
 
 def on_end_quorum_epoch(replica: Replica, token: Any, request: m.EndQuorumEpochRequest, now_ms: int) -> None:
-    """The leader resigned: its first choice stands at once, the others one after the other."""
+    """The leader resigned: its preferred successor stands for election at once, the others one after the other."""
     role = replica.role
     if request.epoch < role.epoch:
         replica.respond(token, replica.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH))

@@ -1,4 +1,4 @@
-"""What a leader does: answers fetches, counts how far replicas are, announces itself, resigns when a majority is silent."""
+"""What a leader does: answers fetches, tracks how far replicas are, announces itself, resigns when a majority is silent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from minikafka.core.raft.replica import Replica
 
 
-#: Beyond this many replicas those that have not fetched for a fetch timeout are forgotten, so that made-up ids fill no memory.
+#: With more replicas than this, the leader forgets observers that have not fetched within a fetch timeout, so that made-up ids cannot
+#: fill the memory.
 OBSERVERS_MAX = 1024
-#: How long a voter's fetch waits at a leader that wants to know whether it is one.
+#: How long a voter's fetch waits at a leader in doubt.
 DOUBT_WAIT_MS = 20
 
 
@@ -51,7 +52,8 @@ def poll(replica: Replica, role: Leader, now_ms: int) -> None:
 
 
 def is_in_doubt(role: Leader, now_ms: int) -> bool:
-    """Whether a majority of the voters may have another leader by now. A process that was stopped is, before any timer says so."""
+    """Whether a majority of the voters may have another leader by now. After a suspended process resumes this is true at once, before any
+    timer fires."""
     return role.doubt_deadline_ms is not None and now_ms >= role.doubt_deadline_ms
 
 
@@ -61,13 +63,14 @@ def _look_for_doubt(replica: Replica, role: Leader, now_ms: int) -> None:
     role.is_in_doubt = not role.is_in_doubt
     replica.effect(DoubtChanged(role.is_in_doubt))
     if role.is_in_doubt:
-        # Who is answered and still follows fetches again at once.
+        # A voter that still follows fetches again as soon as it is answered.
         for parked in role.progress.parked:
             parked.deadline_ms = now_ms
 
 
 def update_doubt(replica: Replica, role: Leader, now_ms: int) -> None:
-    """Voters that followed wait for controller.quorum.fetch.timeout.ms before they elect another leader; no two clocks go together."""
+    """A voter that follows waits for controller.quorum.fetch.timeout.ms before it stands for election. The leader assumes three quarters
+    of that, because clocks run at different speeds."""
     if replica.is_alone:
         role.doubt_deadline_ms = None
         return
@@ -76,7 +79,7 @@ def update_doubt(replica: Replica, role: Leader, now_ms: int) -> None:
 
 
 def _announce(replica: Replica, role: Leader, now_ms: int) -> None:
-    """BeginQuorumEpoch to voters that have not acknowledged, and again to those that have stopped fetching."""
+    """Send BeginQuorumEpoch to voters that have not acknowledged this epoch, and again to voters that have stopped fetching."""
     half = replica.fetch_timeout_ms // 2
     for node_id, at in role.begin_deadlines_ms.items():
         if at > now_ms:
@@ -93,7 +96,7 @@ def _announce(replica: Replica, role: Leader, now_ms: int) -> None:
 
 
 def on_begin_reply(replica: Replica, node_id: int, request: m.BeginQuorumEpochRequest, reply: m.Reply, now_ms: int) -> None:
-    if replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
+    if replica.maybe_transition(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
         return
     role = replica.role
     if isinstance(role, Leader) and role.epoch == request.epoch and reply.error is ErrorCode.NONE:
@@ -104,7 +107,7 @@ def on_begin_reply(replica: Replica, node_id: int, request: m.BeginQuorumEpochRe
 
 
 def check_leader(replica: Replica, epoch: int) -> ErrorCode:
-    """Whether a request of `epoch` found its leader (KafkaRaftClient.validateLeaderOnlyRequest)."""
+    """NONE if this node leads `epoch`, or else the error to answer (KafkaRaftClient.validateLeaderOnlyRequest)."""
     if epoch < replica.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch > replica.epoch:
@@ -113,7 +116,7 @@ def check_leader(replica: Replica, epoch: int) -> ErrorCode:
 
 
 def on_fetch(replica: Replica, token: Any, request: m.FetchRequest, now_ms: int) -> None:
-    """Answer at once if there are records, another high watermark, an error, a divergence; otherwise park."""
+    """Answer at once if there are records, a new high watermark, an error or a divergence; park the fetch otherwise."""
     if request.offset < 0 or request.last_epoch < 0 or request.epoch < 0 or request.max_wait_ms < 0:
         replica.respond(token, replica.reply_to(request, ErrorCode.INVALID_REQUEST))
         return
@@ -149,15 +152,15 @@ def on_fetch(replica: Replica, token: Any, request: m.FetchRequest, now_ms: int)
 
 
 def _wait_ms_max(replica: Replica, role: Leader, peer: ReplicaKey) -> int:
-    """Only a voter's next fetch says that it still follows: two have to fit into the time after which there is doubt, and in doubt it is
-    asked for more often."""
+    """How long a fetch may wait. Only a voter's next fetch shows that it still follows, so two fetches must fit into the time after
+    which the leader is in doubt. A leader in doubt answers sooner still."""
     if not replica.voters.is_voter(peer):
         return replica.config.park_ms_max
     return DOUBT_WAIT_MS if role.is_in_doubt else replica.config.fetch_timeout_ms // 4
 
 
 def note_contact(replica: Replica, role: Leader, peer: ReplicaKey, now_ms: int) -> None:
-    """Another replica is there. Voters count for check-quorum."""
+    """Another replica sent a request. Voters count for check-quorum."""
     if replica.voters.is_voter(peer) and peer.node_id != replica.local.node_id:
         if peer.node_id not in role.acknowledged:
             role.acknowledged.append(peer.node_id)
@@ -200,13 +203,13 @@ def _wake(replica: Replica, role: Leader) -> None:
 
 
 def on_appended(replica: Replica, role: Leader, now_ms: int) -> None:
-    """Followers write in parallel with the leader's own disk."""
+    """Wake the parked fetches: followers write in parallel with the leader's own disk."""
     if role.progress.parked:
         _wake(replica, role)
 
 
 def update_high_watermark(replica: Replica, role: Leader, now_ms: int) -> None:
-    """The majority's offset, once the LeaderChange record itself is below it (KAFKA-12619)."""
+    """Raise the high watermark to the majority's offset, once the LeaderChange record itself is below it (KAFKA-12619)."""
     offset = role.progress.high_watermark(replica.voters, replica.local, replica.log.flushed_offset)
     if offset > role.epoch_start and replica.raise_high_watermark(offset):
         if role.progress.parked:
@@ -215,8 +218,8 @@ def update_high_watermark(replica: Replica, role: Leader, now_ms: int) -> None:
 
 
 def on_disconnected(replica: Replica, token: Any, now_ms: int) -> None:
-    """Where no majority is left that is known to follow there is doubt at once: voters whose leader refuses connections elect another one
-    long before their fetch time-out."""
+    """Without a majority that surely follows, the leader is in doubt at once: voters whose leader refuses connections elect another one
+    long before their fetch timeout."""
     role = replica.role
     if not isinstance(role, Leader):
         return
@@ -237,7 +240,7 @@ def on_voters_changed(replica: Replica, role: Leader, now_ms: int) -> None:
 
 
 def on_fetch_snapshot(replica: Replica, token: Any, request: m.FetchSnapshotRequest, now_ms: int) -> None:
-    """The host reads the file; here is only whether it may (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE come from it)."""
+    """Check whether the snapshot may be read. The host reads the file, and answers SNAPSHOT_NOT_FOUND and POSITION_OUT_OF_RANGE."""
     error = check_leader(replica, request.epoch)
     role = replica.role
     if error is ErrorCode.NONE and request.snapshot not in replica.log.snapshots:

@@ -1,4 +1,4 @@
-"""What the quorum knows of its log: offsets and epochs, never bytes."""
+"""The quorum's view of its log: offsets and epochs, never bytes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LogState:
             self.snapshots = sorted([*self.snapshots, snapshot])
 
     def forget_before(self, start_offset: int) -> None:
-        """The log was cleaned behind a snapshot at `start_offset`."""
+        """Records below `start_offset`, which a snapshot covers, were deleted."""
         self.start_offset = max(self.start_offset, start_offset)
         self.snapshots = [entry for entry in self.snapshots if entry.offset >= start_offset]
         while len(self.epochs) > 1 and self.epochs[1][1] <= self.start_offset:
@@ -94,8 +94,8 @@ class LogState:
             return OffsetAndEpoch(self.end_offset, self.last_epoch)
         index = bisect_right(epochs, epoch, key=_epoch_of)
         if index == 0:
-            # Epochs before the log start are forgotten but for that of the snapshot there. A replica with a later one that is not here
-            # must not keep it: cut to the start alone it could end inside of a batch of that epoch.
+            # Of the epochs before the log start only that of the snapshot there is kept. A replica must not keep records of a later epoch
+            # that this log does not have: truncated to the start alone, its log could end inside a batch of that epoch.
             first = self.snapshots[0] if self.snapshots else None
             if first is not None and 0 < first.offset == epochs[0][1] and first.epoch <= epoch:
                 return first
@@ -103,11 +103,11 @@ class LogState:
         return OffsetAndEpoch(epochs[index][1], epochs[index - 1][0])
 
     def validate(self, offset: int, last_epoch: int) -> tuple[Validity, OffsetAndEpoch]:
-        """Whether a replica that ends at `offset`, with `last_epoch` before it, can be given records from there; with
-        DIVERGING the end of the largest epoch that it can share, with SNAPSHOT the one to fetch.
+        """Whether a replica whose log ends at `offset`, after a record of `last_epoch`, can fetch from there. DIVERGING comes with the
+        end of the largest epoch that both logs can share, SNAPSHOT with the id of the snapshot to fetch.
 
-        As KafkaRaftLog.validateOffsetAndEpoch; an empty replica gets the latest snapshot although the log may still
-        start at 0, which is quicker (Kafka 4.3 does so)."""
+        The rule is KafkaRaftLog.validateOffsetAndEpoch. An empty replica gets the latest snapshot even if the log still starts at 0,
+        which is quicker (Kafka 4.3 does so)."""
         latest = self.latest_snapshot
         if latest is not None and latest.offset > 0:
             earliest = self.snapshots[0]
@@ -127,7 +127,7 @@ class LogState:
         return earliest.epoch
 
     def truncation_offset(self, diverging: OffsetAndEpoch) -> int:
-        """Where to cut when the leader says that its `diverging.epoch` ends at `diverging.offset`."""
+        """Where to truncate when the leader says that its `diverging.epoch` ends at `diverging.offset`."""
         if diverging.epoch == 0:
             return min(diverging.offset, self.end_offset)
         local = self.end_offset_for_epoch(diverging.epoch)

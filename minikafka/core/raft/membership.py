@@ -1,4 +1,4 @@
-"""Changes of the voter set, one at a time (KIP-853): AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter; static voters made dynamic."""
+"""Changes of the voter set, one at a time (KIP-853): AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, and making static voters dynamic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHANGE_MS_MAX = 60_000
 #: A joining replica counts as caught up if it fetched this recently.
 CAUGHT_UP_MS = 3_600_000
-#: Levels of kraft.version that a voter of ours supports.
+#: Levels of kraft.version that this implementation supports.
 KRAFT_VERSION_MIN, KRAFT_VERSION_MAX = 0, 1
 
 
@@ -34,13 +34,15 @@ def voters_text(voters: VoterSet) -> str:
 
 
 def own_change(replica: Replica, role: Follower, now_ms: int) -> m.Request | None:
-    """What a follower asks of the leader for itself: new endpoints of a voter; with controller.replica.auto.join.enable to become a voter,
-    after the one that had its id and another disk is removed."""
+    """The change that a follower asks the leader to make for it, or None.
+
+    A voter reports new endpoints. With controller.replica.auto.join.enable a controller that is not a voter asks to become one, after it
+    has removed a voter with its node id and another directory id."""
     if not replica.can_be_voter or not replica.endpoints or now_ms < role.membership_at_ms:
         return None
     voter = replica.voters.get(replica.local.node_id)
     if replica.history.kraft_version < 1:
-        # A leader has to know the directory ids of static voters before it can make them dynamic.
+        # The leader needs the directory ids of static voters before it can make them dynamic.
         if voter is None or role.has_announced or not role.has_fetched or replica.high_watermark < 0:
             return None
         return m.UpdateVoterRequest(role.epoch, replica.local, replica.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
@@ -82,12 +84,12 @@ def on_request(replica: Replica, token: Any, request: m.AddVoterRequest | m.Remo
     else:
         version = (request.version_min, request.version_max)
         _append(replica, role, change, replica.voters.with_voter(Voter(request.key, request.endpoints, *version)))
-        # The voter's next fetch may be what commits it: it must not wait for that.
+        # The voter's next fetch may be needed to commit the change, so the answer must not wait for the commit.
         _answer_early(replica, change)
 
 
 def _refusal(replica: Replica, role: Leader, request: m.Request) -> tuple[ErrorCode, str] | None:
-    """Why the change cannot be made now. The set before must be committed first, or two majorities need not meet."""
+    """Why the change cannot be made now, or None. The previous set must be committed first, or two majorities might not overlap."""
     assert isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest, m.UpdateVoterRequest))
     key, voters = request.key, replica.voters
     if isinstance(request, m.AddVoterRequest) and key.node_id in voters.node_ids:
@@ -123,14 +125,14 @@ def _refusal(replica: Replica, role: Leader, request: m.Request) -> tuple[ErrorC
 
 
 def _default_endpoint(replica: Replica, request: m.AddVoterRequest) -> Endpoint | None:
-    """Where the new voter listens for this leader: the listener that has the name of this leader's own first one."""
+    """The new voter's endpoint for this leader: the listener with the name of this leader's own first listener."""
     names = [endpoint.listener for endpoint in replica.endpoints[:1]]
     return next((endpoint for endpoint in request.endpoints if not names or endpoint.listener in names), None)
 
 
 def on_versions(replica: Replica, asked: m.VersionsRequest, reply: m.Reply | None, now_ms: int) -> None:
-    """The replica that is to become a voter has announced its levels of kraft.version. Without them (None) it cannot be one (KIP-853,
-    AddVoterHandler)."""
+    """The future voter has reported the levels of kraft.version that it supports. Without an answer (None) it cannot become a voter
+    (KIP-853, AddVoterHandler)."""
     role, change = replica.role, replica.pending_change
     if not isinstance(role, Leader) or change is None or not isinstance(change.request, m.AddVoterRequest):
         return
@@ -157,14 +159,14 @@ def _refuse(replica: Replica, error: ErrorCode, text: str) -> None:
 
 
 def on_update_reply(replica: Replica, node_id: int, request: m.UpdateVoterRequest, reply: m.Reply) -> None:
-    """The leader knows of this static voter, or is too old to want to."""
+    """The leader has registered this static voter, or is too old to do so."""
     role = replica.role
     if isinstance(role, Follower) and role.epoch == request.epoch and role.leader_id == node_id:
         role.has_announced = reply.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def upgrade_fault(replica: Replica, level: int) -> str | None:
-    """Why the static voters cannot become dynamic ones now: each must have announced its directory id, and that it supports `level`."""
+    """Why the static voters cannot become dynamic now, or None. Each must have announced its directory id and support `level`."""
     role, version = replica.role, replica.history.kraft_version
     if not isinstance(role, Leader):
         return "This node is not the leader of the quorum."
@@ -176,7 +178,7 @@ def upgrade_fault(replica: Replica, level: int) -> str | None:
         return "Can't downgrade the version of this feature."
     silent = [node_id for node_id in replica.voters.node_ids if node_id != replica.local.node_id and node_id not in role.announced]
     if silent:
-        return f"Directory id must be known for all of the voters: not known of {', '.join(map(str, silent))}"
+        return f"Directory id must be known for all of the voters, but is missing for {', '.join(map(str, silent))}"
     if not all(role.announced[node_id].version_max >= level for node_id in replica.voters.node_ids if node_id != replica.local.node_id):
         return f"Invalid upgrade of kraft.version to version {level} because not all of the voters support it"
     if replica.high_watermark <= role.epoch_start or not replica.endpoints:
@@ -185,7 +187,7 @@ def upgrade_fault(replica: Replica, level: int) -> str | None:
 
 
 def upgrade(replica: Replica, level: int) -> None:
-    """The first voter set in the log, with the version that makes it count."""
+    """Append the first voter set of the log, together with the kraft.version that puts it in force."""
     role = replica.role
     if not isinstance(role, Leader) or level == replica.history.kraft_version:
         return
@@ -195,7 +197,7 @@ def upgrade(replica: Replica, level: int) -> None:
 
 
 def _try_add(replica: Replica, role: Leader, change: PendingChange, now_ms: int) -> None:
-    """Append the new set once the observer has announced its versions and has fetched up to the end of the log."""
+    """Append the new set once the observer has reported its versions and has fetched up to the end of the log."""
     request = change.request
     assert isinstance(request, m.AddVoterRequest)
     if change.offset >= 0 or change.versions is None:
@@ -230,7 +232,7 @@ def on_fetched(replica: Replica, role: Leader, key: ReplicaKey, now_ms: int) -> 
 
 
 def on_committed(replica: Replica, role: Leader, now_ms: int) -> None:
-    """The high watermark moved: answer the change that it covers. A leader that removed itself goes then, no earlier."""
+    """The high watermark moved: answer the change that it covers. A leader that removed itself resigns now, not earlier."""
     change = replica.pending_change
     if change is not None and 0 <= change.offset < replica.high_watermark:
         replica.pending_change = None

@@ -1,4 +1,4 @@
-"""What replicas say to each other: KRaft's RPCs, flat, without topics and versions. The host translates."""
+"""KRaft's RPCs between replicas as flat values, without topics and versions. The host translates them to the wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.wire.errors import ErrorCode
 
 @dataclass(slots=True)
 class VoteRequest:
-    """`candidate` asks `voter_key` for a vote of `epoch`; `last`: end of the candidate's log and its last epoch."""
+    """`candidate` asks `voter` for its vote in `epoch`. `last`: the end offset and the last epoch of the candidate's log."""
 
     epoch: int
     candidate: ReplicaKey
@@ -40,7 +40,7 @@ class EndQuorumEpochRequest:
 
 @dataclass(slots=True)
 class FetchRequest:
-    """`high_watermark`: what the replica knows (-1: nothing); None from versions before 18, which are not woken by it."""
+    """`high_watermark`: the replica's own (-1: none). It is None before version 18; a new high watermark does not wake such a fetch."""
 
     epoch: int
     replica: ReplicaKey
@@ -70,7 +70,7 @@ class AddVoterRequest:
 
 @dataclass(slots=True)
 class VersionsRequest:
-    """ApiVersions, of a replica that is to become a voter: which levels of kraft.version does it support?"""
+    """ApiVersions, sent to a future voter to learn which levels of kraft.version it supports."""
 
     key: ReplicaKey
 
@@ -104,7 +104,7 @@ Request = (
 
 @dataclass(slots=True)
 class Reply:
-    """What all answers have: an error, and the leader that the answering node knows."""
+    """Common to all answers: an error, and the answering node's leader and epoch."""
 
     error: ErrorCode = ErrorCode.NONE
     leader_id: int = NO_NODE
@@ -128,7 +128,7 @@ class VoteReply(Reply):
 
 @dataclass(slots=True)
 class FetchReply(Reply):
-    """To send: the host reads [`read_from`, `read_to`) of the log, at most `bytes_max`. Received: `records` are the bytes."""
+    """When sent, the host reads [`read_from`, `read_to`) of the log, at most `bytes_max`. When received, `records` holds the bytes."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
@@ -142,7 +142,7 @@ class FetchReply(Reply):
 
 @dataclass(slots=True)
 class FetchSnapshotReply(Reply):
-    """To send: the host reads the file. Received: `data` are the bytes at `position` of a file of `size`."""
+    """When sent, the host reads the file. When received, `data` holds the bytes at `position` of a file of `size` bytes."""
 
     snapshot: OffsetAndEpoch = NO_SNAPSHOT
     size: int = 0

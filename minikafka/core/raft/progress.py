@@ -1,4 +1,4 @@
-"""How far a leader's replicas are: the high watermark, and whether a majority still listens."""
+"""How far a leader's replicas are: the high watermark, and whether a majority still follows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from minikafka.core.raft.voters import VoterSet
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """Times are of the monotonic clock; -1: never. `end_offset` is what the replica asked for last, so everything
-    before it is on its disk if it is a voter."""
+    """Times come from the monotonic clock; -1 means never. `end_offset` is the offset of the replica's last fetch: if the replica is a
+    voter, everything before it is on its disk."""
 
     key: ReplicaKey
     end_offset: int = -1
@@ -24,8 +24,10 @@ class ReplicaProgress:
 
 @dataclass(slots=True)
 class Contact:
-    """With another voter: when it was heard last, and when it surely followed this leader (-1: not known). It did when its request came
-    that it has followed by another, for that one it sent after the answer; a request alone may have been sent long ago."""
+    """When the leader last heard another voter, and when that voter last surely followed it (-1: not known).
+
+    A single request may have been sent long ago. Once the voter sends another, it must have received the answer to the one before: so it
+    surely followed when that earlier request arrived."""
 
     heard_ms: int
     followed_ms: int = -1
@@ -41,7 +43,7 @@ class Parked:
 
 
 class Progress:
-    """Voters and observers that have fetched in this epoch, and the fetches that wait."""
+    """Voters and observers that have fetched in this epoch, and the parked fetches."""
 
     __slots__ = ("_contacts", "_fetched", "parked", "replicas")
 
@@ -68,7 +70,7 @@ class Progress:
         return self.replicas.get(key)
 
     def of_voter(self, voters: VoterSet, node_id: int) -> ReplicaProgress | None:
-        """Progress of the voter with that id; a static quorum does not know its directory id."""
+        """Progress of the voter with that node id; a static quorum does not have its directory id."""
         found = None
         for key, replica in self.replicas.items():
             if key.node_id == node_id and voters.is_voter(key) and (found is None or replica.last_fetch_ms > found.last_fetch_ms):
@@ -88,7 +90,7 @@ class Progress:
         return offsets[voters.majority - 1] if offsets else -1
 
     def note_quorum(self, voters: VoterSet, local: ReplicaKey, node_id: int) -> bool:
-        """A voter fetched; True once enough of them did since the last True (check-quorum, KAFKA-15489)."""
+        """A voter fetched. Returns True once enough voters have fetched since the last True (check-quorum, KAFKA-15489)."""
         if node_id not in self._fetched:
             self._fetched.append(node_id)
         needed = voters.majority - (1 if voters.is_voter(local) else 0)
@@ -98,16 +100,16 @@ class Progress:
         return False
 
     def note_contact(self, node_id: int, now_ms: int) -> None:
-        """A voter has sent a request that follows this leader."""
+        """A voter that follows this leader has sent a request."""
         before = self._contacts.get(node_id)
         self._contacts[node_id] = Contact(now_ms, -1 if before is None else before.heard_ms)
 
     def forget_contact(self, node_id: int) -> None:
-        """The connection of a voter has ended: whether it still follows is not known."""
+        """The connection of a voter has ended, so it may no longer follow."""
         self._contacts.pop(node_id, None)
 
     def followed_ms(self, voters: VoterSet, local: ReplicaKey, now_ms: int) -> int:
-        """The last moment at which a majority of the voters surely followed; -1 if there was none."""
+        """The last time at which a majority of the voters surely followed; -1 if there was none."""
         moments = []
         for node_id in voters.node_ids:
             contact = self._contacts.get(node_id)
@@ -117,7 +119,7 @@ class Progress:
         return moments[voters.majority - 1] if moments else now_ms
 
     def drop_observers(self, voters: VoterSet, before_ms: int) -> None:
-        """Forget observers that have not fetched for long."""
+        """Forget observers that have not fetched since `before_ms`."""
         for key in [key for key, replica in self.replicas.items() if replica.last_fetch_ms < before_ms and not voters.is_voter(key)]:
             del self.replicas[key]
 
@@ -127,8 +129,8 @@ class Progress:
 
 @dataclass(slots=True)
 class PendingChange:
-    """The one change under way. `offset` is that of its record, -1 while an added voter still catches up; `versions` are the levels of
-    kraft.version that the added voter supports, None until it has announced them."""
+    """The one change of the voter set in progress. `offset` is that of its record, -1 while the added voter still catches up. `versions`
+    are the lowest and highest kraft.version that the added voter supports, None until it has reported them."""
 
     token: Any
     request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest

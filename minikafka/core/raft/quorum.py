@@ -1,9 +1,9 @@
 """One replica of the metadata quorum (KRaft: KIP-595, 853, 996; Kafka's KafkaRaftClient and QuorumState), sans IO.
 
-`step(event, now_ms)` and `on_deadline(now_ms)` return effects sorted by rank: persist, change the log, send, respond, tell. The host
+`step(event, now_ms)` and `on_deadline(now_ms)` return effects sorted by rank: persist, change the log, send, respond, notify. The host
 carries them out in that order and, before any other event, feeds back the events that they cause (BatchAppended, FetchedAppended,
-SnapshotInstalled); Flushed comes when the disk is done. What a replica does lives in voting, leading, following and membership, its
-state and its moves between roles in replica.
+SnapshotInstalled). Flushed comes when the disk is done. The modules voting, leading, following and membership hold what a replica does;
+replica holds its state and its transitions between roles.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minikafka.core.raft.types import (
 )
 from minikafka.wire.errors import ErrorCode
 
-#: No election makes the epoch jump further: a request that does is not a replica's, and must not use up the numbers there are.
+#: The largest step of the epoch that a request may ask for. No election takes a larger one, and epochs are only 32 bits.
 EPOCH_STEP_MAX = 1 << 24
 _RAISES_EPOCH = (m.VoteRequest, m.BeginQuorumEpochRequest, m.EndQuorumEpochRequest)
 
@@ -43,15 +43,15 @@ class Quorum(Replica):
     # -- entry points
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Take up the role that the durable state allows. A voter that alone decides leads at once."""
+        """Take up the role that the durable state allows. A single voter leads at once."""
         self._is_started = True
         state = self.election
         epoch = max(state.epoch, self.log.last_epoch)
         if epoch > state.epoch:
-            # The log knows of a later epoch than the file (it was lost or restored): its votes are not known.
+            # The log has a later epoch than quorum-state, which was lost or restored: the votes of that epoch are unknown.
             state = ElectionState(epoch)
         if state.leader_id == self.local.node_id and self.can_be_voter and not self.voters.is_only_voter(self.local):
-            # What this leader had promised of its epoch is not known any more: it must not take it up again.
+            # After the restart this leader no longer has what it promised in its epoch, so it must not lead that epoch again.
             self.role = Resigned(epoch, self.local.node_id, None, None)
             self.role.election_deadline_ms = now_ms + self.random_ms(0, self.election_timeout_ms // 4)
             self.persist()
@@ -61,12 +61,12 @@ class Quorum(Replica):
             voted = state.voted if state.epoch == epoch else None
             self.role = Unattached(epoch, NO_NODE, None, voted)
             if self.may_stand:
-                # Pre-votes disturb nobody, so a starting quorum need not wait for a whole timeout.
+                # Pre-votes do no harm, so a starting quorum need not wait for a whole election timeout.
                 self.role.election_deadline_ms = now_ms + self.random_ms(0, self.election_timeout_ms // 10)
         return self._finish(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take one event; never raises for what a peer sent, InvariantViolated for our own bugs."""
+        """Handle one event. Never raises for what a peer sent; raises InvariantViolated for a bug of this code."""
         kind = type(event)
         if kind is Received:
             self._on_request(event, now_ms)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class Quorum(Replica):
         return self._finish(now_ms)
 
     def is_in_doubt(self, now_ms: int) -> bool:
-        """Whether this leader may have been replaced by one that it does not know; False on other nodes."""
+        """Whether another leader may have replaced this one without its knowledge; False on other nodes."""
         return isinstance(self.role, Leader) and leading.is_in_doubt(self.role, now_ms)
 
     def shutdown(self, now_ms: int) -> list[Effect]:
@@ -108,11 +108,11 @@ class Quorum(Replica):
 
     @property
     def is_handover_done(self) -> bool:
-        """After `shutdown`: whether every voter knows, or nothing is left to tell."""
+        """After `shutdown`: whether every voter has acknowledged the end of the epoch, or there was none to announce."""
         return not isinstance(self.role, Resigned) or not self.role.unacknowledged
 
     def resign(self, epoch: int, now_ms: int) -> list[Effect]:
-        """The active controller asks to give up `epoch`."""
+        """The active controller gives up the leadership of `epoch`."""
         if isinstance(self.role, Leader) and self.role.epoch == epoch:
             self.become_resigned(now_ms)
         return self._finish(now_ms)
@@ -122,7 +122,7 @@ class Quorum(Replica):
         return membership.upgrade_fault(self, level)
 
     def upgrade_kraft_version(self, level: int, now_ms: int) -> list[Effect]:
-        """The active controller raises kraft.version: the static voters become the first set in the log."""
+        """The active controller raises kraft.version: the static voters become the first voter set in the log."""
         membership.upgrade(self, level)
         return self._finish(now_ms)
 
@@ -207,7 +207,7 @@ class Quorum(Replica):
         if entry is None:
             return
         request, reply = entry.request, event.reply
-        # A fetch may wait at the leader for as long as it asked to.
+        # The leader may hold a fetch for as long as the fetch allows.
         parked_ms = request.max_wait_ms if isinstance(request, m.FetchRequest) else 0
         self.lateness.observe(now_ms - entry.sent_ms - parked_ms)
         self.requests.forgive(entry.node_id)

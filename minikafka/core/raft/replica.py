@@ -1,6 +1,6 @@
-"""What one replica of the metadata quorum is and may do in every role: its state, its moves between roles, what it says to others.
+"""One replica of the metadata quorum: its state, its transitions between roles, and its requests and answers.
 
-voting, leading, following and membership decide which of this it does, and when; `Quorum` hands events to them.
+The modules voting, leading, following and membership decide what it does and when; `Quorum` passes events to them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ from minikafka.core.raft.types import (
 from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, Voter, VoterHistory, VoterSet
 from minikafka.wire.errors import ErrorCode
 
-#: Node ids of bootstrap servers, whose real ids are not known: -2, -3, ...
+#: Placeholder node ids of bootstrap servers, whose real ids are unknown: -2, -3, ...
 FIRST_BOOTSTRAP_ID = -2
 
 
 class Replica:
-    """Reads: epoch, leader_id, role, high_watermark (exclusive, -1 unknown), log, history.
+    """Callers may read epoch, leader_id, role, high_watermark (exclusive, -1 unknown), log and history.
 
-    `has_lost_promises`: the log lacks some of what this voter has told a leader that it has (its disk lost what was synced), none of it
-    at or after `promised_before` (None: unknown). Until a leader has given it that much, or has no more, it votes for nobody and stands
-    for nothing: a leader elected without it has everything that was committed, and what this voter fetches from now on counts as ever.
-    Then it is where it would be had nothing been lost, for that leader would have had it cut what differs. Kafka lets it vote."""
+    `has_lost_promises`: the log lacks records that this voter had acknowledged to a leader, because its disk lost synced data. All of them
+    are below `promised_before` (None: unknown). The voter neither votes nor stands for election until it has fetched that far from a
+    leader, or to the end of that leader's log. A leader elected without its vote has everything that was committed, and what the voter
+    fetches from then on counts as usual. In the end its log is what it would be if nothing had been lost, because that leader would have
+    had it truncate whatever differs. Kafka lets such a voter vote."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Replica:
         self.discover_at_ms = 0
         self._is_started = False
 
-    # -- small facts
+    # -- properties
 
     @property
     def epoch(self) -> int:
@@ -113,8 +114,9 @@ class Replica:
 
     @property
     def may_stand(self) -> bool:
-        """Whether to stand for election: a voter, or one whose removal may not be committed yet. The latter's log can be the only
-        one with that removal, so the others may need it as leader (Ongaro's thesis 4.2.2); its own vote does not count."""
+        """Whether this replica may stand for election: it is a voter, or a removed one whose removal may not be committed yet. The latter's
+        log can be the only one with that removal, so the others may need it as leader (Ongaro's thesis 4.2.2); its own vote does not
+        count."""
         if not self.can_be_voter or self.has_lost_promises:
             return False
         history = self.history
@@ -151,16 +153,16 @@ class Replica:
 
     @property
     def other_voters(self) -> list[int]:
-        """The voters but this one."""
+        """Node ids of all voters except this one."""
         return [node_id for node_id in self.voters.node_ids if node_id != self.local.node_id]
 
     def is_addressed(self, voter: ReplicaKey | None) -> bool:
-        """Whether a request meant for `voter` found the right replica: a wiped disk has another directory id."""
+        """Whether a request meant for `voter` reached the right replica: after a disk is wiped, the directory id differs."""
         if voter is None or voter.node_id < 0:
             return True
         return voter.node_id == self.local.node_id and voter.directory_id in (ZERO_ID, self.local.directory_id)
 
-    # -- talking
+    # -- requests and answers
 
     def effect(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -169,7 +171,7 @@ class Replica:
         self._effects.append(Respond(token, reply))
 
     def reply_to(self, request: m.Request, error: ErrorCode, text: str | None = None) -> m.Reply:
-        """An answer of the right kind with the leader that this node knows."""
+        """An answer of the right type, with this node's leader and epoch."""
         kind: type[m.Reply] = m.Reply
         if isinstance(request, m.FetchRequest):
             kind = m.FetchReply
@@ -188,7 +190,7 @@ class Replica:
         )
 
     def send(self, node_id: int, endpoint: Endpoint | None, request: m.Request, now_ms: int) -> bool:
-        """Send unless the node still has a request of ours or is backed off."""
+        """Send, unless another request to the node is in flight or the node is backed off. Returns whether it was sent."""
         if endpoint is None:
             return False
         request_id = self.requests.begin(node_id, request, now_ms)
@@ -208,7 +210,7 @@ class Replica:
         return targets
 
     def discover(self, now_ms: int) -> None:
-        """Ask the next node; it answers with the leader, or with NOT_LEADER and no leader."""
+        """Ask the next node. It answers with the leader, or with NOT_LEADER and no leader."""
         if len(self.requests) or now_ms < self.discover_at_ms:
             return
         targets = self.discover_targets()
@@ -219,13 +221,13 @@ class Replica:
         node_id, endpoint = targets[self._discover_index % len(targets)]
         self._discover_index += 1
         self._discover_failures = min(self._discover_failures + 1, 5)
-        # All targets are asked quickly once, then the pace slows down to half a second.
+        # The first round asks all targets quickly; then the interval grows to half a second.
         step = self.config.retry_backoff_ms << (self._discover_failures - 1)
         self.discover_at_ms = now_ms + min(step, self.config.fetch_max_wait_ms)
         self.requests.forgive(node_id)
         self.send(node_id, endpoint, self.fetch_request(), now_ms)
 
-    # -- moves
+    # -- transitions
 
     def persist(self, *, leader_id: int | None = None) -> None:
         """Make the role's epoch, leader and vote durable if they changed."""
@@ -253,7 +255,7 @@ class Replica:
             self._discover_failures = 0
 
     def _end_leadership(self, role: Leader) -> None:
-        """Answer what waits. Whether a change of the voters will be committed is not known."""
+        """Answer all waiting requests. Whether a pending change of the voters will be committed is unknown."""
         for parked in role.progress.parked:
             self.respond(parked.token, self.reply_to(parked.request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         role.progress.parked = []
@@ -263,15 +265,15 @@ class Replica:
             self.respond(change.token, self.reply_to(change.request, ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
 
     def election_deadline(self, now_ms: int) -> int:
-        """When to stand for election if nobody leads until then."""
+        """When to stand for election if there is no leader until then."""
         timeout = self.election_timeout_ms
         return now_ms + self.random_ms(timeout // 10, timeout // 2)
 
     def become_unattached(self, epoch: int, now_ms: int) -> None:
-        """Into `epoch`, or out of a role of this epoch, with no leader to follow."""
+        """Enter `epoch`, or leave a role of this epoch, with no leader to follow."""
         voted = self.role.voted if epoch == self.role.epoch else None
         if epoch == self.role.epoch and self.role.leader_id == self.local.node_id:
-            # Led this epoch by its own vote among others: no other vote in it.
+            # This replica led the epoch, so it voted for itself: it has no other vote in this epoch.
             voted = self.local
         deadline = self.election_deadline(now_ms) if self.may_stand else None
         if isinstance(self.role, Unattached) and self.role.election_deadline_ms is not None and deadline is not None:
@@ -281,11 +283,11 @@ class Replica:
         self.discover_at_ms = now_ms + self.config.retry_backoff_ms
 
     def become_voted(self, candidate: ReplicaKey, now_ms: int) -> None:
-        """Note the vote given in this epoch."""
+        """Record the vote for `candidate` in this epoch."""
         self.role.voted = candidate
         self.persist()
         if isinstance(self.role, Unattached):
-            # The candidate deserves the time to win.
+            # Give the candidate time to win.
             self.role.election_deadline_ms = self.election_deadline(now_ms)
 
     def become_prospective(self, now_ms: int, retries: int = 0) -> None:
@@ -306,28 +308,28 @@ class Replica:
         return [self.local.node_id] if self.is_voter else []
 
     def become_candidate(self, now_ms: int) -> None:
-        """A new epoch, with our own vote in it."""
+        """Start a new epoch with a vote for this replica."""
         role = self.role
         retries = role.retries if isinstance(role, Election) else 0
         keys = tuple(voter.key for voter in self.voters.voters())
         deadline = now_ms + self.random_ms(self.election_timeout_ms // 2, self.election_timeout_ms)
         candidate = Candidate(role.epoch + 1, NO_NODE, None, self.local, keys, self._own_vote(), [], deadline, None, retries)
         if self.voters.is_only_voter(self.local):
-            # One write for the vote and the victory.
+            # A single voter has won already: become_leader persists the vote and the leader in one write.
             self.role = candidate
             self.become_leader(now_ms)
         else:
             self._move(candidate, now_ms)
 
     def become_leader(self, now_ms: int) -> None:
-        """A majority has voted for us in this epoch."""
+        """A majority has voted for this replica in this epoch."""
         role = self.role
         if not isinstance(role, Candidate) or not role.is_granted:
             raise InvariantViolated(f"{self.local.node_id} cannot lead epoch {role.epoch} as {type(role).__name__}")
         endpoint = self.endpoints[0] if self.endpoints else self.voters.endpoint(self.local.node_id)
         leader = Leader(role.epoch, self.local.node_id, endpoint, None, self.log.end_offset, tuple(sorted(role.granted)))
         self._move(leader, now_ms)
-        # Every other voter has to hear of the epoch and to fetch.
+        # Announce the epoch to every other voter, so that it fetches.
         leader.begin_deadlines_ms = dict.fromkeys(self.other_voters, now_ms)
         leader.check_deadline_ms = self.check_deadline(now_ms)
         leader.doubt_deadline_ms = None if self.is_alone else now_ms
@@ -351,11 +353,11 @@ class Replica:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other voter has a say."""
+        """Whether there is no other voter."""
         return self.voters.is_only_voter(self.local) or not self.voters.node_ids
 
     def check_deadline(self, now_ms: int) -> int | None:
-        """By when a majority has to fetch from this leader (KAFKA-15489); a lone voter needs nobody."""
+        """By when a majority has to fetch from this leader (KAFKA-15489); None for a single voter."""
         return None if self.is_alone else now_ms + self.fetch_timeout_ms * 3 // 2
 
     def become_follower(
@@ -372,7 +374,7 @@ class Replica:
         self._move(Follower(epoch, leader_id, endpoint or self.voters.endpoint(leader_id), voted, deadline), now_ms)
 
     def become_resigned(self, now_ms: int) -> None:
-        """Stop leading: hand over to the voter that has most of the log."""
+        """Stop leading and recommend the voters with the most of the log as successors, best first."""
         role = self.role
         assert isinstance(role, Leader)
         others = [voter.key for voter in self.voters.voters() if voter.key.node_id != self.local.node_id]
@@ -383,8 +385,8 @@ class Replica:
         resigned = Resigned(role.epoch, self.local.node_id, role.leader_endpoint, None, unacknowledged, tuple(candidates), deadline)
         self._move(resigned, now_ms)
 
-    def follow_news(self, leader_id: int, epoch: int, endpoint: Endpoint | None, now_ms: int) -> bool:
-        """A peer knows of `leader_id` in `epoch`; True if that moved us."""
+    def maybe_transition(self, leader_id: int, epoch: int, endpoint: Endpoint | None, now_ms: int) -> bool:
+        """A peer reported `leader_id` and `epoch`. Returns True if this replica changed its role because of it."""
         role = self.role
         if epoch < role.epoch or epoch < 0:
             return False
@@ -408,7 +410,7 @@ class Replica:
     # -- the log
 
     def truncate_to(self, offset: int) -> None:
-        """Cut what the leader does not have. What was committed is never cut (KAFKA-12460)."""
+        """Remove the records from `offset` on. Committed records are never removed (KAFKA-12460)."""
         if offset < self.high_watermark:
             raise InvariantViolated(f"asked to cut the metadata log to {offset}, below the high watermark {self.high_watermark}")
         self.log.truncate_to(offset)
@@ -416,7 +418,7 @@ class Replica:
         self.effect(Truncate(offset))
 
     def regain_promises(self, offset: int, *, is_end: bool) -> None:
-        """The leader has taken a fetch at `offset`: up to there its log is the same, and synced here. It ends there, or goes on."""
+        """The leader accepted a fetch at `offset`: up to there both logs are the same, and ours is synced. `is_end`: its log ends there."""
         if self.has_lost_promises and (is_end or (self._promised_before is not None and offset >= self._promised_before)):
             self.has_lost_promises = False
             self.effect(PromisesRegained())

@@ -1,4 +1,4 @@
-"""Requests of ours that wait for an answer: one at a time to a node, a timeout, a pause after a failure (Kafka's RequestManager)."""
+"""Our requests in flight: one at a time per node, with a timeout and a back-off after a failure (Kafka's RequestManager)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InFlight:
 
 
 class Requests:
-    """Answers find their request by its id, which is never used twice."""
+    """Requests in flight by id. An id is never used twice."""
 
     __slots__ = ("_backoff_until", "_busy", "_config", "_in_flight", "_lateness", "_next_id")
 
@@ -39,14 +39,14 @@ class Requests:
         return node_id in self._busy
 
     def ready_at(self, node_id: int) -> int:
-        """From when on the node may be asked, as far as back-off goes."""
+        """When the node's back-off ends."""
         return self._backoff_until.get(node_id, 0)
 
     def deadlines(self) -> list[int]:
         return [entry.deadline_ms for entry in self._in_flight.values()]
 
     def begin(self, node_id: int, request: m.Request, now_ms: int) -> int | None:
-        """The id under which to send; None if the node is busy or backed off."""
+        """The id to send the request with; None if the node is busy or backed off."""
         if node_id in self._busy or self.ready_at(node_id) > now_ms:
             return None
         request_id, self._next_id = self._next_id, self._next_id + 1
@@ -72,7 +72,7 @@ class Requests:
         self._backoff_until.pop(node_id, None)
 
     def forget(self) -> None:
-        """Answers to requests of an earlier role mean nothing any more."""
+        """Drop all requests: answers to requests of an earlier role no longer count."""
         self._in_flight.clear()
         self._busy.clear()
         self._backoff_until.clear()

@@ -1,4 +1,4 @@
-"""The roles of a replica. Each is data and the rule by which it grants votes; `replica.py` moves between them.
+"""The roles of a replica. Each holds data and the rule by which it grants votes; `replica.py` changes between them.
 
 A replica that is not a voter (a broker, or a controller that has not joined) is Unattached or Follower too and then
 acts as an observer: it never stands for election and its position does not count.
@@ -35,7 +35,7 @@ class Role:
 
 @dataclass(slots=True)
 class Unattached(Role):
-    """Knows of no leader to follow. `election_deadline_ms` is None for observers."""
+    """Has no leader to follow. `election_deadline_ms` is None for observers."""
 
     election_deadline_ms: int | None = None
 
@@ -47,7 +47,7 @@ class Unattached(Role):
 
 @dataclass(slots=True)
 class Election(Role):
-    """Asks for votes: what was answered so far. `backoff_ms` is set once the election is lost."""
+    """Asks for votes. `granted` and `rejected`: node ids of the answers so far. `backoff_deadline_ms` is None until it is lost."""
 
     voters: tuple[ReplicaKey, ...] = ()
     granted: list[int] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Election(Role):
 
 @dataclass(slots=True)
 class Prospective(Election):
-    """KIP-996: asks whether an election could be won, without a new epoch, so that a cut-off node disturbs nobody."""
+    """Asks whether it could win an election, without a new epoch, so that an isolated node disturbs no leader (KIP-996)."""
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         if is_pre_vote:
@@ -97,11 +97,11 @@ class Candidate(Election):
 
 @dataclass(slots=True)
 class Follower(Role):
-    """Fetches from `leader_id`. `has_fetched`: the leader answered in this epoch, so a pre-vote against it is refused
-    until it is lost or says goodbye. `has_announced`: it knows this static voter's directory id and endpoints."""
+    """Fetches from `leader_id`. `has_fetched`: the leader answered in this epoch, so pre-votes against it are refused until it is
+    lost or resigns. `has_announced`: the leader has this static voter's directory id and endpoints."""
 
     fetch_deadline_ms: int = 0
-    #: What the deadline was before the last answer, for an answer that turns out to be of no use.
+    #: The deadline before the last answer, restored if that answer turns out to be invalid.
     deadline_before_ms: int = 0
     has_fetched: bool = False
     snapshot: OffsetAndEpoch | None = None
@@ -113,13 +113,13 @@ class Follower(Role):
     has_announced: bool = False
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
-        # The vote of this epoch may be asked for again only in the role it was given in: the epoch has its leader.
+        # This epoch already has its leader, so only a pre-vote for a later one can be granted.
         return is_pre_vote and is_up_to_date and not self.has_fetched
 
 
 @dataclass(slots=True)
 class Resigned(Role):
-    """Led this epoch and gave up; tells the voters until they know or a new election is due."""
+    """Led this epoch and resigned; notifies the voters until all have acknowledged or a new election is due."""
 
     unacknowledged: list[int] = field(default_factory=list)
     candidates: tuple[ReplicaKey, ...] = ()
@@ -128,9 +128,10 @@ class Resigned(Role):
 
 @dataclass(slots=True)
 class Leader(Role):
-    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `announced`: versions and directory ids that static
-    voters have announced. `doubt_deadline_ms`: when others may have elected another leader, for all that is known; None where this voter
-    alone decides. `is_in_doubt`: that it has passed, as the host was told last; a leadership begins so."""
+    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`.
+
+    `announced`: versions and directory ids that static voters have announced. `doubt_deadline_ms`: from when on others may have elected
+    another leader; None for a single voter. `is_in_doubt`: whether it has passed, as the host was last notified; initially false."""
 
     epoch_start: int = 0
     granting: tuple[int, ...] = ()

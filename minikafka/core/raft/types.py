@@ -1,4 +1,4 @@
-"""Small values of the quorum."""
+"""Basic value types of the quorum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NO_NODE = -1
 
 
 class ReplicaKey(NamedTuple):
-    """A replica: node id and, where known, the id of its metadata log directory (16 bytes, zeros = unknown)."""
+    """A replica: its node id and the id of its metadata log directory (16 bytes; zeros if unknown)."""
 
     node_id: int
     directory_id: bytes = ZERO_ID
@@ -36,7 +36,7 @@ NO_SNAPSHOT = OffsetAndEpoch(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What must survive a crash (Kafka's quorum-state): the epoch, its leader if known, the vote given in it."""
+    """The state that must survive a crash (Kafka's quorum-state): the epoch, its leader if known, the vote given in it."""
 
     epoch: int = 0
     leader_id: int = NO_NODE
@@ -45,11 +45,11 @@ class ElectionState:
 
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
-    """Times in milliseconds, of Kafka's `controller.quorum.*` properties.
+    """Times in milliseconds, from Kafka's `controller.quorum.*` properties.
 
-    `unreachable_jitter_ms`: a follower whose leader refuses connections (its process is gone) does not wait for the
-    fetch timeout but a random time up to this. `fetch_max_wait_ms` is how long a leader parks a fetch. `auto_join`: a controller that is
-    not a voter makes itself one.
+    `unreachable_jitter_ms`: a follower whose leader refuses connections (its process is gone) waits for a random time up to this instead
+    of the fetch timeout. `fetch_max_wait_ms`: how long a leader parks a fetch. `auto_join`: a controller that is not a voter asks to
+    become one.
     """
 
     election_timeout_ms: int = 1000
@@ -67,10 +67,10 @@ class QuorumConfig:
 
 
 class Random(Protocol):
-    """The part of random.Random that is used."""
+    """The part of random.Random that the quorum uses."""
 
     def randrange(self, start: int, stop: int, /) -> int: ...
 
 
 class InvariantViolated(Exception):
-    """A bug of this quorum, or a log that lost what it had promised: the node must stop."""
+    """A bug of this code, or a log that lost acknowledged records. The node must stop."""

@@ -9,14 +9,14 @@ from operator import itemgetter
 
 from minikafka.core.raft.types import ZERO_ID, Endpoint, ReplicaKey
 
-#: The offset of voters that are not in the log: from the configuration or the bootstrap snapshot.
+#: The offset of voters that are not in the log but in the configuration or the bootstrap snapshot.
 BOOTSTRAP_OFFSET = -1
 _offset_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """One voter, where it listens, and the kraft.version levels that it supports."""
+    """One voter, its endpoints, and the kraft.version levels that it supports."""
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
@@ -52,7 +52,7 @@ class VoterSet:
         return self._voters.get(node_id)
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether the replica is one of the voters; a wiped disk has another directory id and is not."""
+        """Whether the replica is one of the voters. A replica with a wiped disk has another directory id and is not."""
         voter = self._voters.get(key.node_id)
         return voter is not None and voter.key.directory_id in (ZERO_ID, key.directory_id)
 
@@ -61,7 +61,7 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters decide."""
+        """How many voters are a majority."""
         return len(self._voters) // 2 + 1
 
     def endpoint(self, node_id: int) -> Endpoint | None:
@@ -70,7 +70,7 @@ class VoterSet:
         return voter.endpoints[0] if voter is not None and voter.endpoints else None
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """Plus `voter`, or with its entry replaced."""
+        """This set with `voter` added or its entry replaced."""
         return VoterSet({**self._voters, voter.key.node_id: voter}.values())
 
     def without(self, node_id: int) -> VoterSet:
@@ -103,7 +103,7 @@ class VoterHistory:
         return self._versions[-1][1]
 
     def was_voter(self, key: ReplicaKey) -> bool:
-        """Whether any set that is known here has the replica."""
+        """Whether the replica is in any set of this history."""
         return any(voters.is_voter(key) for _, voters in self._sets)
 
     def at(self, end_offset: int) -> tuple[VoterSet, int]:
@@ -118,12 +118,12 @@ class VoterHistory:
         insort(self._versions, (offset, version), key=_offset_of)
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget what was at or after `end_offset`."""
+        """Forget sets and versions at or after `end_offset`."""
         self._sets = [entry for entry in self._sets if entry[0] < end_offset] or self._sets[:1]
         self._versions = [entry for entry in self._versions if entry[0] < end_offset] or self._versions[:1]
 
     def install(self, end_offset: int, voters: VoterSet | None, kraft_version: int) -> None:
-        """A snapshot replaced the log before `end_offset`; None if it names no voters (static quorum)."""
+        """A snapshot replaced the log before `end_offset`. `voters` is None if it has no voter set (static quorum)."""
         self._sets = [(end_offset - 1, voters if voters is not None else self._sets[0][1])]
         self._versions = [(end_offset - 1, kraft_version)]
 

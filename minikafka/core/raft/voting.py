@@ -1,4 +1,4 @@
-"""Elections: votes asked for, votes given (KIP-595, pre-vote KIP-996), and a leader's goodbye."""
+"""Elections: requesting and granting votes (KIP-595, pre-vote KIP-996), and a leader's resignation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minikafka.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from minikafka.core.raft.replica import Replica
 
-#: First step of the exponential, randomised pause after a lost election.
+#: First step of the exponential, randomized back-off after a lost election.
 BACKOFF_BASE_MS = 50
 
 
@@ -60,7 +60,7 @@ def _after_loss(replica: Replica, role: Election, now_ms: int) -> None:
     if isinstance(role, Candidate):
         replica.become_prospective(now_ms, role.retries + 1)
     elif role.leader_id != NO_NODE and role.leader_endpoint is not None:
-        # The others still hear the leader: give it another fetch timeout.
+        # The other voters still hear the leader: wait for it for another fetch timeout.
         replica.become_follower(role.epoch, role.leader_id, role.leader_endpoint, now_ms)
     else:
         replica.become_unattached(role.epoch, now_ms)
@@ -71,7 +71,7 @@ def poll_resigned(replica: Replica, role: Resigned, now_ms: int) -> None:
         replica.become_unattached(role.epoch + 1, now_ms)
         return
     if not replica.may_stand and not role.unacknowledged:
-        # Removed from the voters: everybody knows, so look for the next leader.
+        # Removed from the voters, and all voters have acknowledged the resignation: look for the next leader.
         replica.become_unattached(role.epoch, now_ms)
         return
     send_end_quorum_epoch(replica, role, now_ms)
@@ -108,8 +108,8 @@ def on_vote(replica: Replica, token: Any, request: m.VoteRequest, now_ms: int) -
 
 
 def on_vote_reply(replica: Replica, node_id: int, request: m.VoteRequest, reply: m.VoteReply, now_ms: int) -> None:
-    # Also a granted vote of a later epoch is none for this one.
-    if replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
+    # A vote that was granted in a later epoch does not count in this one, either.
+    if replica.maybe_transition(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
         return
     role = replica.role
     if not isinstance(role, Election) or request.epoch != role.epoch or request.pre_vote is not isinstance(role, Prospective):
@@ -120,7 +120,7 @@ def on_vote_reply(replica: Replica, node_id: int, request: m.VoteRequest, reply:
 
 
 def on_end_failed(replica: Replica, node_id: int) -> None:
-    """A voter whose process is not there needs no goodbye."""
+    """A voter whose process is gone need not be notified."""
     role = replica.role
     if isinstance(role, Resigned) and node_id in role.unacknowledged:
         role.unacknowledged.remove(node_id)
@@ -129,7 +129,7 @@ def on_end_failed(replica: Replica, node_id: int) -> None:
 def on_end_reply(replica: Replica, node_id: int, request: m.EndQuorumEpochRequest, reply: m.Reply, now_ms: int) -> None:
     role = replica.role
     if isinstance(role, Resigned) and role.epoch == request.epoch and node_id in role.unacknowledged:
-        # Whatever the error, the voter knows of this epoch's end or of a later one.
+        # Whatever the error, the voter has learned of the end of this epoch or of a later epoch.
         role.unacknowledged.remove(node_id)
     if not replica.is_shut_down:
-        replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms)
+        replica.maybe_transition(reply.leader_id, reply.epoch, reply.endpoint, now_ms)

@@ -1,8 +1,8 @@
 """One shard of the transaction coordinator: the transactional ids of one partition of `__transaction_state`.
 
-A deterministic state machine: requests come in with a callback and the wall time, appends, markers and wishes for producer ids go out
-(`take_effects`), and what the partition's log holds is fed back by `replay`. Rules: TransactionCoordinator and TransactionStateManager of
-Apache Kafka 4.3.
+A deterministic state machine. Requests come in with a callback and the wall time. Appends, markers and requests for producer ids go out
+(`take_effects`). Committed records of the partition's log come back through `replay`. Rules: TransactionCoordinator and
+TransactionStateManager of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.records.transaction_records import TransactionLogKey
 
 Done = Callable[[ErrorCode], None]
-#: (error, producer id, producer epoch): -1 and -1 with an error.
+#: (error, producer id, producer epoch); id and epoch are -1 with an error.
 DoneWithId = Callable[[ErrorCode, int, int], None]
 
-#: Transactional ids that are looked at in one turn, and tombstones of one append.
+#: Transactional ids that are examined in one turn of the event loop, and tombstones in one append.
 LOOKS_MAX = 1000
-#: A marker with one of these is refused for ever: a later coordinator has written.
+#: A marker that fails with one of these can never succeed: a later coordinator has written.
 FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-#: The partition cannot hold the transaction's records: there is nothing to mark.
+#: The partition cannot hold the transaction's records, so it needs no marker.
 _NOTHING_TO_MARK = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 
 
 class _Entry:
-    """A transactional id: what is committed, and the step that is being written. `unmarked` are the partitions without a marker yet;
-    `queued` wait for the step."""
+    """A transactional id: `current` is committed; `pending` is being written, None if nothing is. `unmarked` are the partitions that still
+    lack their marker. `queued` are called, with the time, when the pending step is settled."""
 
     __slots__ = ("current", "pending", "queued", "unmarked")
 
@@ -57,9 +57,8 @@ class _Entry:
 class TransactionShard:
     """The transactional ids of one coordinator partition.
 
-    Invariants: a step is taken only after its record is committed, one step of an id at a time, along PREVIOUS_STATES; a request is
-    answered once; markers are asked for only when the decision is committed, and Complete is written only when every partition has its
-    marker.
+    Invariants: an id changes its state only after the record is committed, one step at a time, along PREVIOUS_STATES. A request is answered
+    once. Markers are requested only when the decision is committed, and Complete is written only when every partition has its marker.
     """
 
     def __init__(self, config: TransactionConfig, coordinator_epoch: int, transaction_version: Callable[[], int]) -> None:
@@ -68,7 +67,7 @@ class TransactionShard:
         self.coordinator_epoch = coordinator_epoch
         self._transaction_version = transaction_version
         self._entries: dict[str, _Entry] = {}
-        #: When open transactions have taken too long, and when ids have been idle for too long.
+        #: When open transactions time out, and when idle ids expire.
         self._timeouts: DeadlineQueue[str] = DeadlineQueue()
         self._expiries: DeadlineQueue[str] = DeadlineQueue()
         self._effects = TransactionEffects()
@@ -77,12 +76,12 @@ class TransactionShard:
     # -- the host's side -------------------------------------------------------------------------------------------
 
     def take_effects(self) -> TransactionEffects:
-        """What to do since the last call."""
+        """The effects that have accumulated since the last call."""
         effects, self._effects = self._effects, TransactionEffects()
         return effects
 
     def replay(self, key: Any, value: Any | None, producer_id: int = -1) -> None:
-        """Apply one committed record: a step is taken here and nowhere else."""
+        """Apply one committed record. The state of an id changes only here."""
         if not isinstance(key, TransactionLogKey):
             return
         entry = self._entries.get(key.transactional_id)
@@ -102,23 +101,23 @@ class TransactionShard:
         return current.update_ms + self._config.expiration_ms
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """Nobody writes to this topic in a transaction."""
+        """Does nothing: no records of this topic are written in a transaction."""
 
     def next_deadline(self) -> int | None:
-        """Time-outs are looked for now and then, by `abort_timed_out` and `remove_expired`."""
+        """None: the host looks for timeouts periodically with `abort_timed_out` and `remove_expired`."""
         return None
 
     def on_deadline(self, now_ms: int) -> None:
-        """Nothing is ever due."""
+        """Does nothing: there are no deadlines."""
 
     def loaded(self, now_ms: int) -> None:
-        """The log has been replayed and is committed: go on with the transactions whose outcome was decided."""
+        """The log has been replayed and is committed: continue with the transactions whose outcome is decided."""
         for entry in self._entries.values():
             if entry.current.state.is_prepared:
-                self._mark(entry, now_ms)
+                self._request_markers(entry, now_ms)
 
     def shutdown(self) -> None:
-        """This broker does not lead the partition any more: who waits for another's step, or for a producer id, is told so."""
+        """This broker no longer leads the partition: requests that wait for another step or for a producer id are answered."""
         self._resigned = True
         entries, self._entries = self._entries, {}
         for entry in entries.values():
@@ -135,7 +134,7 @@ class TransactionShard:
         return None if entry is None else entry.current
 
     def pending_state(self, transactional_id: str) -> TransactionState | None:
-        """The state that is being entered."""
+        """The state that is being written, None if there is none."""
         entry = self._entries.get(transactional_id)
         return None if entry is None or entry.pending is None else entry.pending.state
 
@@ -144,7 +143,7 @@ class TransactionShard:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, done: DoneWithId, now_ms: int
     ) -> None:
-        """The producer id of a client that begins, or goes on after an error (`expected` is its id and epoch then, KIP-360)."""
+        """Give a producer id to a client that starts, or that continues after an error (`expected` is then its id and epoch, KIP-360)."""
         try:
             if not transactional_id:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -165,7 +164,7 @@ class TransactionShard:
             if len(self._entries) >= self._config.ids_max:
                 raise ApiError(ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_PRODUCER_ID:
-                self._want_id(again, done)
+                self._request_producer_id(again, done)
                 return
             entry = self._entries[transactional_id] = _Entry(
                 Transaction(transactional_id, producer_id=fresh_id, timeout_ms=timeout_ms, update_ms=now_ms)
@@ -175,18 +174,18 @@ class TransactionShard:
         current = entry.current
         if entry.pending is not None:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if expected is not None and not _is_known(current, expected):
+        if expected is not None and not _may_be_current(current, expected):
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         if current.state.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if current.state is TransactionState.ONGOING:
-            # The client asks again once the transaction is aborted, and gets a higher epoch still: this one nobody ever has.
+            # The client retries once the transaction is aborted, and gets a still higher epoch. No client ever gets this one.
             self._fence(entry, lambda code: done(_busy_if_none(code), NO_PRODUCER_ID, NO_PRODUCER_EPOCH), now_ms)
             return
         expected_epoch = None if expected is None else expected[1]
         if is_exhausted(current.producer_epoch) and expected_epoch in (None, current.producer_epoch):
             if fresh_id == NO_PRODUCER_ID:
-                self._want_id(again, done)
+                self._request_producer_id(again, done)
                 return
             target = current.with_new_producer_id(fresh_id, timeout_ms, now_ms, remember_epoch=expected is not None)
         else:
@@ -200,8 +199,8 @@ class TransactionShard:
 
         self._store(entry, target, stored)
 
-    def _want_id(self, then: Callable[[int, int], None], done: DoneWithId) -> None:
-        """Call `then(producer_id, now_ms)` when there is one; whatever has happened meanwhile, it looks at everything anew."""
+    def _request_producer_id(self, then: Callable[[int, int], None], done: DoneWithId) -> None:
+        """Get a fresh producer id, then call `then(producer_id, now_ms)`. The state may have changed meanwhile, so `then` checks again."""
 
         def given(code: ErrorCode, producer_id: int, now_ms: int) -> None:
             if self._resigned:
@@ -228,9 +227,9 @@ class TransactionShard:
         done: Done,
         now_ms: int,
     ) -> None:
-        """Take partitions into the transaction, which begins with the first of them.
+        """Add partitions to the transaction, which begins with the first of them.
 
-        Several leaders may ask at once for one transaction of version 2: each waits for the one before.
+        Several leaders may ask at once for one transaction of version 2; each request waits for the one before.
         """
         try:
             entry = self._checked(transactional_id, producer_id, producer_epoch)
@@ -282,7 +281,7 @@ class TransactionShard:
     def end_transaction(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, client_version: int, done: DoneWithId, now_ms: int
     ) -> None:
-        """Decide the outcome. Answered when the decision is committed; the markers follow."""
+        """Decide the outcome. The answer comes when the decision is committed; the markers follow."""
         try:
             self._end(transactional_id, producer_id, producer_epoch, commit, client_version, done, now_ms, NO_PRODUCER_ID)
         except ApiError as error:
@@ -318,7 +317,7 @@ class TransactionShard:
             def again(new_id: int, then_ms: int) -> None:
                 self._end(transactional_id, producer_id, producer_epoch, commit, client_version, done, then_ms, new_id)
 
-            self._want_id(again, done)
+            self._request_producer_id(again, done)
             return
         target = current.prepared(commit=commit, client_version=client_version, next_producer_id=fresh_id, now_ms=now_ms)
 
@@ -332,17 +331,18 @@ class TransactionShard:
             else:
                 done(ErrorCode.NONE, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
-        self._store(entry, target, stored, lambda then_ms: self._mark(entry, then_ms))
+        self._store(entry, target, stored, lambda then_ms: self._request_markers(entry, then_ms))
 
     def _fence(self, entry: _Entry, done: Done, now_ms: int) -> None:
         """Abort an open transaction with an epoch that its producer does not have."""
         version = self._transaction_version()
         target = entry.current.fenced(client_version=version if version >= EPOCH_BUMP_VERSION_MIN else 0, now_ms=now_ms)
 
-        self._store(entry, target, lambda code, then_ms: done(code), lambda then_ms: self._mark(entry, then_ms))
+        self._store(entry, target, lambda code, then_ms: done(code), lambda then_ms: self._request_markers(entry, then_ms))
 
     def abort_timed_out(self, now_ms: int) -> list[str]:
-        """Abort transactions that are open for longer than their timeout; their ids. `has_timed_out` says whether there may be more."""
+        """Abort transactions that have been open for longer than their timeout, and return their ids. `has_timed_out` tells whether there
+        may be more."""
         found = self._take_due(self._timeouts, now_ms, lambda current: current.state is TransactionState.ONGOING, _timeout_ms)
         for entry in found:
             self._fence(entry, _ignore, now_ms)
@@ -355,8 +355,7 @@ class TransactionShard:
     def _take_due(
         self, queue: DeadlineQueue[str], now_ms: int, concerns: Callable[[Transaction], bool], deadline_ms: Callable[[Transaction], int]
     ) -> list[_Entry]:
-        """Ids whose time is up, of those that are looked at in one turn. They are looked at again later, should their step not be
-        written."""
+        """Ids whose time is up, at most LOOKS_MAX examined per call. They are examined again later in case their step is not written."""
         found: list[_Entry] = []
         for transactional_id in queue.take(now_ms, LOOKS_MAX):
             entry = self._entries.get(transactional_id)
@@ -370,8 +369,8 @@ class TransactionShard:
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
-    def _mark(self, entry: _Entry, now_ms: int) -> None:
-        """Ask for the markers of a transaction whose outcome is committed; then it is complete."""
+    def _request_markers(self, entry: _Entry, now_ms: int) -> None:
+        """Request the markers of a transaction whose outcome is committed. When all are written, it is complete."""
         current = entry.current
         self._check_step(current, current.completed(now_ms))
         entry.pending = current.completed(now_ms)
@@ -392,7 +391,8 @@ class TransactionShard:
         )
 
     def markers_answered(self, markers: Markers, results: dict[PartitionKey, ErrorCode], now_ms: int) -> frozenset[PartitionKey]:
-        """What became of markers; the partitions to try again. A fenced marker ends it: a later coordinator has taken over."""
+        """Handle the results of markers. Returns the partitions to retry. A fenced marker ends the work on the id: a later coordinator has
+        taken over."""
         entry = self._entries.get(markers.transactional_id)
         if entry is None or self._resigned or entry.pending is None or not entry.current.state.is_prepared:
             return frozenset()
@@ -427,8 +427,8 @@ class TransactionShard:
     # -- expiry ----------------------------------------------------------------------------------------------------
 
     def remove_expired(self, now_ms: int) -> list[str]:
-        """Write tombstones for ids that were idle for transactional.id.expiration.ms; their ids. `has_expired` says whether there may be
-        more."""
+        """Write tombstones for ids that were idle for transactional.id.expiration.ms, and return those ids. `has_expired` tells whether
+        there may be more."""
         expired = self._take_due(self._expiries, now_ms, lambda current: current.state.is_over, self._expiry_ms)
         if not expired:
             return []
@@ -448,7 +448,7 @@ class TransactionShard:
         """Whether an id has to be looked at."""
         return _is_due(self._expiries, now_ms)
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------------
 
     def _store(
         self,
@@ -457,8 +457,8 @@ class TransactionShard:
         stored: Callable[[ErrorCode, int], None],
         taken: Callable[[int], None] | None = None,
     ) -> None:
-        """Write a step. It is taken, by replay, when its record is committed; then `taken(now_ms)` follows, and nothing else happens to the
-        id before. `stored(error, now_ms)` is for the client, who may have waited for too long before."""
+        """Write a step. Replay applies it when its record is committed; then `taken(now_ms)` is called. Until then nothing else happens to
+        the id. `stored(error, now_ms)` answers the client, perhaps earlier, after a timeout."""
         assert entry.pending is None, f"{target.transactional_id}: a step to {target.state.label} while another is being written"
         self._check_step(entry.current, target)
         entry.pending = target
@@ -493,7 +493,7 @@ class TransactionShard:
 
 
 def _timeout_ms(current: Transaction) -> int:
-    """From when on an open transaction has taken too long."""
+    """When an open transaction times out, in wall ms."""
     return current.start_ms + current.timeout_ms + 1
 
 
@@ -503,7 +503,7 @@ def _is_due(queue: DeadlineQueue[str], now_ms: int) -> bool:
 
 
 def _as_written(pending: Transaction | None, stored: Transaction) -> Transaction:
-    """A step as its record tells it; what the record does not hold, whoever has written it knows."""
+    """The step that a record describes. Fields that records do not hold are taken from `pending` if this shard wrote the record."""
     if pending is not None and (pending.producer_id, pending.producer_epoch, pending.state, pending.update_ms) == (
         stored.producer_id, stored.producer_epoch, stored.state, stored.update_ms
     ):  # fmt: skip
@@ -511,8 +511,8 @@ def _as_written(pending: Transaction | None, stored: Transaction) -> Transaction
     return stored
 
 
-def _is_known(current: Transaction, expected: tuple[int, int]) -> bool:
-    """Whether a client that brings an id along may be the current one; its epoch is looked at later (KIP-360)."""
+def _may_be_current(current: Transaction, expected: tuple[int, int]) -> bool:
+    """Whether a client that sends a producer id may be the current one. Its epoch is checked later (KIP-360)."""
     producer_id, epoch = expected
     return (
         current.producer_epoch == NO_PRODUCER_EPOCH
@@ -526,7 +526,7 @@ def _busy_if_none(code: ErrorCode) -> ErrorCode:
 
 
 def _check_end_v1(current: Transaction, is_pending: bool, producer_id: int, producer_epoch: int, commit: bool) -> bool:
-    """EndTxn of transactions before version 2: True for a repetition that is done already. Raises ApiError."""
+    """EndTxn of transactions before version 2. Returns True for a repetition of a request that is already done. Raises ApiError."""
     if current.producer_id != producer_id:
         raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if current.producer_epoch != producer_epoch:
@@ -544,9 +544,9 @@ def _check_end_v1(current: Transaction, is_pending: bool, producer_id: int, prod
 
 
 def _check_end_v2(current: Transaction, is_pending: bool, producer_id: int, producer_epoch: int, commit: bool) -> bool:
-    """EndTxn of version 2: an epoch one below the current one is a repetition. True for one that is done already. Raises ApiError.
+    """EndTxn of version 2. An epoch one below the current one is a repetition. Returns True for one that is already done. Raises ApiError.
 
-    A client may abort what it is not sure to have begun, so that Abort is taken in every state without an open transaction.
+    A client may abort a transaction that it may not have begun, so an abort is accepted in every state without an open transaction.
     """
     state = current.state
     overflowed = current.previous_producer_id == producer_id and producer_epoch == EPOCH_MAX - 1 and current.producer_epoch == 0
@@ -554,7 +554,7 @@ def _check_end_v2(current: Transaction, is_pending: bool, producer_id: int, prod
     if current.producer_id != producer_id and not overflowed:
         raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if state.is_prepared:
-        # A client that has been told of the bump may want to end the next transaction already: it has to wait for the markers.
+        # A client that already has the bumped epoch may try to end its next transaction: it has to wait for the markers.
         is_valid = bumped or producer_epoch == current.producer_epoch
     elif state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         is_valid = bumped or overflowed or producer_epoch == current.producer_epoch
@@ -578,8 +578,8 @@ def _check_end_v2(current: Transaction, is_pending: bool, producer_id: int, prod
 
 
 def _ignore(code: ErrorCode) -> None:
-    """A transaction that took too long is looked at again."""
+    """Ignores the result of aborting a timed-out transaction, which is examined again later."""
 
 
 def _ignore_result(code: ErrorCode, now_ms: int) -> None:
-    """Nobody has asked."""
+    """Ignores the result: no client waits for it."""

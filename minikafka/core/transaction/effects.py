@@ -1,4 +1,4 @@
-"""What a transaction shard asks its host to do, and what its host has configured."""
+"""Effects that a transaction shard asks its host to carry out, and its configuration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class TransactionConfig:
 
     timeout_ms_max: int = 900_000
     expiration_ms: int = 604_800_000
-    #: Transactional ids of one shard. Kafka has no bound but the time after which they expire.
+    #: Most transactional ids of one shard. In Kafka only their expiration limits them.
     ids_max: int = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """Write a marker into each partition, and answer with `TransactionShard.markers_answered`."""
+    """Write a marker to each partition, then call `TransactionShard.markers_answered`."""
 
     transactional_id: str
     producer_id: int
@@ -35,8 +35,8 @@ class Markers:
 
 @dataclass(slots=True)
 class TransactionEffects:
-    """`ids` want a fresh producer id each: `callback(error, producer_id, wall_ms)`. `later` are to be called, with the time, after a
-    pause."""
+    """`ids`: callbacks that need a fresh producer id each, called as `callback(error, producer_id, wall_ms)`. `later`: callbacks to call
+    with the time after a pause."""
 
     appends: list[Append] = field(default_factory=list)
     ids: list[Callable[[ErrorCode, int, int], None]] = field(default_factory=list)

@@ -23,12 +23,12 @@ def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[str, list[int]]]:
 
 
 def transaction_key(transactional_id: str) -> TransactionLogKey:
-    """The key of everything about an id."""
+    """The key of an id's records."""
     return TransactionLogKey(transactional_id=transactional_id)
 
 
 def transaction_value(transaction: Transaction, transaction_version: int) -> tuple[TransactionLogValue, int]:
-    """The value that stores a transaction, and the version to write it in, when the cluster's transaction.version is this."""
+    """The value that stores a transaction, and the version to write it in, for the cluster's transaction.version."""
     partitions = None
     if transaction.state is not TransactionState.EMPTY:
         partitions = [
@@ -53,7 +53,7 @@ def transaction_value(transaction: Transaction, transaction_version: int) -> tup
 
 
 def transaction_from(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
-    """A transaction as its record tells it."""
+    """The transaction that a record describes."""
     return Transaction(
         transactional_id=key.transactional_id,
         producer_id=value.producer_id,

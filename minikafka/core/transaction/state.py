@@ -1,4 +1,4 @@
-"""What the coordinator knows of one transactional id, and the steps that it may take.
+"""The state of one transactional id, and the transitions that it may make.
 
 Rules: org.apache.kafka.coordinator.transaction.TransactionState and TransactionMetadata; KIP-98, KIP-360 (epoch bumps), KIP-588 (fencing),
 KIP-890 (an epoch for each transaction).
@@ -14,14 +14,14 @@ from minikafka.wire.errors import ApiError, ErrorCode
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 EPOCH_MAX = 32767
-#: From this version of transactions on, every transaction has an epoch of its own (KIP-890).
+#: From this transaction version on, every transaction has an epoch of its own (KIP-890).
 EPOCH_BUMP_VERSION_MIN = 2
 
 PartitionKey = tuple[str, int]
 
 
 class TransactionState(Enum):
-    """Number in the records of `__transaction_state`, and name in DescribeTransactions."""
+    """States with their number in the records of `__transaction_state` and their name in DescribeTransactions."""
 
     EMPTY = 0, "Empty"
     ONGOING = 1, "Ongoing"
@@ -51,7 +51,8 @@ STATES_BY_NUMBER = {state.number: state for state in TransactionState}
 STATES_BY_LABEL = {state.label: state for state in TransactionState}
 
 _OVER = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-#: Legal steps: target -> states from which it may be entered. A fence is never stored: it is a PrepareAbort with a higher epoch.
+#: Legal transitions: target -> states from which it may be entered. PREPARE_EPOCH_FENCE is never stored: fencing writes PrepareAbort with
+#: a higher epoch.
 PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _OVER,
     TransactionState.ONGOING: _OVER | {TransactionState.ONGOING},
@@ -65,16 +66,16 @@ PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a client must not get a higher epoch of this producer id: the last one is kept for fencing."""
+    """Whether no client may get a higher epoch of this producer id: the last epoch is reserved for fencing."""
     return epoch >= EPOCH_MAX - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transactional id at one moment. Times are wall milliseconds; `start_ms` is -1 while no transaction was begun.
+    """The state of one transactional id. Times are wall milliseconds; `start_ms` is -1 while no transaction has begun.
 
-    `last_producer_epoch` is the epoch that the client had before its last bump, -1 when another client may have had it (not stored).
-    `next_producer_id` is the id that follows once this one, whose epochs are used up, has its markers.
+    `last_producer_epoch` is the client's epoch before its last bump, -1 if another client may have had it (not stored).
+    `next_producer_id` replaces this id, whose epochs are used up, once all markers are written.
     """
 
     transactional_id: str
@@ -98,7 +99,7 @@ class Transaction:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transaction:
-        """InitProducerId: the next epoch, or the same again for a client that repeats itself. Raises PRODUCER_FENCED."""
+        """InitProducerId: the next epoch, or the same epoch again for a repeated request. Raises PRODUCER_FENCED."""
         epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
@@ -110,7 +111,7 @@ class Transaction:
         return self._empty(self.producer_id, epoch, last, timeout_ms, now_ms)
 
     def with_new_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, remember_epoch: bool) -> Transaction:
-        """InitProducerId when the epochs of the id are used up."""
+        """InitProducerId when the producer id's epochs are used up."""
         last = self.producer_epoch if remember_epoch else NO_PRODUCER_EPOCH
         return self._empty(producer_id, 0, last, timeout_ms, now_ms)
 
@@ -141,7 +142,7 @@ class Transaction:
         )
 
     def prepared(self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int) -> Transaction:
-        """EndTxn: the outcome is decided. With version 2 the markers, and the next transaction, have the next epoch."""
+        """EndTxn: the outcome is decided. With version 2 the markers and the next transaction have the next epoch."""
         bump = client_version >= EPOCH_BUMP_VERSION_MIN
         return replace(
             self,
@@ -156,7 +157,7 @@ class Transaction:
         )
 
     def fenced(self, *, client_version: int, now_ms: int) -> Transaction:
-        """Abort of an open transaction over its producer's head: by a new client of this id, or because it took too long."""
+        """Abort an open transaction without its producer: for a new client with this transactional id, or because it timed out."""
         bump = client_version >= EPOCH_BUMP_VERSION_MIN
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""What a client's request promises about the partitions of its transaction (KIP-890; kafka.server.TransactionSupportedOperation)."""
+"""What the version of a client's request supports in transactions (KIP-890; kafka.server.TransactionSupportedOperation)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import Enum
 
 from minikafka.core.transaction.state import PartitionKey
 
-#: The version of transactions whose clients leave it to the leaders to add partitions.
+#: The transaction version from which on leaders add partitions implicitly, instead of the clients.
 IMPLICIT_VERSION = 2
 
 
 class Support(Enum):
-    """What the version of a client's request promises: the words of an old one, TRANSACTION_ABORTABLE, or implicit adding."""
+    """What the version of a request supports: the old error codes only, TRANSACTION_ABORTABLE, or also implicit adding of partitions."""
 
     OLD = "old"
     ABORTABLE = "abortable"
@@ -20,14 +20,15 @@ class Support(Enum):
 
     @classmethod
     def of(cls, version: int, abortable_from: int) -> Support:
-        """Of an API that knows TRANSACTION_ABORTABLE from one version on and implicit adding from the next."""
+        """The support of `version`, for an API that has TRANSACTION_ABORTABLE from `abortable_from` on and implicit adding from the next
+        version on."""
         return cls.OLD if version < abortable_from else cls.ABORTABLE if version == abortable_from else cls.ADDS
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the leader of partitions asks a transaction's coordinator before they take its first batch. `adds`: they are to be added;
-    else they have to be the transaction's already."""
+    """A leader's question to the transaction coordinator before it accepts a transaction's first batch. `adds`: the coordinator adds the
+    partitions; otherwise they must already belong to the transaction."""
 
     transactional_id: str
     producer_id: int

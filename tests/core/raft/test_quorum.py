@@ -462,7 +462,7 @@ def test_static_voters_become_dynamic_once_all_have_told_of_themselves() -> None
     other = key(2)
     leader.ask(fetch(2, quorum.epoch, quorum.log.end_offset, quorum.log.last_epoch, wait=0))
     assert quorum.high_watermark == quorum.log.end_offset
-    assert "known for all of the voters: not known of 2" in quorum.upgrade_fault(1)
+    assert "known for all of the voters, but is missing for 2" in quorum.upgrade_fault(1)
     update = m.UpdateVoterRequest(quorum.epoch, other, (Endpoint("C", "h2", 9002),), 0, 1)
     assert leader.ask(update).error is ErrorCode.NONE
     assert quorum.history.latest_offset == -1 and quorum.voters == static
