@@ -1,7 +1,7 @@
-"""A broker's life as the controller sees it: registered, fenced, unfenced, shutting down (KIP-631, KIP-841).
+"""A broker's life cycle at the controller: registered, fenced, unfenced, shutting down (KIP-631, KIP-841).
 
-Rules: kafka.server.BrokerLifecycleManager of Apache Kafka 4.3. Its host (minikafka/broker/quorum/broker_lifecycle.py) sends the requests
-and tells of their answers; at most one request is under way at a time.
+Rules: kafka.server.BrokerLifecycleManager of Apache Kafka 4.3. The host (minikafka/broker/quorum/broker_lifecycle.py) sends the requests
+and reports their answers; at most one request is in flight at a time.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from minikafka.wire.errors import ErrorCode
 
 REGISTRATION_BACKOFF_MS = 50
 REGISTRATION_BACKOFF_MS_MAX = 500
-#: Between two heartbeats while the controller moves leaderships away.
+#: Interval of heartbeats while the controller moves leaderships away.
 SHUTDOWN_HEARTBEAT_MS = 50
-#: When all nodes stop together the controller may be gone first: nobody waits for one that has been silent for this long.
+#: If all nodes stop together, the controller may stop first: a broker does not wait for a controller that has been silent this long.
 CONTROLLER_SILENCE_MS_MAX = 1000
 #: 4.3-IV0, the first metadata.version with cordoned directories.
 CORDONED_METADATA_VERSION = 30
-#: An answer that takes longer than this part of what it may take comes late.
+#: An answer is late if it takes longer than its timeout divided by this.
 LATE_PART = 4
-#: Doublings of the time that a heartbeat may take, at most.
+#: How often the timeout of a heartbeat may be doubled at most.
 LATE_ANSWERS_MAX = 4
-#: Answers to a registration that another try will not change.
+#: Errors of a registration that a retry cannot change.
 _FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION})
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleConfig:
     """broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms and minikafka.heartbeat.reconnect.ms
-    (0: the controller waits for a whole session)."""
+    (0: the controller waits for a full session)."""
 
     node_id: int
     heartbeat_interval_ms: int
@@ -58,29 +58,29 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The controller has told the broker epoch."""
+    """The controller has assigned the broker epoch."""
 
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class InService:
-    """The controller has unfenced the broker, and the metadata say so too."""
+    """The controller has unfenced the broker, and the broker's own metadata show it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfService:
-    """The controller has fenced the broker, or does not know it."""
+    """The controller has fenced the broker, or has no registration of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unheard:
-    """The connection of the heartbeats has ended, or an answer is overdue: the controller may replace this broker soon."""
+    """The connection of the heartbeats has ended, or an answer is late: the controller may soon elect other leaders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The controller will never have this broker. `was_registered`: it was in service before."""
+    """The controller refuses this broker permanently. `was_registered`: it was registered before."""
 
     reason: str
     was_registered: bool
@@ -88,14 +88,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class MayGo:
-    """The controlled shutdown has ended. `is_released`: the controller has said that the broker may go now."""
+    """The controlled shutdown has ended. `is_released`: the controller has allowed the broker to stop."""
 
     is_released: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A line for the log of the node."""
+    """A line for the node's log."""
 
     text: str
     is_warning: bool = False
@@ -105,14 +105,14 @@ Effect = Register | Heartbeat | Registered | InService | OutOfService | Unheard 
 
 
 class Step(Enum):
-    """What the broker is doing, as far as the controller is concerned."""
+    """What the broker is doing with regard to the controller."""
 
     NOT_STARTED = "not started"
     REGISTERING = "registering"
-    #: It was not accepted, and asks again when the back-off is over.
+    #: The registration failed; the broker retries after the back-off.
     BACKING_OFF = "backing off"
     HEARTBEATING = "heartbeating"
-    #: Until the next heartbeat.
+    #: Waiting for the next heartbeat.
     RESTING = "resting"
     ENDED = "ended"
 
@@ -120,11 +120,11 @@ class Step(Enum):
 class BrokerLifecycle:
     """Registers a broker and keeps its session alive.
 
-    broker_epoch: -1 until registered; fenced: what the controller last said; unanswered: heartbeats that no controller answered.
+    broker_epoch: -1 until registered; fenced: the controller's last answer; unanswered: heartbeats that no controller answered.
 
-    Invariants: a request is under way exactly in the steps REGISTERING and HEARTBEATING; `_due_ms` is set exactly in the steps BACKING_OFF
-    and RESTING; what happens while a request is under way and the controller should hear of (`_has_news`) brings a heartbeat
-    as soon as it has ended.
+    Invariants: a request is in flight exactly in the steps REGISTERING and HEARTBEATING. `_due_ms` is set exactly in the steps BACKING_OFF
+    and RESTING. If something happens during a request that the controller should learn (`_has_news`), a heartbeat follows as soon as the
+    request has ended.
     """
 
     __slots__ = (
@@ -139,49 +139,50 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.fenced = True
         self.unanswered = 0
-        #: Epoch and fencing of this broker's registration in the metadata, as last seen.
+        #: Broker epoch and fencing of this broker's registration in its own metadata, None until it is there.
         self._own: tuple[int, bool] | None = None
         self._in_service = False
         self._want_shut_down = False
-        #: Until when the controlled shutdown may take; None before it and after it.
+        #: The deadline of the controlled shutdown; None before and after it.
         self._shutdown_deadline_ms: int | None = None
         self._answered_ms = now_ms
         self._sent_ms = now_ms
-        #: When the last heartbeat was sent that the controller has answered as one of a broker in service.
+        #: When the last heartbeat was sent that the controller answered without fencing the broker.
         self._confirmed_ms = now_ms
-        #: When the connection of the heartbeats ended, or an answer became late; None while neither is so.
+        #: When the connection of the heartbeats ended or an answer became late; None if neither has happened.
         self._lost_ms: int | None = None
-        #: Whether an answer to the heartbeat that is under way can have come over no connection that has ended.
+        #: Whether the heartbeat in flight was sent after the last connection loss, so that its answer came over a new connection.
         self._has_asked_again = True
-        #: Of the request that is under way.
+        #: The timeout of the request in flight.
         self._timeout_ms = 0
-        #: By how many doublings the next heartbeat may take longer than usual.
+        #: How often the timeout of the next heartbeat is doubled.
         self._late_answers = 0
         self._has_news = False
         self._due_ms: int | None = None
         self._backoff_ms = REGISTRATION_BACKOFF_MS
-        #: The last refusal that was told.
+        #: The last registration error that was logged.
         self._refusal = ErrorCode.NONE
 
-    # -- how it is -------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
 
     def silence_ms(self, now_ms: int) -> int:
-        """For how long no controller has answered a heartbeat or a registration."""
+        """How long no controller has answered a heartbeat or a registration."""
         return now_ms - self._answered_ms
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the connection of the heartbeats has ended, and no later one has been answered, or an answer is late: the controller
-        may be about to replace this broker."""
+        """Whether the connection of the heartbeats has ended without a later answer, or an answer is late: the controller may be about to
+        elect other leaders."""
         return self._lost_ms is not None
 
     def in_doubt_since_ms(self, now_ms: int) -> int | None:
-        """Since when the controller may have given this broker's leaderships to others, for all that its heartbeats tell; None: it has not.
+        """Since when the controller may have given this broker's leaderships to others, judging by the heartbeats; None if it cannot have.
 
-        Either the connection of the heartbeats ended then, or an answer became late, for it may have ended at the controller's side, and
-        the time to come back may be over: half of minikafka.heartbeat.reconnect.ms, for the controller may have been told of the end before
-        this broker was. Or a heartbeat was sent then, the last that it answered, and it has fenced this broker or a session has passed.
-        When it answered says nothing: a process that was stopped finds old answers.
+        There are two cases. First, the connection of the heartbeats ended at that time, or an answer became late (the connection may have
+        ended at the controller's side), and the time to reconnect may be over. That is half of minikafka.heartbeat.reconnect.ms, because
+        the controller may have noticed the end before this broker did. Second, the last heartbeat that the controller answered was sent at
+        that time, and since then it has fenced this broker or a session has passed. The time of the answer does not count, because a
+        suspended process finds old answers.
         """
         config = self._config
         if self._lost_ms is not None and config.reconnect_ms > 0 and now_ms - self._lost_ms > config.reconnect_ms // 2:
@@ -189,21 +190,21 @@ class BrokerLifecycle:
         return self._confirmed_ms if self.fenced or now_ms - self._confirmed_ms > config.session_timeout_ms else None
 
     def trouble(self, now_ms: int) -> str | None:
-        """Why clients cannot count on this broker, as far as its heartbeats tell; None when they do not."""
+        """Why clients cannot rely on this broker, judging by its heartbeats; None if they can."""
         if self.fenced:
             return "fenced by the controller"
         if (silence_ms := self.silence_ms(now_ms)) > self._config.session_timeout_ms:
             return f"no controller has answered a heartbeat for {silence_ms} ms (broker.session.timeout.ms)"
         return None
 
-    # -- the node's wishes -----------------------------------------------------------------------------------------
+    # -- requests of the node --------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> Sequence[Effect]:
-        """Begin to register."""
+        """Start the registration."""
         return self._register(now_ms) if self.step is Step.NOT_STARTED else ()
 
     def shut_down(self, timeout_ms: int, now_ms: int) -> Sequence[Effect]:
-        """Have the controller move leaderships away; `MayGo` follows."""
+        """Ask the controller to move leaderships away; `MayGo` follows."""
         if self.broker_epoch < 0 or self.step is Step.ENDED:
             return [MayGo(False)]
         self._want_shut_down = True
@@ -212,18 +213,18 @@ class BrokerLifecycle:
         return self.heartbeat_at_once(now_ms)
 
     def stop(self) -> None:
-        """Ask nothing any more."""
+        """Send no more requests."""
         self.step, self._due_ms, self._shutdown_deadline_ms = Step.ENDED, None, None
 
     def heartbeat_at_once(self, now_ms: int) -> Sequence[Effect]:
-        """Something has happened that the controller should hear of: a directory went offline, or there is another controller."""
+        """Something happened that the controller should learn at once: a directory went offline, or there is a new controller."""
         if self.step is Step.RESTING:
             return self._heartbeat(now_ms)
         self._has_news = True
         return ()
 
     def connection_lost(self, now_ms: int) -> Sequence[Effect]:
-        """The connection of the heartbeats has ended; perhaps the controller is told too, and takes it for a sign of death."""
+        """The connection of the heartbeats has ended. The controller may have noticed it, too, and may consider this broker dead."""
         self._has_asked_again = False
         return [*self._unheard(now_ms), *self.heartbeat_at_once(now_ms)]
 
@@ -235,18 +236,18 @@ class BrokerLifecycle:
     # -- metadata --------------------------------------------------------------------------------------------------
 
     def registration_changed(self, broker_epoch: int, fenced: bool, now_ms: int) -> Sequence[Effect]:
-        """This broker's registration in the metadata."""
+        """This broker's registration in its metadata has changed."""
         self._own = (broker_epoch, fenced)
         if broker_epoch != self.broker_epoch:
             return ()
         return [*self._in_service_if_all_agree(), *self.heartbeat_at_once(now_ms)]
 
     def another_shuts_down(self, now_ms: int) -> Sequence[Effect]:
-        """It may go once every broker has reported that it knows of the new leaders."""
+        """Another broker is shutting down. It may stop once every broker has reported that its metadata have the new leaders."""
         return () if self.fenced else self.heartbeat_at_once(now_ms)
 
     def topics_changed(self, now_ms: int) -> Sequence[Effect]:
-        """Perhaps the last leadership has moved away."""
+        """Topics have changed: perhaps the last leadership has moved away."""
         return self.heartbeat_at_once(now_ms) if self._want_shut_down else ()
 
     def _in_service_if_all_agree(self) -> list[Effect]:
@@ -270,7 +271,7 @@ class BrokerLifecycle:
         return Register(self._config.registration_timeout_ms)
 
     def registration_answered(self, code: ErrorCode, broker_epoch: int, now_ms: int) -> Sequence[Effect]:
-        """The controller's answer. `broker_epoch` counts when there is no error."""
+        """The controller answered. `broker_epoch` is valid only without an error."""
         if self.step is not Step.REGISTERING:
             return ()
         self._answered_ms = now_ms
@@ -290,7 +291,7 @@ class BrokerLifecycle:
         """The controller does not serve BrokerRegistration."""
         if self.step is not Step.REGISTERING:
             return ()
-        return self._refuse(f"the controller does not speak this broker's protocol: {why}")
+        return self._refuse(f"the controller does not support this broker's protocol: {why}")
 
     def _refuse(self, reason: str) -> list[Effect]:
         self.step = Step.ENDED
@@ -308,7 +309,7 @@ class BrokerLifecycle:
 
     def _heartbeat(self, now_ms: int) -> list[Effect]:
         self.step, self._due_ms, self._has_news = Step.HEARTBEATING, None, False
-        # Where every answer is late, none would come in time for ever (see ControllerChannel).
+        # Without a longer timeout, no answer would ever arrive in time where every answer is late (see ControllerChannel).
         self._timeout_ms = heartbeat_timeout_ms(self._config.session_timeout_ms) << self._late_answers
         self._sent_ms, self._has_asked_again = now_ms, True
         return [Heartbeat(self.broker_epoch, self._want_shut_down, self._timeout_ms)]
@@ -322,7 +323,7 @@ class BrokerLifecycle:
         return []
 
     def heartbeat_unanswered(self, why: str, is_timeout: bool, now_ms: int) -> Sequence[Effect]:
-        """No controller has answered. `is_timeout`: half of the session has passed, and there is no time for a pause."""
+        """No controller has answered. `is_timeout`: the heartbeat timed out, and there is no time for a pause."""
         if self.step is not Step.HEARTBEATING:
             return ()
         self.unanswered += 1
@@ -332,7 +333,7 @@ class BrokerLifecycle:
         return [Notice(f"no answer to a heartbeat: {why}", True), *self._rest(now_ms)]
 
     def heartbeat_answered(self, code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int) -> Sequence[Effect]:
-        """The controller's answer."""
+        """The controller answered."""
         if self.step is not Step.HEARTBEATING:
             return ()
         self._answered_ms = now_ms
@@ -346,7 +347,7 @@ class BrokerLifecycle:
         self.fenced = is_fenced
         if not is_fenced:
             self._confirmed_ms = self._sent_ms
-            # An answer to a heartbeat that was sent before may have come over the connection that has ended.
+            # An answer to an earlier heartbeat may have come over the connection that has ended.
             if self._has_asked_again:
                 self._lost_ms = None
         effects += self._in_service_if_all_agree()
@@ -357,8 +358,8 @@ class BrokerLifecycle:
             return [Notice(f"the controller answered a heartbeat with {code.name}", True), *self._rest(now_ms)]
         if self._want_shut_down:
             return [Notice(f"the controller answered a heartbeat with {code.name}", True), *self._go(True)]
-        who = f"broker epoch {self.broker_epoch} of broker {self._config.node_id}"
-        return [*self._out_of_service(f"the controller does not know {who}; registering again"), *self._register(now_ms)]
+        incarnation = f"broker epoch {self.broker_epoch} of broker {self._config.node_id}"
+        return [*self._out_of_service(f"the controller does not know {incarnation}; registering again"), *self._register(now_ms)]
 
     def _go(self, is_released: bool) -> list[Effect]:
         if is_released:
@@ -369,7 +370,7 @@ class BrokerLifecycle:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` is to be called."""
+        """When to call `on_deadline`."""
         deadlines_ms = (self._due_ms, self._go_deadline_ms(), self._late_deadline_ms())
         return min([deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None], default=None)
 
@@ -398,21 +399,21 @@ class BrokerLifecycle:
         go_deadline_ms, shutdown_deadline_ms = self._go_deadline_ms(), self._shutdown_deadline_ms
         if go_deadline_ms is not None and go_deadline_ms <= now_ms:
             if go_deadline_ms == shutdown_deadline_ms:
-                text = "the controller did not release this broker in time; it goes all the same"
+                text = "the controller did not release this broker in time; it stops anyway"
             else:
-                text = "no controller answers: this broker goes without its leaderships being moved"
+                text = "no controller answers: this broker stops without moving its leaderships"
             effects += [Notice(text, True), *self._go(False)]
         return effects
 
 
 def heartbeat_timeout_ms(session_timeout_ms: int) -> int:
-    """When a heartbeat's connection is taken for dead: early enough for another heartbeat within the session."""
+    """The timeout of a heartbeat: short enough for another heartbeat within the session."""
     return max(session_timeout_ms // 2, 1)
 
 
 def cordoned_to_report(metadata_version: int, cordoned: list[bytes], registered: Sequence[bytes]) -> list[bytes] | None:
-    """The cordoned directories that a heartbeat names. None, which changes nothing, unless there are some or the controller thinks so
-    (`registered`), and only when everybody understands it."""
+    """The cordoned directories that a heartbeat names. None, which changes nothing, if there are none and the controller has none
+    (`registered`), or if metadata.version is too low."""
     if metadata_version < CORDONED_METADATA_VERSION:
         return None
     return cordoned if cordoned or registered else None

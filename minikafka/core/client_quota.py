@@ -1,4 +1,4 @@
-"""Client quotas (KIP-13, KIP-55, KIP-124, KIP-219, KIP-599, KIP-612): which one a client falls under, and for how long it must pause.
+"""Client quotas (KIP-13, KIP-55, KIP-124, KIP-219, KIP-599, KIP-612): which quota applies to a client, and how long it must pause.
 
 Rules: ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager and ConnectionQuotas of Apache Kafka 4.3. Times are
 integer ms.
@@ -16,18 +16,18 @@ PRODUCE, FETCH, REQUEST, MUTATION = "producer_byte_rate", "consumer_byte_rate", 
 KEYS = (PRODUCE, FETCH, REQUEST, MUTATION)
 CONNECTION = "connection_creation_rate"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-#: A meter that nobody has used for so long is forgotten, as Kafka's sensors are.
+#: A meter that has not been used for this long is dropped, like Kafka's sensors.
 IDLE_MS = 3_600_000
-#: Clients, and addresses, that have used something; beyond so many the oldest is forgotten.
+#: Most meters of clients, and of addresses; beyond this the oldest is dropped.
 METERS_MAX = 10_000
-#: Clients whose ids begin with so many equal characters share a quota.
+#: Client ids that are equal in this many first characters share a quota.
 CLIENT_ID_MAX = 256
 #: (user, client id) among which a quota is shared; "" where it does not matter.
 Share = tuple[str, str]
 
 
 class WindowedRate:
-    """Amount a second over the last samples. Until all of them are there the rate counts as if it had gone on for all but one."""
+    """Amount per second over the last samples. Until there are `count` samples, the time counts as if all but one had passed."""
 
     __slots__ = ("_count", "_samples", "_window_ms")
 
@@ -54,7 +54,7 @@ class WindowedRate:
         return sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
 
     def elapsed_ms(self, now_ms: int) -> float:
-        """The time that the rate is of."""
+        """The length of time that the rate covers."""
         samples, window_ms = self._samples, self._window_ms
         while samples and now_ms - samples[0][1] >= self._count * window_ms:
             samples.popleft()
@@ -63,14 +63,14 @@ class WindowedRate:
         return max(elapsed_ms + missing * window_ms if missing > 0 else elapsed_ms, 1)
 
     def pause_ms(self, limit: float, now_ms: int) -> int:
-        """0 while the rate is within `limit` a second, else how long nothing may be added for it to be again."""
+        """0 while the rate is within `limit` per second, otherwise how long to wait without adding until it is."""
         elapsed_ms = self.elapsed_ms(now_ms)
         rate = self.per_second(now_ms)
         return 0 if rate <= limit else round((rate - limit) / limit * elapsed_ms)
 
 
 class TokenBucket:
-    """Tokens that come back at `limit` a second, at most `burst_s` seconds' worth; what is taken may lead into debt (KIP-599)."""
+    """A bucket that refills at `limit` tokens per second, up to `burst_s` seconds' worth. Taking tokens may lead into debt (KIP-599)."""
 
     __slots__ = ("_at_ms", "_burst_s", "_tokens")
 
@@ -90,7 +90,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, limit: float, now_ms: int) -> None:
-        """Take tokens, there or not."""
+        """Take tokens, even if that leads into debt."""
         self._tokens = self.left(limit, now_ms) - count
 
     def pause_ms(self, limit: float, now_ms: int) -> int:
@@ -115,16 +115,16 @@ class Meter:
         self.used_ms = 0
         self._span_ms = count * window_ms
         self._window_bytes_s = max(count - 1, 1) * window_ms / 1000
-        # Request time is not paid back in full: a pause is at most a window (ClientRequestQuotaManager.throttleTime).
+        # For request time, a pause is at most one window (ClientRequestQuotaManager.throttleTime).
         self._pause_max_ms = window_ms if key == REQUEST else (1 << 31) - 1
 
     @property
     def window_bytes(self) -> int:
-        """More than this would take more than the window to pay for: no answer to a fetch is larger."""
+        """The quota's bytes of a whole window: the largest answer to a fetch."""
         return int(min(self.limit * self._window_bytes_s, (1 << 31) - 1))
 
     def charge(self, amount: float, now_ms: int) -> int:
-        """Count an amount; for how long the client must pause."""
+        """Count an amount. Returns how long the client must pause, in ms."""
         self.used_ms = now_ms
         self.rate.add(amount, now_ms)
         if self.bucket is not None:
@@ -132,17 +132,17 @@ class Meter:
         return self.pause_ms(now_ms)
 
     def take_back(self, amount: float, now_ms: int) -> None:
-        """What was counted is not spent after all."""
+        """Take back an amount that was counted but not used."""
         self.rate.add(-amount, now_ms)
 
     def pause_ms(self, now_ms: int) -> int:
-        """For how long clients of this quota must pause now."""
+        """How long clients of this quota must pause now."""
         if self.bucket is not None:
             return self.bucket.pause_ms(self.limit, now_ms)
         return min(self.rate.pause_ms(self.limit, now_ms), self._pause_max_ms)
 
     def note_throttle(self, pause_ms: int, now_ms: int) -> None:
-        """A client must pause."""
+        """Record that a client must pause."""
         self.pauses.append((now_ms, pause_ms))
 
     def pause_average_ms(self, now_ms: int) -> float:
@@ -152,7 +152,7 @@ class Meter:
 
 
 class Limits:
-    """The meters of one client; None where it has no quota."""
+    """The meters of one client, each None if the client has no such quota."""
 
     __slots__ = ("fetch", "mutation", "produce", "request")
 
@@ -164,19 +164,20 @@ class Limits:
 
 
 class MutationBudget:
-    """What one request may still change: partitions created and deleted (KIP-599)."""
+    """How many partitions one request may still create and delete (KIP-599)."""
 
     __slots__ = ("_is_strict", "_meter", "_now_ms", "pause_ms")
 
     def __init__(self, meter: Meter, now_ms: int, *, is_strict: bool) -> None:
-        """Strict: versions of an API that know THROTTLING_QUOTA_EXCEEDED. Others do what they want, and pause afterwards."""
+        """`is_strict`: the version of the API has THROTTLING_QUOTA_EXCEEDED. Requests of other versions are not limited; their clients
+        pause afterwards."""
         self._meter = meter
         self._now_ms = now_ms
         self._is_strict = is_strict
         self.pause_ms = 0
 
     def spend(self, partitions: int) -> None:
-        """Count changes. Raises ApiError THROTTLING_QUOTA_EXCEEDED in debt; the first that leads into it is still carried out."""
+        """Count changes. Raises ApiError THROTTLING_QUOTA_EXCEEDED in debt. The change that leads into debt is still carried out."""
         if self._is_strict:
             self.pause_ms = max(self.pause_ms, self._meter.pause_ms(self._now_ms))
             if self.pause_ms:
@@ -192,10 +193,10 @@ class MutationBudget:
 
 
 class ClientQuotas:
-    """The quotas of a cluster and who has used how much of them here.
+    """The quotas of a cluster, and their use on this broker.
 
-    Invariant: a meter belongs to a key and a share; a changed limit does not forget what was spent. It holds from the next time that `of`
-    is asked.
+    Invariant: a meter belongs to a key and a share, and keeps what was used when its limit changes. A new limit applies from the next call
+    of `of`.
     """
 
     def __init__(self, count: int, window_ms: int, mutation_count: int, mutation_window_ms: int) -> None:
@@ -216,15 +217,15 @@ class ClientQuotas:
 
     @property
     def limits_connections(self) -> bool:
-        """Whether any address has one."""
+        """Whether any address has a connection quota."""
         return bool(self._connection_limits)
 
     def meters(self) -> Iterator[Meter]:
-        """Those that have been used."""
+        """The meters that have been used."""
         return iter(self._meters.values())
 
     def configure(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Take over the quotas of the metadata."""
+        """Set the quotas from the metadata."""
         limits: dict[str, dict[tuple[str | None, str | None], float]] = {key: {} for key in KEYS}
         addresses: dict[str | None, float] = {}
         for entity, values in quotas.items():
@@ -239,7 +240,7 @@ class ClientQuotas:
             del self._meters[meter_key]
 
     def of(self, user: str, client_id: str, now_ms: int) -> Limits | None:
-        """What holds for a client; None when nothing does."""
+        """The meters that apply to a client; None if it has no quota."""
         meters = [self._meter(key, user, client_id, now_ms) for key in KEYS]
         return None if not any(meters) else Limits(*meters)
 
@@ -251,7 +252,7 @@ class ClientQuotas:
         meter = self._meters.get((key, share))
         if meter is None:
             if len(self._meters) >= METERS_MAX:
-                # The one made first: a client that is still there gets a new one.
+                # Drop the oldest meter. If its client is still active, it gets a new one.
                 del self._meters[next(iter(self._meters))]
             meter = self._meters[key, share] = Meter(key, share, *self._windows[key])
             meter.used_ms = now_ms
@@ -259,8 +260,8 @@ class ClientQuotas:
         return meter
 
     def _find(self, key: str, user: str, client_id: str) -> tuple[float, Share] | None:
-        """The quota that wins, and among whom it is shared (KIP-55). The user counts more than the client id, a name more than the
-        default."""
+        """The limit with the highest precedence, and the clients that share it (KIP-55). The user takes precedence over the client id, and
+        a name over the default."""
         limits = self._limits[key]
         for parts in (
             (user, client_id), (user, ""), (user, None), ("", client_id), ("", ""), ("", None), (None, client_id), (None, ""),
@@ -271,7 +272,7 @@ class ClientQuotas:
         return None
 
     def sweep(self, now_ms: int) -> bool:
-        """Forget what nobody has used for an hour; whether anything was forgotten."""
+        """Drop meters that have not been used for IDLE_MS. Returns whether any was dropped."""
         if now_ms - self._swept_ms < IDLE_MS:
             return False
         self._swept_ms = now_ms
@@ -283,8 +284,8 @@ class ClientQuotas:
         return bool(idle)
 
     def connection_pause_ms(self, address: str, now_ms: int) -> int:
-        """0 for a new connection from an address that is within its connection_creation_rate; else how long it is held before it is closed,
-        and it does not count."""
+        """0 if a new connection is within the connection_creation_rate of its address. Otherwise how long to hold the connection before
+        closing it; it then does not count."""
         limits = self._connection_limits
         limit = limits.get(address, limits.get(None))
         if limit is None:

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the leader remembers what a client fetches, so that both send only what changed.
+"""Incremental fetch sessions (KIP-227): the leader remembers a client's partitions, so that both send only changes.
 
 Rules: kafka.server.FetchSession and org.apache.kafka.common.requests.FetchMetadata of Apache Kafka 4.3.
 """
@@ -17,18 +17,18 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 0x7FFFFFFF
 EVICTION_MS = 120_000
-#: Of one session, and of all together; a client that wants more fetches without a session.
+#: Most partitions of one session, and of all sessions together. Beyond this a client fetches without a session.
 PARTITIONS_MAX = 100_000
 ALL_PARTITIONS_MAX = 1_000_000
 TOPIC_NAME_MAX = 249
-#: Partitions of a request that are looked at in one step, at some 2 µs each.
+#: Partitions of a request that are processed in one step, at about 2 µs each.
 STEP_PARTITIONS = 2048
 Result = TypeVar("Result")
 PartitionKey = tuple[object, int]  # (topic name or topic id, partition)
 
 
 class FetchPartition:
-    """One partition that a client fetches, and what the last answer said of it."""
+    """One partition that a client fetches, with the state in the last answer."""
 
     __slots__ = (
         "fetch_offset",
@@ -55,17 +55,17 @@ class FetchPartition:
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
-    def update(self, wanted: FetchRequest.FetchPartition) -> None:
-        """Take over what a request says."""
-        self.fetch_offset = wanted.fetch_offset
-        self.leader_epoch = wanted.current_leader_epoch
-        self.last_fetched_epoch = wanted.last_fetched_epoch
-        self.log_start_offset = wanted.log_start_offset
-        self.max_bytes = wanted.partition_max_bytes
+    def update(self, requested: FetchRequest.FetchPartition) -> None:
+        """Adopt the position and limits from a request."""
+        self.fetch_offset = requested.fetch_offset
+        self.leader_epoch = requested.current_leader_epoch
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.log_start_offset = requested.log_start_offset
+        self.max_bytes = requested.partition_max_bytes
 
     def is_news(self, high_watermark: int, log_start_offset: int, *, has_more: bool, is_rest_ignored: bool) -> bool:
-        """Whether an incremental response has to name the partition; if so, remembers what it says. `is_rest_ignored`: it brings an error
-        or a diverging epoch, and the receiver takes nothing else of it (KAFKA-14704)."""
+        """Whether an incremental response has to include the partition. If so, remembers what it sends. `is_rest_ignored`: the response has
+        an error or a diverging epoch, so that the receiver ignores everything else (KAFKA-14704)."""
         news = has_more
         if high_watermark != self.sent_high_watermark:
             news = True
@@ -74,14 +74,14 @@ class FetchPartition:
             news = True
             self.sent_log_start_offset = log_start_offset
         if is_rest_ignored:
-            # Forget the high watermark, so that the next answer is sent whatever it says.
+            # Forget the high watermark, so that the next answer includes the partition in any case.
             news = True
             self.sent_high_watermark = -1
         return news
 
 
 class FetchSession:
-    """A session: its partitions in the order in which they are served."""
+    """A session, with its partitions in the order in which they are served."""
 
     __slots__ = ("epoch", "id", "is_privileged", "last_used_ms", "parked", "partitions", "uses_topic_ids")
 
@@ -96,7 +96,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """One fetch as its session sees it: what to read, and which results to send."""
+    """One fetch in its session: the partitions to read, and which results to send."""
 
     __slots__ = ("is_incremental", "partitions", "session")
 
@@ -107,11 +107,11 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """What the response names: 0 when nothing is remembered."""
+        """The session id for the response; 0 without a session."""
         return NO_SESSION if self.session is None else self.session.id
 
     def served(self, partition: FetchPartition) -> None:
-        """The partition got data: others come first next time."""
+        """The partition got data, so others come first next time."""
         session = self.session
         if session is not None:
             key = (partition.topic_id if session.uses_topic_ids else partition.topic, partition.index)
@@ -122,12 +122,12 @@ class FetchContext:
 class FetchSessionCache:
     """The sessions of a broker.
 
-    Invariant: at most `slots_max` sessions. When it is full a new one replaces the one longest unused if that has been idle for two
-    minutes, or if the new one is a follower's and the old one a consumer's.
+    Invariant: at most `slots_max` sessions. When the cache is full, a new session replaces the least recently used one if that has been
+    idle for two minutes, or if the new session is a follower's and the old one a consumer's.
     """
 
     def __init__(self, slots_max: int, new_id: Callable[[], int]) -> None:
-        """`new_id` gives random positive 31-bit numbers."""
+        """`new_id` returns random positive 31-bit numbers."""
         self._slots_max = slots_max
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
@@ -138,25 +138,25 @@ class FetchSessionCache:
 
     @property
     def partitions_count(self) -> int:
-        """Partitions in all sessions."""
+        """Number of partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def context(
         self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
     ) -> FetchContext:
-        """What a request fetches. Raises ApiError (70, 71, 106), which is answered at the top with session id 0."""
+        """The context of a fetch. Raises ApiError (70, 71, 106), which is answered as the top-level error with session id 0."""
         return to_the_end(self.context_in_steps(request, version, is_follower=is_follower, name_of=name_of, now_ms=now_ms))
 
     def context_in_steps(
         self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
     ) -> Generator[None, None, FetchContext]:
-        """As `context`, a bounded piece of work between two yields. Raises ApiError."""
+        """Like `context`, with a bounded amount of work between two yields. Raises ApiError."""
         by_id = version >= 13
         session_id, epoch = request.session_id, request.session_epoch
         if version < 7 or epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self._sessions.pop(session_id, None)
-            partitions = yield from self._wanted(request, by_id, name_of)
+            partitions = yield from self._requested(request, by_id, name_of)
             if version < 7 or epoch == FINAL_EPOCH:
                 return FetchContext(None, partitions.values(), False)
             may_stay = self._has_room(len(partitions)) and not _has_long_name(request)
@@ -172,7 +172,7 @@ class FetchSessionCache:
         if len(found.partitions) + _partitions_of(request) > PARTITIONS_MAX or _has_long_name(request):
             del self._sessions[session_id]
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        # First: a second request with this epoch is refused, also while this one is not through.
+        # Do this first, so that a second request with this epoch is refused even while this one is in progress.
         found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         found.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
@@ -190,7 +190,7 @@ class FetchSessionCache:
         self._sessions.pop(session.id, None)
 
     @staticmethod
-    def _wanted(
+    def _requested(
         request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
     ) -> Generator[None, None, OrderedDict[PartitionKey, FetchPartition]]:
         partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
@@ -198,10 +198,10 @@ class FetchSessionCache:
         for topic in request.topics:
             name = (name_of(topic.topic_id) or "") if by_id else topic.topic
             due -= 1
-            for wanted in topic.partitions:
-                partition = FetchPartition(name, topic.topic_id, wanted.partition)
-                partition.update(wanted)
-                partitions[(topic.topic_id if by_id else name, wanted.partition)] = partition
+            for requested in topic.partitions:
+                partition = FetchPartition(name, topic.topic_id, requested.partition)
+                partition.update(requested)
+                partitions[(topic.topic_id if by_id else name, requested.partition)] = partition
                 due -= 1
                 if due <= 0:
                     due = STEP_PARTITIONS
@@ -215,13 +215,13 @@ class FetchSessionCache:
         due = STEP_PARTITIONS
         for topic in request.topics:
             identity: object = topic.topic_id if by_id else topic.topic
-            for wanted in topic.partitions:
-                key = (identity, wanted.partition)
+            for requested in topic.partitions:
+                key = (identity, requested.partition)
                 partition = session.partitions.get(key)
                 if partition is None:
                     name = (name_of(topic.topic_id) or "") if by_id else topic.topic
-                    partition = session.partitions[key] = FetchPartition(name, topic.topic_id, wanted.partition)
-                partition.update(wanted)
+                    partition = session.partitions[key] = FetchPartition(name, topic.topic_id, requested.partition)
+                partition.update(requested)
                 due -= 1
                 if due <= 0:
                     due = STEP_PARTITIONS
@@ -265,7 +265,7 @@ class FetchSessionCache:
 
 
 def to_the_end(steps: Generator[None, None, Result]) -> Result:
-    """All steps at once; what they return."""
+    """Run all steps at once and return their result."""
     while True:
         try:
             next(steps)
@@ -279,5 +279,5 @@ def _partitions_of(request: FetchRequest) -> int:
 
 
 def _has_long_name(request: FetchRequest) -> bool:
-    """Whether a topic is named that cannot be: names of sessions are kept."""
+    """Whether the request has a topic name that is too long to exist. Sessions keep names, so such requests get no session."""
     return any(len(topic.topic) > TOPIC_NAME_MAX for topic in request.topics)

@@ -1,4 +1,4 @@
-"""Java's hashes, where Kafka's choices depend on them: which partition coordinates, and in which order a hash table lists its keys."""
+"""Java's hashes, on which some of Kafka's choices depend: coordinator partitions, and the order of keys in hash tables."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """The coordinator partition of a group, transactional id or share partition: the absolute value of the hash, 0 for the smallest one
-    (Utils.abs of Apache Kafka, which is no mask of 31 bits), modulo."""
+    """The coordinator partition of a group, transactional id or share partition: the absolute value of the hash modulo `partitions`. As in
+    Apache Kafka's Utils.abs, the absolute value of the smallest integer is 0; it is not a 31-bit mask."""
     hashed = string_hash(key)
     return (hashed if hashed < SIGN else -hashed % SIGN) % partitions
 
@@ -33,30 +33,30 @@ def topic_partition_hash(topic: str, index: int) -> int:
 
 
 def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:
-    """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them; equal places go by the key."""
+    """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them. Keys in the same bucket are sorted."""
     return by_place(sorted(hashed, key=lambda pair: pair[1]))
 
 
 def names_in_table_order(names: Iterable[str]) -> list[str]:
-    """Strings in the order in which a `java.util.HashMap` lists them as keys; equal places go by when they were put there."""
+    """Strings in the order in which a `java.util.HashMap` lists them as keys. Keys in the same bucket keep the order of insertion."""
     return by_place((string_hash(name), name) for name in names)
 
 
 def names_in_computed_order(names: Iterable[str], capacity: int) -> list[str]:
-    """Different strings in the order in which a `java.util.HashMap`, made for `capacity`, lists them when `computeIfAbsent` has put them
-    there: it puts a key before those at an equal place, and lets the table grow one key later."""
+    """Distinct strings in the order in which a `java.util.HashMap` of initial `capacity` lists them after `computeIfAbsent` inserted them:
+    it inserts a key before the others in its bucket, and resizes the table one key later."""
     listed = list(names)[::-1]
     size = _table_size(len(listed) - 1, 1 << (max(capacity, 1) - 1).bit_length())
     return _in_table([(string_hash(name), name) for name in listed], size)
 
 
 def text_order(text: str) -> bytes:
-    """Sorts strings as `String.compareTo` does: by UTF-16 units."""
+    """A sort key that orders strings as `String.compareTo` does: by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def by_place(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
-    """Keys, given with their hashes, in the order of a `java.util.HashMap`; equal places go by when they were put there."""
+    """Keys, given with their hashes, in the order of a `java.util.HashMap`. Keys in the same bucket keep the order of insertion."""
     pairs = list(hashed)
     return _in_table(pairs, _table_size(len(pairs), TABLE_SIZE_MIN))
 

@@ -1,4 +1,4 @@
-"""Java's priority queue, where Kafka's choices depend on which of several least items it hands out."""
+"""Java's priority queue, for choices of Kafka that depend on which of several equal items comes first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ Item = TypeVar("Item")
 
 
 class PriorityQueue(Generic[Item]):
-    """A binary heap that keeps equal keys where `java.util.PriorityQueue` keeps them (heapq does not). A key is that of when it was
-    added."""
+    """A binary heap that orders equal keys like `java.util.PriorityQueue` (heapq does not). An item keeps the key that it was added
+    with."""
 
     __slots__ = ("_heap",)
 
@@ -20,7 +20,7 @@ class PriorityQueue(Generic[Item]):
         return len(self._heap)
 
     def add(self, key: float, item: Item) -> None:
-        """Goes up past larger keys, not past equal ones."""
+        """Add an item; it moves up past larger keys, but not past equal ones."""
         heap = self._heap
         heap.append((key, item))
         place = len(heap) - 1
@@ -29,7 +29,7 @@ class PriorityQueue(Generic[Item]):
         heap[place] = key, item
 
     def poll(self) -> Item:
-        """The item at the top; the last one takes its place and goes down past smaller keys. Raises IndexError when empty."""
+        """Remove and return the item at the top; the last one replaces it and moves down past smaller keys. Raises IndexError if empty."""
         heap = self._heap
         entry = heap.pop()
         if not heap:

@@ -1,7 +1,7 @@
-"""Patterns that clients send (KIP-1152: transactional ids; KIP-848: names of topics), by RE2, as Apache Kafka's RE2J has it.
+"""Patterns that clients send (KIP-1152: transactional ids; KIP-848: topic names), evaluated by RE2, like Apache Kafka's RE2J.
 
-RE2 never backtracks, so that matching takes time in proportion to the text. Writing a pattern down still may take long, and memory: both
-are bounded. Match where nobody waits for the turn all the same.
+RE2 never backtracks, so matching takes time in proportion to the text. Compiling a pattern may still take long and need much memory; both
+are limited. Nevertheless, do not match in the event loop.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import re2  # type: ignore[import-untyped]
 
-#: Beyond them a pattern is refused; a longer one could take seconds to compile.
+#: Longer patterns are refused; they could take seconds to compile.
 CHARACTERS_MAX = 4096
-#: What a compiled pattern may take.
+#: Most memory of a compiled pattern.
 BYTES_MAX = 1 << 20
 
 
-#: What RE2 says -> what RE2J says.
+#: RE2's message -> RE2J's message.
 _WORDS = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
@@ -30,7 +30,7 @@ _WORDS = {
 
 
 def _described(error: Exception) -> str:
-    """What is wrong, without the place."""
+    """The message without the position."""
     text = error.args[0] if error.args else ""
     said = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     what = said.partition(": ")[0]
@@ -38,7 +38,7 @@ def _described(error: Exception) -> str:
 
 
 class InvalidPattern(ValueError):
-    """Not a pattern of RE2, or one that takes more than it may."""
+    """The text is not an RE2 pattern, or exceeds a limit."""
 
 
 class Pattern:
@@ -58,15 +58,15 @@ class Pattern:
         except (re2.error, UnicodeError) as error:
             raise InvalidPattern(_described(error)) from error
         finally:
-            # The library would keep what clients send.
+            # Without this the library would cache clients' patterns.
             re2.purge()
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is of the pattern."""
+        """Whether the pattern matches the whole text."""
         return self._regexp.fullmatch(text) is not None
 
 
 def matching(pattern: str, texts: Iterable[str]) -> set[str]:
-    """Those of the texts that match as a whole. Raises InvalidPattern."""
+    """The texts that the pattern matches as a whole. Raises InvalidPattern."""
     matches = Pattern(pattern).matches
     return {text for text in texts if matches(text)}

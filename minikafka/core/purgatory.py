@@ -1,6 +1,6 @@
-"""Requests that wait for something: completed by what happens to a partition, or by time.
+"""Requests that wait: an event of a partition or the deadline completes them.
 
-An operation knows itself when it is complete; the purgatory only knows who waits for which key, and until when. Rules:
+An operation decides itself when it is complete; the purgatory only holds the keys and the deadline of each operation. Rules:
 org.apache.kafka.server.purgatory.DelayedOperation.
 """
 
@@ -13,22 +13,22 @@ from minikafka.core.timers import TimerQueue
 
 
 class DelayedOperation(Protocol):
-    """Something parked. `is_done` never goes back."""
+    """A parked operation. Once `is_done` is true it stays true."""
 
     is_done: bool
 
     def try_complete(self) -> bool:
-        """Complete if the condition holds now; whether it is done. Must be harmless when it is done already."""
+        """Complete if the condition holds now. Returns whether the operation is done. Must do nothing if it is done already."""
 
     def expire(self) -> None:
-        """The time is up: complete with what there is."""
+        """The time is up: complete with the results so far."""
 
 
 class Purgatory:
-    """Parked operations by key. `watched` has the keys that somebody waits for: hot paths look there before they wake.
+    """Parked operations by key. `watched` has the keys with waiting operations; hot paths check it before they call `wake`.
 
-    Invariants: an operation that is done is never called again, and is dropped from the lists it stands in when they are next looked at.
-    One that raises is done, `on_failure` is told of it, and the others have their turn.
+    Invariants: an operation that is done is never called again, and is dropped from its lists when they are next processed. If an operation
+    raises, it counts as done, `on_failure` is called with it, and the others continue.
     """
 
     def __init__(self, on_failure: Callable[[DelayedOperation, Exception], object]) -> None:
@@ -45,8 +45,8 @@ class Purgatory:
         return sum(1 for operation in self._operations.values() if not operation.is_done)
 
     def park(self, operation: DelayedOperation, keys: list[Hashable], deadline_ms: int) -> None:
-        """Keep an operation until one of its keys wakes it, or `deadline_ms`. It has been tried before; it is tried again by `wake`
-        only."""
+        """Keep an operation until one of its keys wakes it, or until `deadline_ms`. The caller has tried it before; only `wake` tries it
+        again."""
         self.watch(operation, keys)
         self._numbers += 1
         self._operations[self._numbers] = operation
@@ -55,7 +55,7 @@ class Purgatory:
             self._prune()
 
     def watch(self, operation: DelayedOperation, keys: list[Hashable]) -> None:
-        """What is parked waits for more keys."""
+        """Let a parked operation wait for more keys."""
         for key in keys:
             waiting = self.watched.get(key)
             if waiting is None:
@@ -66,7 +66,7 @@ class Purgatory:
                 waiting.append(operation)
 
     def wake(self, key: Hashable) -> int:
-        """Something happened to the key: the number of operations that it completed, in the order in which they were parked."""
+        """Something happened to the key: try its operations in the order in which they were parked. Returns how many are complete."""
         waiting = self.watched.pop(key, None)
         if waiting is None:
             return 0
@@ -91,7 +91,7 @@ class Purgatory:
         return completed
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` is due for somebody; forgets those before that are done."""
+        """When to call `on_deadline`. Drops earlier timers of operations that are done."""
         timers, operations = self._timers, self._operations
         while (first := timers.first()) is not None:
             number, deadline_ms = first
@@ -102,7 +102,7 @@ class Purgatory:
         return None
 
     def on_deadline(self, now_ms: int) -> None:
-        """Expire what is due; forget what is done."""
+        """Expire operations that are due; drop those that are done."""
         for number in self._timers.expired(now_ms):
             self._expire(self._operations.pop(number))
 
@@ -119,19 +119,19 @@ class Purgatory:
         self._on_failure(operation, error)
 
     def _prune(self) -> None:
-        """Forget operations that are done long before their deadline; the work is shared by as many parkings."""
+        """Drop operations that are done long before their deadline. The cost is amortized over as many calls of `park`."""
         for number in [n for n, operation in self._operations.items() if operation.is_done]:
             del self._operations[number]
             self._timers.cancel(number)
         self._prune_at = max(1024, 2 * len(self._operations))
 
     def expire_those(self, chosen: Callable[[DelayedOperation], bool]) -> None:
-        """Complete what is chosen with what there is, before its time."""
+        """Expire the chosen operations now, before their deadline."""
         for operation in [operation for operation in self._operations.values() if not operation.is_done and chosen(operation)]:
             self._expire(operation)
 
     def expire_all(self) -> None:
-        """The broker stops: everything is completed with what there is."""
+        """The broker stops: expire all operations."""
         operations, self._operations = self._operations, {}
         self.watched.clear()
         self._timers.clear()

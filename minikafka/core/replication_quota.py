@@ -1,4 +1,4 @@
-"""Throttled replication (KIP-73): which replicas are throttled, and whether the bytes of the last second leave room. Times are ms."""
+"""Throttled replication (KIP-73): which replicas are throttled, and whether the quota has room left. Times are in ms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 
 def throttled_partitions(entries: Iterable[str], broker_id: int) -> frozenset[int] | None:
-    """The partitions that a topic's `*.replication.throttled.replicas` names for a broker; None for all of them ("*")."""
+    """The partitions that a topic's `*.replication.throttled.replicas` lists for a broker; None for all of them ("*")."""
     found: set[int] = set()
     for entry in entries:
         if entry == "*":
@@ -18,7 +18,7 @@ def throttled_partitions(entries: Iterable[str], broker_id: int) -> frozenset[in
 
 
 class ReplicationQuota:
-    """Bytes a second, and the replicas that share them. A second's worth may leave at once; what is sent beyond is waited for."""
+    """A rate in bytes per second, and the replicas that share it. One second's worth may be sent at once; beyond that senders wait."""
 
     __slots__ = ("_at_ms", "_left", "_rate", "_topics")
 
@@ -47,7 +47,7 @@ class ReplicationQuota:
         return partitions is None or partition in partitions
 
     def wait_ms(self, now_ms: int) -> int:
-        """0 when there is room now, else how long until there is."""
+        """0 if there is room now, otherwise how long until there is."""
         rate = self._rate
         if rate is None:
             return 0
@@ -55,7 +55,7 @@ class ReplicationQuota:
         return 0 if self._left > 0 else int(-self._left * 1000 / max(rate, 1)) + 1
 
     def record(self, size: int, now_ms: int) -> None:
-        """So many bytes of throttled replicas went by."""
+        """Count `size` bytes of throttled replicas."""
         if self._rate is not None:
             self._refill(self._rate, now_ms)
             self._left -= size

@@ -1,4 +1,4 @@
-"""SCRAM as far as it is arithmetic: mechanisms, and what is stored of a password (RFC 5802, RFC 7677; limits of KIP-84)."""
+"""The computations of SCRAM: mechanisms, and stored credentials (RFC 5802, RFC 7677; limits of KIP-84)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCRAM_MECHANISMS = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of a password."""
+    """What a server stores instead of a password."""
 
     salt: bytes
     stored_key: bytes
@@ -50,11 +50,11 @@ class ScramCredential:
 
     @classmethod
     def of_salted_password(cls, mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-        """Of what an administrator's client sends."""
+        """From the salted password that an admin client sends."""
         stored_key = mechanism.hash(mechanism.hmac(salted, b"Client Key"))
         return cls(salt, stored_key, mechanism.hmac(salted, b"Server Key"), iterations)
 
     @classmethod
     def of_password(cls, mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = ITERATIONS_MIN) -> ScramCredential:
-        """Of a password in clear."""
+        """From a plain password."""
         return cls.of_salted_password(mechanism, mechanism.salted_password(password.encode(), salt, iterations), salt, iterations)

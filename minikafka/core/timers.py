@@ -13,8 +13,8 @@ Key = TypeVar("Key", bound=Hashable)
 class TimerQueue(Generic[Key]):
     """Keyed one-shot deadlines, in milliseconds of the caller's clock.
 
-    Scheduling a key again replaces its deadline. Keys that are due at the same millisecond come out in the order in
-    which they were scheduled, so that a run depends on nothing but its inputs.
+    Scheduling a key again replaces its deadline. Keys that are due at the same millisecond come out in the order in which they were
+    scheduled, so that a run depends only on its inputs.
     """
 
     __slots__ = ("_deadlines", "_heap", "_order")
@@ -31,7 +31,7 @@ class TimerQueue(Generic[Key]):
         return key in self._deadlines
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
-        """Set the deadline of `key`; an earlier one is forgotten."""
+        """Set the deadline of `key`, replacing the previous one."""
         self._order += 1
         self._deadlines[key] = (deadline_ms, self._order)
         heapq.heappush(self._heap, (deadline_ms, self._order, key))
@@ -40,7 +40,7 @@ class TimerQueue(Generic[Key]):
             heapq.heapify(self._heap)
 
     def cancel(self, key: Key) -> None:
-        """Forget the deadline of `key`; harmless when there is none."""
+        """Drop the deadline of `key`. Does nothing if there is none."""
         self._deadlines.pop(key, None)
 
     def next_deadline(self) -> int | None:
@@ -61,8 +61,8 @@ class TimerQueue(Generic[Key]):
     def expired(self, now_ms: int) -> Iterator[Key]:
         """Take out every key whose deadline is at or before `now_ms`, earliest first.
 
-        The caller may schedule and cancel while iterating: a key cancelled meanwhile does not come out, and one that is scheduled
-        meanwhile comes out of a later call, due or not. So a call ends, whatever times peers have asked for.
+        The caller may schedule and cancel while iterating. A key that is cancelled meanwhile does not come out. A key that is scheduled
+        meanwhile comes out of a later call, even if it is due already, so every call ends, whatever deadlines peers ask for.
         """
         due: deque[tuple[int, int, Key]] = deque()
         while self._heap and self._heap[0][0] <= now_ms:
@@ -84,10 +84,10 @@ class TimerQueue(Generic[Key]):
 
 
 class DeadlineQueue(Generic[Key]):
-    """Deadlines of very many keys that most often move back, looked at a bounded number at a time.
+    """Deadlines of very many keys that are usually postponed; a bounded number is examined at a time.
 
-    A key stands in the heap with the earliest deadline that was noted since it was last taken. Whoever takes it looks whether it is due
-    indeed, and notes it again when it is not: so what moves back a million times costs nothing meanwhile.
+    The heap has each key with the earliest deadline that was noted since the key was last taken. The caller that takes a key checks whether
+    it is really due, and otherwise notes it again. So postponing a deadline costs nothing, however often it happens.
     """
 
     __slots__ = ("_deadlines", "_heap", "_order")
@@ -101,7 +101,7 @@ class DeadlineQueue(Generic[Key]):
         return len(self._deadlines)
 
     def note(self, key: Key, deadline_ms: int) -> None:
-        """Have `key` looked at no later than then."""
+        """Have `key` examined at `deadline_ms` at the latest."""
         noted = self._deadlines.get(key)
         if noted is not None and noted <= deadline_ms:
             return
@@ -110,11 +110,11 @@ class DeadlineQueue(Generic[Key]):
         heapq.heappush(self._heap, (deadline_ms, self._order, key))
 
     def next_deadline(self) -> int | None:
-        """No key is due before then; None when there is none."""
+        """No key is due before this time; None if there are no keys."""
         return self._heap[0][0] if self._heap else None
 
     def take(self, now_ms: int, most: int) -> list[Key]:
-        """Take out keys whose deadline is at or before `now_ms`, earliest first; at most `most` entries are looked at."""
+        """Take out keys whose deadline is at or before `now_ms`, earliest first. At most `most` entries are examined."""
         taken: list[Key] = []
         heap = self._heap
         while most > 0 and heap and heap[0][0] <= now_ms:

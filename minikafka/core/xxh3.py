@@ -1,4 +1,4 @@
-"""XXH3, 64 bits, without a seed: the hash by which Apache Kafka sees whether topics of a group have changed.
+"""XXH3, 64 bits, without a seed: the hash by which Apache Kafka detects changes of a group's topics.
 
 Rules: the XXH3 specification (xxHash, doc/xxhash_spec.md).
 """
@@ -117,7 +117,7 @@ def _long(data: bytes) -> int:
 
 
 def xxh3_64(data: bytes) -> int:
-    """The hash of `data`, as a signed number of 64 bits."""
+    """The hash of `data` as a signed 64-bit integer."""
     size = len(data)
     digest = _up_to_16 if size <= 16 else _up_to_128 if size <= 128 else _up_to_240 if size <= 240 else _long
     value = digest(data)

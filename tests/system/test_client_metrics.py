@@ -36,8 +36,8 @@ async def test_a_producer_of_librdkafka_tells_its_metrics(tmp_path: Path) -> Non
                     producer.poll(0)
                 await asyncio.sleep(0.02)
             pushing: Any = next(i for i in clients.instances.by_id.values() if i.attributes["client_id"] == "shop")
-            assert (pushing.wanted.metrics, pushing.wanted.interval_ms) == (("*",), 100)
-            assert [i.wanted.metrics for i in clients.instances.by_id.values() if i is not pushing] == [()]
+            assert (pushing.requested.metrics, pushing.requested.interval_ms) == (("*",), 100)
+            assert [i.requested.metrics for i in clients.instances.by_id.values() if i is not pushing] == [()]
             for name in list(producers):
                 await asyncio.to_thread(producers.pop(name).flush, 10)
             while clients.instances.by_id and not pushing.is_terminating:

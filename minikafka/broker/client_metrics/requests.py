@@ -78,12 +78,12 @@ class ClientMetricsHandlers:
         self._sweep_later()
         return GetTelemetrySubscriptionsResponse(
             client_instance_id=instance.instance_id,
-            subscription_id=instance.wanted.subscription_id,
+            subscription_id=instance.requested.subscription_id,
             accepted_compression_types=list(COMPRESSION_TYPES),
-            push_interval_ms=instance.wanted.interval_ms,
+            push_interval_ms=instance.requested.interval_ms,
             telemetry_max_bytes=self.instances.telemetry_max_bytes,
             delta_temporality=True,
-            requested_metrics=list(instance.wanted.metrics),
+            requested_metrics=list(instance.requested.metrics),
         )
 
     def push(self, context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse | None:

@@ -25,7 +25,7 @@ def clients_that_push(clients: ClientMetricsHandlers, now_ms: int) -> dict[str, 
                 "client_id": (attributes.get(CLIENT_ID) or "")[:128],
                 "software": f"{attributes.get(CLIENT_SOFTWARE_NAME)} {attributes.get(CLIENT_SOFTWARE_VERSION)}",
                 "address": attributes.get(CLIENT_SOURCE_ADDRESS),
-                "interval_ms": instance.wanted.interval_ms,
+                "interval_ms": instance.requested.interval_ms,
                 "pushed_ms_ago": now_ms - instance.pushed_ms if instance.has_pushed else None,
                 "series": len(pushed[instance.instance_id]) if instance.instance_id in pushed else 0,
             }

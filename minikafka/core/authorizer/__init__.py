@@ -1,1 +1,1 @@
-"""Who may do what: ACLs, filters over them, and the decision (Apache Kafka's StandardAuthorizer)."""
+"""Authorization: ACLs, filters over them, and decisions (Apache Kafka's StandardAuthorizer)."""

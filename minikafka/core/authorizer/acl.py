@@ -1,4 +1,4 @@
-"""ACLs and filters over them, by Kafka's names and numbers (org.apache.kafka.common.acl and .resource; KIP-11, KIP-290)."""
+"""ACLs and filters over them, with Kafka's names and numbers (org.apache.kafka.common.acl and .resource; KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple, TypeVar
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
 WILDCARD = "*"
-#: The one name of the resource type CLUSTER.
+#: The only resource name of type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD_PRINCIPAL = "User:*"
 Kind = TypeVar("Kind", bound="_Named")
 
 
 class _Named(IntEnum):
-    """A number of the protocol whose label is written as Kafka's tools write it."""
+    """A protocol number with the label that Kafka's tools print."""
 
     @property
     def label(self) -> str:
@@ -24,7 +24,7 @@ class _Named(IntEnum):
 
     @classmethod
     def of(cls: type[Kind], number: int) -> Kind:
-        """The member; UNKNOWN for a number without one."""
+        """The member with this number; UNKNOWN if there is none."""
         try:
             return cls(number)
         except ValueError:
@@ -32,16 +32,16 @@ class _Named(IntEnum):
 
     @classmethod
     def parse(cls: type[Kind], text: str) -> Kind:
-        """By name or label, whatever the case. Raises ValueError."""
-        wanted = text.strip().replace("_", "").replace("-", "").lower()
+        """The member with this name or label, ignoring case. Raises ValueError."""
+        normalized = text.strip().replace("_", "").replace("-", "").lower()
         for member in cls:
-            if member.name.replace("_", "").lower() == wanted and member:
+            if member.name.replace("_", "").lower() == normalized and member:
                 return member
         raise ValueError(f"{text!r}: must be one of {', '.join(member.label for member in cls if member)}")
 
 
 class ResourceType(_Named):
-    """What an ACL is about."""
+    """The type of the resource that an ACL applies to."""
 
     UNKNOWN = 0
     ANY = 1
@@ -54,7 +54,7 @@ class ResourceType(_Named):
 
 
 class PatternType(_Named):
-    """How an ACL's name stands for names of resources; ANY and MATCH are for filters only."""
+    """How an ACL's name matches resource names. ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -64,7 +64,7 @@ class PatternType(_Named):
 
 
 class Operation(_Named):
-    """What is to be done."""
+    """The operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -85,7 +85,7 @@ class Operation(_Named):
 
 
 class Permission(_Named):
-    """Whether an ACL grants or forbids."""
+    """Whether an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -94,7 +94,7 @@ class Permission(_Named):
 
 
 _O = Operation
-#: Operations that mean something for a resource, and are told when a client asks which it may do (AclEntry.supportedOperations).
+#: The operations of each resource type, of which describe APIs return the authorized ones (AclEntry.supportedOperations).
 OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS,
@@ -110,12 +110,12 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
 
 
 def operation_bits(operations: tuple[Operation, ...] | list[Operation]) -> int:
-    """Operations as the 32 bits of the fields ...AuthorizedOperations."""
+    """Operations as the 32-bit field of the ...AuthorizedOperations fields."""
     return sum(1 << operation for operation in operations)
 
 
 class Acl(NamedTuple):
-    """One access control entry: `principal` may, or may not, do `operation` from `host` on what the pattern stands for."""
+    """One access control entry: it allows or denies `principal` an `operation` from `host` on the resources that match the pattern."""
 
     resource_type: ResourceType
     resource_name: str
@@ -127,7 +127,7 @@ class Acl(NamedTuple):
 
     @classmethod
     def of_record(cls, record: AccessControlEntryRecord) -> Acl:
-        """The entry of a metadata record."""
+        """The entry in a metadata record."""
         return cls(
             ResourceType.of(record.resource_type),
             record.resource_name,
@@ -139,7 +139,7 @@ class Acl(NamedTuple):
         )
 
     def to_record(self, acl_id: bytes) -> AccessControlEntryRecord:
-        """The metadata record that says this under an id of 16 bytes."""
+        """The metadata record of this entry. `acl_id`: 16 bytes."""
         return AccessControlEntryRecord(
             id=acl_id,
             resource_type=self.resource_type,
@@ -155,12 +155,12 @@ class Acl(NamedTuple):
         verb = "ALLOW" if self.permission is Permission.ALLOW else "DENY"
         resource = f"{self.resource_type.label} {self.pattern_type.name} {self.resource_name!r}"
         text = f"{verb} {self.operation.label} on {resource} for {self.principal} from {self.host}"
-        # It is said in logs, and must stay one line there.
+        # It is written to logs, and must be a single line there.
         return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant; None and ANY leave a part open (ResourcePatternFilter, AccessControlEntryFilter)."""
+    """A filter of ACLs. None and ANY match everything (ResourcePatternFilter, AccessControlEntryFilter)."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -172,11 +172,11 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether some part is a number that the protocol does not know."""
+        """Whether a part has a number that the protocol does not define."""
         return not (self.resource_type and self.pattern_type and self.operation and self.permission)
 
     def matches(self, acl: Acl) -> bool:
-        """Whether the ACL is meant. With MATCH: whether it has a say about the resource `resource_name`."""
+        """Whether the filter matches the ACL. With MATCH: whether the ACL applies to the resource `resource_name`."""
         if self.resource_type not in (ResourceType.ANY, acl.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
@@ -190,11 +190,11 @@ class AclFilter(NamedTuple):
         )
 
     def _matches_name(self, acl: Acl) -> bool:
-        wanted, name = self.resource_name, acl.resource_name
-        if wanted is None:
+        filter_name, name = self.resource_name, acl.resource_name
+        if filter_name is None:
             return True
         if self.pattern_type is not PatternType.MATCH:
-            return wanted == name
+            return filter_name == name
         if acl.pattern_type is PatternType.PREFIXED:
-            return wanted.startswith(name)
-        return name in (wanted, WILDCARD)
+            return filter_name.startswith(name)
+        return name in (filter_name, WILDCARD)

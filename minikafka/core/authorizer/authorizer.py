@@ -1,7 +1,7 @@
-"""The decision whether a principal may do something, after Apache Kafka's StandardAuthorizer.
+"""Decides whether a principal may perform an operation, like Apache Kafka's StandardAuthorizer.
 
-Super users may do everything. Otherwise a matching DENY decides, then a matching ALLOW; a resource that some ACL is about is closed to all
-others, and about one without any ACL `allow.everyone.if.no.acl.found` decides.
+Super users may do everything. Otherwise a matching DENY decides, then a matching ALLOW. If a resource has ACLs but none matches, access is
+denied. If it has no ACLs, `allow.everyone.if.no.acl.found` decides.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from minikafka.core.authorizer.acl import (
 from minikafka.core.authorizer.ranges import Peer, Place
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
-#: What an ALLOW for another operation grants as well. A DENY forbids nothing but what it names.
+#: Operations whose ALLOW implies this operation. A DENY implies nothing else.
 _GRANTED_BY: Mapping[Operation, frozenset[Operation]] = {
     Operation.DESCRIBE: frozenset({Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
 DECISIONS_KEPT = 10_000
-#: A name that no resource has, to ask about a principal's standing whatever the resource (Authorizer.authorizeByResourceType).
+#: A resource name that stands for no particular resource, to check permissions by type (Authorizer.authorizeByResourceType).
 _NO_RESOURCE = "hardcode"
 
 
 class _Entry(NamedTuple):
-    """An ACL, and the addresses that its host stands for, read once."""
+    """An ACL with its parsed host: `place` is None if the host is not an address or a range."""
 
     acl: Acl
     place: Place | None
 
 
 class Decision(NamedTuple):
-    """Whether something may be done, and why: the ACL that decided, or a rule in words."""
+    """Whether an operation is allowed, and why: the ACL that decided, or else a rule in words."""
 
     is_allowed: bool
     acl: Acl | None
@@ -54,9 +54,9 @@ _OPEN_BY_DEFAULT = Decision(True, None, "no ACL is about the resource (allow.eve
 
 
 class AclAuthorizer:
-    """Holds the ACLs, and decides. What was decided is remembered until an ACL changes; `generation` counts these changes.
+    """Holds the ACLs and decides. Decisions are cached until an ACL changes; `generation` counts these changes.
 
-    Invariant: a decision is one of the ACLs that `replace` was last given.
+    Invariant: every decision follows from the ACLs that `replace` was last given.
     """
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone: bool = False) -> None:
@@ -78,11 +78,11 @@ class AclAuthorizer:
 
     @property
     def count(self) -> int:
-        """How many ACLs there are."""
+        """Number of ACLs."""
         return len(self._acls)
 
     def replace(self, records: Mapping[bytes, AccessControlEntryRecord]) -> None:
-        """Take over the ACLs of an image, by id."""
+        """Set the ACLs to those of an image, by id."""
         gone = [acl_id for acl_id in self._acls if acl_id not in records]
         new = [record for acl_id, record in records.items() if acl_id not in self._acls]
         if not gone and not new:
@@ -123,7 +123,7 @@ class AclAuthorizer:
     # -- decisions -------------------------------------------------------------------------------------------------
 
     def decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> Decision:
-        """Whether `principal` ("User:alice") may do it from `host` (an address as it is written)."""
+        """Whether `principal` ("User:alice") may perform the operation from `host` (an address as text)."""
         key = (principal, host, operation, resource_type, name)
         decision = self._decided.get(key)
         if decision is None:
@@ -149,7 +149,7 @@ class AclAuthorizer:
         return _CLOSED if about_it else self._without_acl
 
     def _about(self, resource_type: ResourceType, name: str) -> Iterator[_Entry]:
-        """The ACLs whose pattern stands for the resource."""
+        """The ACLs whose pattern matches the resource."""
         literal = self._literal.get(resource_type)
         if literal:
             yield from literal.get(name, {}).values()
@@ -163,7 +163,7 @@ class AclAuthorizer:
                 yield from prefixed.get(name[:length], {}).values()
 
     def allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there is any resource of the type on which the principal may do it, existing or not (KIP-679)."""
+        """Whether there is any resource of the type, existing or not, on which the principal may perform the operation (KIP-679)."""
         key = (principal, host, operation, resource_type)
         found = self._decided_by_type.get(key)
         if found is None:
@@ -195,20 +195,20 @@ class AclAuthorizer:
         )
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> list[Operation]:
-        """What of the operations of its type the principal may do on a resource."""
+        """The operations of its type that the principal may perform on a resource."""
         return [
             operation
             for operation in OPERATIONS[resource_type]
             if self.decide(principal, host, operation, resource_type, name).is_allowed
         ]
 
-    def select(self, wanted: AclFilter) -> Iterator[Acl]:
-        """The ACLs that a filter means."""
-        return (acl for acl in self.acls if wanted.matches(acl))
+    def select(self, acl_filter: AclFilter) -> Iterator[Acl]:
+        """The ACLs that match a filter."""
+        return (acl for acl in self.acls if acl_filter.matches(acl))
 
 
 def _applies(entry: _Entry, principal: str, peer: Peer, operation: Operation, *, by_implication: bool = True) -> bool:
-    """Whether an ACL has something to say about who does what from where, whatever the resource."""
+    """Whether an ACL applies to this principal, peer and operation, regardless of the resource."""
     acl, place = entry
     if acl.principal not in (principal, WILDCARD_PRINCIPAL):
         return False

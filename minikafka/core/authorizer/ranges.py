@@ -1,7 +1,7 @@
-"""Addresses as hosts of ACLs: one, however it is written, or a range: 10.0.0.0/8, fe80::/10 (CIDR; metadata.version 4.4-IV1).
+"""Hosts of ACLs: a single address in any notation, or a range such as 10.0.0.0/8 or fe80::/10 (CIDR; metadata.version 4.4-IV1).
 
-Bits behind the prefix of a range do not count. Kafka compares single addresses as text, and writes all eight groups of an IPv6 address;
-here the address counts, so that an ACL that holds there holds here.
+Bits after the prefix of a range are ignored. Kafka compares single addresses as text, and writes all eight groups of an IPv6 address. Here
+the address itself is compared, so every ACL that matches in Kafka matches here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 _IPV4 = re.compile(r"(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})/(\d{1,2})", re.ASCII)
 _IPV6 = re.compile(r"([0-9a-fA-F:.]+)/(\d{1,3})", re.ASCII)
 BITS_OF_IPV4, BITS_OF_IPV6 = 32, 128
-#: The longest text of an address; longer ones are no addresses, and are not looked at.
+#: The longest text of an address; longer ones are not parsed.
 ADDRESS_CHARACTERS_MAX = 128
 
 
 class Peer(NamedTuple):
-    """Where a request comes from. `bits`: of its address, 0 when `host` is none; `scope`: of a link-local one, or ""."""
+    """The source of a request. `bits`: length of its address, 0 if `host` is not an address. `scope`: of a link-local address, or ""."""
 
     host: str
     bits: int
@@ -27,7 +27,7 @@ class Peer(NamedTuple):
 
     @classmethod
     def of(cls, host: str) -> Peer:
-        """`host`: an address as it is written."""
+        """The peer with an address as text."""
         if len(host) > ADDRESS_CHARACTERS_MAX:
             return cls(host, 0, 0, "")
         try:
@@ -38,7 +38,7 @@ class Peer(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which addresses the host of an ACL stands for: those that begin with `prefix`, of which `shift` bits are left off."""
+    """The addresses that an ACL's host matches: those whose first bits are `prefix`, without the last `shift` bits."""
 
     bits: int
     shift: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, host: str) -> Place | None:
-        """None for a host that is no address and no range that can be read."""
+        """The addresses of a host; None if it is neither a valid address nor a valid range."""
         if is_range(host):
             try:
                 return parsed(host)
@@ -57,21 +57,21 @@ class Place(NamedTuple):
         return cls(peer.bits, 0, peer.number, peer.scope) if peer.bits else None
 
     def holds(self, peer: Peer) -> bool:
-        """Whether an address is among them."""
+        """Whether the peer's address is among them."""
         return self.bits == peer.bits and peer.number >> self.shift == self.prefix and self.scope in ("", peer.scope)
 
 
 class InvalidRange(ValueError):
-    """What is wrong, in words that follow Kafka's."""
+    """An invalid range. The message follows Kafka's."""
 
 
 def is_range(host: str) -> bool:
-    """Whether the host of an ACL is meant as a range."""
+    """Whether the host of an ACL is written as a range."""
     return "/" in host
 
 
 def parsed(text: str) -> Place:
-    """Raises InvalidRange."""
+    """The addresses of a range. Raises InvalidRange."""
     if match := _IPV4.fullmatch(text):
         octet = next((part for part in match[1].split(".") if int(part) > 255), None)
         if octet is not None:

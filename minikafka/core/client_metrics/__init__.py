@@ -1,1 +1,1 @@
-"""Metrics that clients push (KIP-714): subscriptions, who is asked for what and when, and what has been told."""
+"""Metrics that clients push (KIP-714): subscriptions, the clients that push, and their samples."""

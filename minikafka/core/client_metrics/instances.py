@@ -1,6 +1,6 @@
-"""Clients that push metrics: what each is asked for, how often it may come, and for how long it is remembered.
+"""Clients that push metrics: which metrics each should push, how often it may push, and how long it is remembered.
 
-Rules: ClientMetricsManager and ClientMetricsInstance of Apache Kafka 4.4, whose answers to the same requests the tests hold.
+Rules: ClientMetricsManager and ClientMetricsInstance of Apache Kafka 4.4. The tests contain Kafka's answers to the same requests.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from minikafka.core.client_metrics.subscriptions import ATTRIBUTE_CHARACTERS_MAX, CLIENT_INSTANCE_ID, Subscriptions, Wanted
+from minikafka.core.client_metrics.subscriptions import ATTRIBUTE_CHARACTERS_MAX, CLIENT_INSTANCE_ID, RequestedMetrics, Subscriptions
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
 from minikafka.wire.uuid import uuid_to_text
 
-#: Clients that are remembered; of more, the one that was heard of longest ago is forgotten.
+#: Most clients that are remembered; beyond this the one that has been silent longest is dropped.
 INSTANCES_MAX = 16_384
-#: So many are looked at in one step.
+#: Clients that are processed in one step.
 STEP_INSTANCES = 512
-#: A client is forgotten that says nothing for so long, or for three of its intervals.
+#: A client is dropped after this long without a request, or after three of its intervals if that is longer.
 EXPIRY_MS_MIN = 60_000
 EXPIRY_INTERVALS = 3
-#: Kafka's numbers of zstd, lz4, gzip and snappy, in the order in which clients are to like them.
+#: Kafka's numbers of zstd, lz4, gzip and snappy, in the order of preference.
 COMPRESSION_TYPES = (4, 3, 1, 2)
 COMPRESSION_TYPE_MAX = 4
 ZERO_ID = bytes(16)
-#: What no client may be called: no id, and the metadata log's.
+#: Ids that no client may have: zero, and the metadata topic's.
 RESERVED_IDS = frozenset({ZERO_ID, bytes(15) + b"\x01"})
 _NEVER = -(1 << 62)
 _FREE_TO_ASK_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -32,11 +32,11 @@ _FREE_TO_ASK_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_C
 
 @dataclass(slots=True)
 class Instance:
-    """A client. `attributes`: what subscriptions match it by; `version`: of the subscriptions, when `wanted` was made of them."""
+    """A client. `attributes`: for matching subscriptions. `version`: of the subscriptions from which `requested` was computed."""
 
     instance_id: bytes
     attributes: Mapping[str, str | None]
-    wanted: Wanted
+    requested: RequestedMetrics
     version: int
     asked_ms: int = _NEVER
     pushed_ms: int = _NEVER
@@ -45,49 +45,49 @@ class Instance:
     last_error: ErrorCode = ErrorCode.NONE
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether it may ask for its subscriptions now; notes that it did."""
-        if now_ms - max(self.asked_ms, self.pushed_ms) < self.wanted.interval_ms:
+        """Whether the client may ask for its subscriptions now. Records the time if so."""
+        if now_ms - max(self.asked_ms, self.pushed_ms) < self.requested.interval_ms:
             return False
         self.asked_ms = now_ms
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether it may push now; notes that it did. The first push after a question may come at any time: clients wait for a random part
-        of the interval."""
-        if self.asked_ms <= self.pushed_ms and now_ms - self.pushed_ms < self.wanted.interval_ms:
+        """Whether the client may push now. Records the time if so. The first push after a request for subscriptions may come at any time,
+        because clients wait for a random part of the interval."""
+        if self.asked_ms <= self.pushed_ms and now_ms - self.pushed_ms < self.requested.interval_ms:
             return False
         self.pushed_ms = now_ms
         return True
 
     @property
     def has_pushed(self) -> bool:
-        """Whether it has pushed since its subscriptions last changed."""
+        """Whether the client has pushed since its subscriptions last changed."""
         return self.pushed_ms != _NEVER
 
     @property
     def expires_ms(self) -> int:
-        """When it is forgotten unless it says something before."""
-        return self.heard_ms + max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * self.wanted.interval_ms)
+        """When the client is dropped unless it sends a request before."""
+        return self.heard_ms + max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * self.requested.interval_ms)
 
 
 class Instances:
-    """The clients of one broker. `connections` are whatever tells one connection from another."""
+    """The clients of one broker. A `connection` is any hashable object that identifies a connection."""
 
     def __init__(self, subscriptions: Subscriptions, telemetry_max_bytes: int, random_bytes: Callable[[int], bytes]) -> None:
-        """`telemetry_max_bytes`: of one push."""
+        """`telemetry_max_bytes`: the largest push."""
         self._subscriptions = subscriptions
         self.telemetry_max_bytes = telemetry_max_bytes
         self._random_bytes = random_bytes
-        #: The one heard of longest ago comes first.
+        #: Ordered by the last request, the oldest first.
         self.by_id: dict[bytes, Instance] = {}
         self._of_connection: dict[object, bytes] = {}
-        #: Requests before their time, and pushes for other subscriptions than the client has.
+        #: Number of requests that came too early, and of pushes for another subscription id than the client's.
         self.throttled = 0
         self.unknown_subscriptions = 0
 
-    def ask(self, wanted_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
-        """GetTelemetrySubscriptions: the client with what it is asked for; the zero id is a new one. Raises ApiError."""
-        instance = self._instance(self._new_id() if wanted_id == ZERO_ID else wanted_id, attributes, connection, now_ms)
+    def ask(self, client_instance_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
+        """GetTelemetrySubscriptions: the client with its requested metrics. The zero id creates a new client. Raises ApiError."""
+        instance = self._instance(self._new_id() if client_instance_id == ZERO_ID else client_instance_id, attributes, connection, now_ms)
         if not instance.may_ask(now_ms) and instance.last_error not in _FREE_TO_ASK_AGAIN:
             self.throttled += 1
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -95,7 +95,7 @@ class Instances:
         return instance
 
     def push(self, request: PushTelemetryRequest, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
-        """PushTelemetry: the client, whose metrics may be read. Raises ApiError."""
+        """PushTelemetry: the client, if its metrics may be read. Raises ApiError."""
         if request.client_instance_id in RESERVED_IDS:
             raise ApiError(ErrorCode.INVALID_REQUEST)
         instance = self._instance(request.client_instance_id, attributes, connection, now_ms)
@@ -111,7 +111,7 @@ class Instances:
         if not instance.may_push(now_ms) and not request.terminating:
             self.throttled += 1
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        if request.subscription_id != instance.wanted.subscription_id:
+        if request.subscription_id != instance.requested.subscription_id:
             self.unknown_subscriptions += 1
             return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
         if not 0 <= request.compression_type <= COMPRESSION_TYPE_MAX:
@@ -119,12 +119,12 @@ class Instances:
         return ErrorCode.TELEMETRY_TOO_LARGE if len(request.metrics) > self.telemetry_max_bytes else ErrorCode.NONE
 
     def connection_ended(self, connection: object) -> bytes | None:
-        """The id of the client that is forgotten with its connection, if any."""
+        """Drop the client of a closed connection and return its id; None if there is none."""
         found = self._of_connection.pop(connection, None)
         return None if found is None or self.by_id.pop(found, None) is None else found
 
     def expire(self, now_ms: int) -> Iterator[list[bytes]]:
-        """Forget who has been silent for too long; their ids, in steps between which others may be served."""
+        """Drop clients that have been silent for too long. Yields their ids, one list per step."""
         ids = list(self.by_id)
         for start in range(0, len(ids), STEP_INSTANCES):
             held = [self.by_id[instance_id] for instance_id in ids[start : start + STEP_INSTANCES] if instance_id in self.by_id]
@@ -140,12 +140,13 @@ class Instances:
             yield []
 
     def _instance(self, instance_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
-        """The client, heard of now; new if it is not known or its subscriptions have changed, and then it may ask and push at once."""
+        """The client, with the time of this request. It is created if it does not exist or its subscriptions have changed; it may then ask
+        and push at once."""
         cached = self.by_id.pop(instance_id, None)
         version = self._subscriptions.version
         if cached is None or cached.version < version:
             own = cached.attributes if cached is not None else _kept(attributes, instance_id)
-            cached = Instance(instance_id, own, self._subscriptions.wanted_of(instance_id, own), version)
+            cached = Instance(instance_id, own, self._subscriptions.requested_metrics(instance_id, own), version)
             self._of_connection[connection] = instance_id
             while len(self.by_id) >= INSTANCES_MAX:
                 del self.by_id[next(iter(self.by_id))]
@@ -154,7 +155,7 @@ class Instances:
         return cached
 
     def _new_id(self) -> bytes:
-        """A random UUID (version 4) that is not in use, and whose text begins with no dash, which would read as a flag."""
+        """A random UUID (version 4) that is not in use, and whose text does not begin with a dash, which would look like an option."""
         while True:
             drawn = bytearray(self._random_bytes(16))
             drawn[6] = drawn[6] & 0x0F | 0x40
@@ -165,6 +166,6 @@ class Instances:
 
 
 def _kept(attributes: Mapping[str, str | None], instance_id: bytes) -> dict[str, str | None]:
-    """What is remembered of a client: of a text that is too long for any pattern, enough to tell that."""
+    """The attributes to keep of a client. A text that is too long for any pattern is cut, but stays too long."""
     kept = {name: None if value is None else value[: ATTRIBUTE_CHARACTERS_MAX + 1] for name, value in attributes.items()}
     return {**kept, CLIENT_INSTANCE_ID: uuid_to_text(instance_id)}

@@ -1,4 +1,4 @@
-"""What clients have told, as samples: the newest value of each gauge, and the sum of what each counter has grown by."""
+"""Metrics that clients have pushed, as samples: the newest value of each gauge and the total of each counter."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from itertools import islice
 from math import isfinite
 from typing import NamedTuple
 
-#: Samples that are kept of one client, and of all clients of a broker. What is told beyond them is not kept.
+#: Most samples of one client, and of all clients of a broker. Further ones are dropped.
 SERIES_OF_INSTANCE_MAX = 2000
 SERIES_MAX = 20_000
-#: What a client told last is kept for so long after its connection has ended, so that it can still be read.
+#: How long a client's last samples are kept after its connection has ended, so that they can still be read.
 KEPT_MS = 60_000
 
 Labels = tuple[tuple[str, str], ...]
 
 
 class Point(NamedTuple):
-    """One value that a client tells. `is_counter`: it only grows; `is_delta`: it has grown by that since it was told last."""
+    """One value that a client pushes. `is_counter`: it only grows. `is_delta`: the value is the increase since the last push."""
 
     metric: str
     labels: Labels
@@ -28,8 +28,8 @@ class Point(NamedTuple):
 
 
 @dataclass(slots=True)
-class Told:
-    """All that one client has told, (metric, labels) -> value, and who it is."""
+class InstanceSamples:
+    """All samples of one client, (metric, labels) -> value. `labels` identify the client."""
 
     labels: Labels
     expires_ms: int
@@ -41,19 +41,19 @@ class Told:
 
 
 class Series:
-    """By client instance. Invariant: each has a sample, so that there are SERIES_MAX at most."""
+    """Samples by client instance. Invariant: each client has at least one sample, so that there are at most SERIES_MAX clients."""
 
     def __init__(self) -> None:
-        self.by_instance: dict[bytes, Told] = {}
+        self.by_instance: dict[bytes, InstanceSamples] = {}
         self.count = 0
-        #: Points for which there was no room.
+        #: Number of points that were dropped for lack of room.
         self.dropped = 0
 
-    def add(self, instance_id: bytes, who: Labels, points: Sequence[Point], expires_ms: int) -> None:
-        """A client, whom `who` names, has told these; they are kept until `expires_ms` unless it tells more."""
+    def add(self, instance_id: bytes, client_labels: Labels, points: Sequence[Point], expires_ms: int) -> None:
+        """A client has pushed points. `client_labels` identify it. They are kept until `expires_ms` unless it pushes again."""
         of_instance = self.by_instance.get(instance_id)
         if of_instance is None:
-            of_instance = Told(who, expires_ms)
+            of_instance = InstanceSamples(client_labels, expires_ms)
         of_instance.expires_ms = expires_ms
         before = len(of_instance)
         for point in points:
@@ -68,24 +68,24 @@ class Series:
                 self.dropped += 1
         self.count += len(of_instance) - before
         if of_instance:
-            # Who has told nothing that is kept is not kept either: ids cost nothing.
+            # A client without samples is not kept, because clients can make up any number of ids.
             self.by_instance[instance_id] = of_instance
 
     def leave(self, instance_id: bytes, now_ms: int) -> None:
-        """A client has gone."""
+        """A client's connection has ended: keep its samples for KEPT_MS."""
         of_instance = self.by_instance.get(instance_id)
         if of_instance is not None:
             of_instance.expires_ms = now_ms + KEPT_MS
 
     def expire(self, now_ms: int) -> None:
-        """Forget what has been kept for long enough."""
+        """Drop the samples of clients that have expired."""
         for instance_id, of_instance in list(self.by_instance.items()):
             if of_instance.expires_ms <= now_ms:
                 self.count -= len(of_instance)
                 del self.by_instance[instance_id]
 
     def samples(self, samples_max: int, *, are_counters: bool) -> Iterator[list[tuple[dict[str, str], float]]]:
-        """(labels, value) of all counters, or of all gauges, at most so many at a time; between them more may be told."""
+        """(labels, value) of all counters or of all gauges, in lists of at most `samples_max`. More may be pushed between two lists."""
         for of_instance in list(self.by_instance.values()):
             rows = iter(list((of_instance.counters if are_counters else of_instance.gauges).items()))
             while part := list(islice(rows, samples_max)):

@@ -1,7 +1,7 @@
-"""Subscriptions to clients' metrics: what their configuration may say, and whom they match.
+"""Subscriptions to clients' metrics: their configuration, and the clients that they match.
 
-Rules: ClientMetricsConfigs and ClientMetricsManager of Apache Kafka. Patterns are RE2's (Kafka's are Java's), and bounded, because the
-controller reads them in its turn.
+Rules: ClientMetricsConfigs and ClientMetricsManager of Apache Kafka. Patterns are RE2's (Kafka's are Java's), and limited in size, because
+the controller compiles them in its event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERVAL_MS_MIN = 100
 INTERVAL_MS_MAX = 3_600_000
 ALL_METRICS = "*"
 
-#: What a client can be matched by.
+#: Attributes by which a subscription can match clients.
 CLIENT_INSTANCE_ID, CLIENT_ID = "client_instance_id", "client_id"
 CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION = "client_software_name", "client_software_version"
 CLIENT_SOURCE_ADDRESS, CLIENT_SOURCE_PORT = "client_source_address", "client_source_port"
@@ -31,15 +31,15 @@ ATTRIBUTES = frozenset(
     {CLIENT_INSTANCE_ID, CLIENT_ID, CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION, CLIENT_SOURCE_ADDRESS, CLIENT_SOURCE_PORT}
 )
 
-# Kafka has none of these bounds. Every subscription is looked at for every new client, in one turn of the event loop.
+# Kafka has none of these limits. Every new client is compared with all subscriptions in one turn of the event loop.
 SUBSCRIPTIONS_MAX = 100
-#: Names of metrics, of all subscriptions together.
+#: Most metric names in all subscriptions together.
 METRICS_MAX = 1000
 METRIC_CHARACTERS_MAX = 256
 MATCH_CHARACTERS_MAX = 1000
 PATTERN_CHARACTERS_MAX = 256
 PATTERN_BYTES_MAX = 1 << 16
-#: A longer attribute of a client is matched by no pattern.
+#: No pattern matches a longer attribute of a client.
 ATTRIBUTE_CHARACTERS_MAX = 256
 
 Values = Mapping[str, str]
@@ -47,7 +47,7 @@ Values = Mapping[str, str]
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
-    """`metrics`: beginnings of names, with their hashes in Java; `match`: attribute -> pattern, none for every client."""
+    """`metrics`: prefixes of metric names, with their Java hashes. `match`: attribute -> pattern; empty to match every client."""
 
     name: str
     metrics: Mapping[str, int]
@@ -56,7 +56,7 @@ class Subscription:
 
     @classmethod
     def of(cls, name: str, values: Values) -> Subscription:
-        """From its configuration. Raises ApiError in Kafka's words."""
+        """The subscription with this configuration. Raises ApiError with Kafka's messages."""
         for key in values:
             if key not in DEFAULTS:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
@@ -68,7 +68,7 @@ class Subscription:
         return cls(name, {metric: string_hash(metric) for metric in metrics}, interval_ms, match)
 
     def matches(self, attributes: Mapping[str, str | None]) -> bool:
-        """Whether a client is meant; an attribute that it does not have matches nothing."""
+        """Whether the subscription matches a client. An attribute that the client lacks matches nothing."""
         for name, pattern in self.match.items():
             value = attributes.get(name)
             if value is None or len(value) > ATTRIBUTE_CHARACTERS_MAX or not pattern.matches(value):
@@ -77,8 +77,8 @@ class Subscription:
 
 
 @dataclass(slots=True, frozen=True)
-class Wanted:
-    """What a client is asked for."""
+class RequestedMetrics:
+    """The metrics that a client should push, as prefixes of their names, and how often."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -86,7 +86,7 @@ class Wanted:
 
 
 class Subscriptions:
-    """All that there are. `version` grows with every change: then clients are matched anew."""
+    """All subscriptions. `version` grows with every change; then clients are matched again."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Subscription] = {}
@@ -95,14 +95,14 @@ class Subscriptions:
 
     @property
     def names(self) -> list[str]:
-        """Of all that are served."""
+        """Names of all active subscriptions."""
         return list(self._by_name)
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def put(self, name: str, values: Values) -> None:
-        """A subscription has this configuration now; none: it is gone. Raises ApiError for one that cannot be served, which is not."""
+        """Set a subscription's configuration; an empty one removes it. Raises ApiError for an invalid one, which is then not active."""
         old = self._by_name.pop(name, None)
         if old is not None:
             self._metrics -= len(old.metrics)
@@ -115,9 +115,9 @@ class Subscriptions:
         self._metrics += len(new.metrics)
         self.version += 1
 
-    def wanted_of(self, instance_id: bytes, attributes: Mapping[str, str | None]) -> Wanted:
-        """What the client is asked for by all subscriptions that match it. The id is Kafka's, so that a client can change between brokers
-        of both."""
+    def requested_metrics(self, instance_id: bytes, attributes: Mapping[str, str | None]) -> RequestedMetrics:
+        """The union of all subscriptions that match the client. The subscription id is computed as in Kafka, so that a client can switch
+        between brokers of both kinds."""
         names: dict[str, int] = {}
         interval_ms = INTERVAL_MS_DEFAULT
         for subscription in self._by_name.values():
@@ -126,11 +126,11 @@ class Subscriptions:
                 interval_ms = min(interval_ms, subscription.interval_ms)
         metrics = (ALL_METRICS,) if ALL_METRICS in names else tuple(by_place((number, name) for name, number in sorted(names.items())))
         checksum = crc32c.crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
-        return Wanted(metrics, interval_ms, _signed(checksum ^ _uuid_hash(instance_id)))
+        return RequestedMetrics(metrics, interval_ms, _signed(checksum ^ _uuid_hash(instance_id)))
 
 
 def check_subscription(name: str, values: Values, others: Iterable[Values]) -> None:
-    """Whether a subscription may have this configuration, beside these others. Raises ApiError."""
+    """Check that a subscription may have this configuration in addition to these others. Raises ApiError."""
     subscription = Subscription.of(name, values)
     count, metrics = 1, len(subscription.metrics)
     for other in others:
@@ -140,7 +140,7 @@ def check_subscription(name: str, values: Values, others: Iterable[Values]) -> N
 
 
 def check_room(subscriptions: int, metrics: int) -> None:
-    """Raises ApiError when there are too many."""
+    """Raises ApiError if there are too many subscriptions or metrics."""
     if subscriptions > SUBSCRIPTIONS_MAX:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"There can be no more than {SUBSCRIPTIONS_MAX} subscriptions to clients' metrics.")
     if metrics > METRICS_MAX:
@@ -183,7 +183,7 @@ def _pattern(item: str) -> tuple[str, Pattern]:
     if len(parts) != 2 or parts[0].strip() not in ATTRIBUTES:
         raise illegal
     text = parts[1].strip()
-    # Classes of Unicode's take RE2 a hundred times as long as anything else of that length.
+    # Unicode classes take RE2 a hundred times as long to compile as other patterns of that length.
     if len(text) > PATTERN_CHARACTERS_MAX or "\\p" in text.lower():
         raise illegal
     try:

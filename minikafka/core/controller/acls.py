@@ -1,4 +1,4 @@
-"""ACLs as records: which may be created, which a filter takes away. Rules: Apache Kafka's AclApis and AclControlManager."""
+"""ACLs as records: which may be created, and which a filter deletes. Rules: Apache Kafka's AclApis and AclControlManager."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from minikafka.wire.messages.describe_acls import DescribeAclsRequest
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 _TOO_OLD_FOR_RANGES = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
-#: Of ACLs with filters in one request, beyond one look at each ACL.
+#: Most comparisons of ACLs with filters in one request, in addition to one comparison per ACL.
 COMPARISONS_MAX = 100_000
 
 
 class AclControl:
-    """Decides about ACLs, not about who may change them."""
+    """Creates and deletes ACLs. The caller has authorized the change."""
 
     def __init__(self, state: ControllerState, random: RandomSource) -> None:
         self._state = state
         self._random = random
 
     def create(self, request: CreateAclsRequest) -> Result:
-        """CreateAcls: each on its own; one that there is already is a success and no record."""
+        """CreateAcls: each ACL succeeds or fails on its own. An ACL that exists already succeeds without a record."""
         existing = {Acl.of_record(record) for record in self._state.image.acls.values()}
         results: list[CreateAclsResponse.AclCreationResult] = []
         records: list[AccessControlEntryRecord] = []
@@ -71,10 +71,10 @@ class AclControl:
         results = []
         doomed: dict[bytes, None] = {}
         listed = 0
-        for wanted in request.filters:
+        for requested in request.filters:
             result = DeleteAclsResponse.DeleteAclsFilterResult()
             results.append(result)
-            acl_filter = filter_of(wanted)
+            acl_filter = filter_of(requested)
             fault = filter_fault_of(acl_filter)
             if fault is not None:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
@@ -82,7 +82,7 @@ class AclControl:
             matching = lookup.matching(acl_filter)
             listed += len(matching)
             if listed > RECORDS_PER_REQUEST_MAX or lookup.looked_at > lookup.looks_max:
-                # What several filters match is named for each: as much work as if it were so many ACLs.
+                # An ACL that several filters match is listed for each of them, so it counts several times.
                 text = f"Cannot remove more than {RECORDS_PER_REQUEST_MAX} acls in a single delete operation."
                 raise ApiError(ErrorCode.POLICY_VIOLATION, text)
             for acl_id, acl in matching:
@@ -102,32 +102,32 @@ class AclControl:
 
 
 class _Lookup:
-    """Finds the ACLs that filters mean without looking at all of them for each."""
+    """Finds the ACLs that match filters without comparing every ACL with every filter."""
 
     def __init__(self, acls: dict[bytes, Acl]) -> None:
         self._acls = acls
         self._found: dict[AclFilter, list[tuple[bytes, Acl]]] = {}
         self._by: dict[str, dict[str, list[tuple[bytes, Acl]]]] = {}
-        #: Comparisons of an ACL with a filter so far, and how many there may be: as many as anybody needs who removes what may be removed.
+        #: Comparisons so far, and their limit, which is enough for every deletion that is small enough.
         self.looked_at = 0
         self.looks_max = COMPARISONS_MAX + len(acls)
 
-    def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
-        """(id, ACL) of those that a filter means."""
-        found = self._found.get(wanted)
+    def matching(self, acl_filter: AclFilter) -> list[tuple[bytes, Acl]]:
+        """(id, ACL) of the ACLs that match a filter."""
+        found = self._found.get(acl_filter)
         if found is None:
-            candidates = self._candidates(wanted)
+            candidates = self._candidates(acl_filter)
             self.looked_at += len(candidates)
             if self.looked_at > self.looks_max:
                 return []
-            found = self._found[wanted] = [entry for entry in candidates if wanted.matches(entry[1])]
+            found = self._found[acl_filter] = [entry for entry in candidates if acl_filter.matches(entry[1])]
         return found
 
-    def _candidates(self, wanted: AclFilter) -> Collection[tuple[bytes, Acl]]:
-        if wanted.resource_name is not None and wanted.pattern_type is not PatternType.MATCH:
-            return self._index("resource_name").get(wanted.resource_name, ())
-        if wanted.principal is not None:
-            return self._index("principal").get(wanted.principal, ())
+    def _candidates(self, acl_filter: AclFilter) -> Collection[tuple[bytes, Acl]]:
+        if acl_filter.resource_name is not None and acl_filter.pattern_type is not PatternType.MATCH:
+            return self._index("resource_name").get(acl_filter.resource_name, ())
+        if acl_filter.principal is not None:
+            return self._index("principal").get(acl_filter.principal, ())
         return self._acls.items()
 
     def _index(self, name: str) -> dict[str, list[tuple[bytes, Acl]]]:
@@ -160,7 +160,7 @@ def _acl_of(creation: CreateAclsRequest.AclCreation) -> Acl:
 
 
 def fault_of(acl: Acl) -> str | None:
-    """What keeps an ACL from being created, or None."""
+    """Why an ACL cannot be created, or None."""
     if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not acl.resource_name:
@@ -180,23 +180,23 @@ def fault_of(acl: Acl) -> str | None:
     return None
 
 
-def filter_of(wanted: DeleteAclsRequest.DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
-    """The filter that a request's fields describe; DescribeAclsRequest has the same."""
+def filter_of(requested: DeleteAclsRequest.DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+    """The filter that a request's fields describe."""
     return AclFilter(
-        ResourceType.of(wanted.resource_type_filter),
-        wanted.resource_name_filter,
-        PatternType.of(wanted.pattern_type_filter),
-        wanted.principal_filter,
-        wanted.host_filter,
-        Operation.of(wanted.operation),
-        Permission.of(wanted.permission_type),
+        ResourceType.of(requested.resource_type_filter),
+        requested.resource_name_filter,
+        PatternType.of(requested.pattern_type_filter),
+        requested.principal_filter,
+        requested.host_filter,
+        Operation.of(requested.operation),
+        Permission.of(requested.permission_type),
     )
 
 
-def filter_fault_of(wanted: AclFilter) -> str | None:
+def filter_fault_of(acl_filter: AclFilter) -> str | None:
     """What is wrong with a filter, or None."""
-    if not (wanted.resource_type and wanted.pattern_type):
+    if not (acl_filter.resource_type and acl_filter.pattern_type):
         return "Unknown patternFilter."
-    if not (wanted.operation and wanted.permission):
+    if not (acl_filter.operation and acl_filter.permission):
         return "Unknown entryFilter."
     return None

@@ -33,7 +33,7 @@ FENCE = 1
 UNFENCE = -1
 IN_CONTROLLED_SHUTDOWN = 1
 
-# States of a broker in the eyes of the controller (BrokerControlState).
+# States of a broker as the controller sees it (BrokerControlState).
 FENCED = "fenced"
 UNFENCED = "unfenced"
 CONTROLLED_SHUTDOWN = "controlled shutdown"
@@ -41,7 +41,7 @@ SHUTDOWN_NOW = "shutdown now"
 
 
 class BrokerControl:
-    """Decides about brokers. Sessions live here; registrations live in the log."""
+    """Decides about brokers. Sessions are in memory only; registrations are in the log."""
 
     def __init__(self, config: ControllerConfig, state: ControllerState, partitions: PartitionControl, sessions: BrokerSessions) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class BrokerControl:
     # -- registration ----------------------------------------------------------------------------------------------
 
     def register(self, request: BrokerRegistrationRequest, now_ms: int) -> Result:
-        """BrokerRegistration. The broker epoch is the offset of the first record written for it (of the registration, when it is alone).
+        """BrokerRegistration. The broker epoch is the offset of the first record of its batch (usually the registration itself).
 
         A new incarnation first takes its predecessor out of ISRs, and, unless it shows the epoch of a clean shutdown,
         out of the eligible replicas too. The same incarnation keeps its epoch (KAFKA-16952).
@@ -89,11 +89,10 @@ class BrokerControl:
         return Result(BrokerRegistrationResponse(broker_epoch=epoch), records)
 
     def _check_predecessor(self, existing: BrokerRegistration, request: BrokerRegistrationRequest) -> None:
-        """Refuse a second broker under an id whose owner still has a session.
+        """Refuse a second broker with the id of a broker that still has a session.
 
-        Kafka makes a restarted broker wait until its dead predecessor's session ends. Here it need not, when the
-        predecessor's connection is closed and the newcomer holds one of its log directories: a directory is locked by
-        one process at a time, so the predecessor is gone.
+        Kafka makes a restarted broker wait until its dead predecessor's session ends. Here it need not wait if the predecessor's connection
+        is closed and the new process holds one of its log directories: only one process can lock a directory, so the predecessor is gone.
         """
         if not self.sessions.is_valid(existing.broker_id, existing.epoch) or existing.in_controlled_shutdown:
             return
@@ -153,7 +152,7 @@ class BrokerControl:
         return Result(UnregisterBrokerResponse(error_message=None), records)
 
     def unregister_controller(self, request: UnregisterControllerRequest) -> Result:
-        """UnregisterController (KIP-1312): a node that is gone holds back no feature any more."""
+        """UnregisterController (KIP-1312): afterwards the removed node no longer limits feature levels."""
         controller_id = request.controller_id
         if controller_id == self._config.node_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
@@ -162,7 +161,7 @@ class BrokerControl:
                 ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller unregistration."
             )
         if controller_id not in self._state.image.controllers:
-            # Kafka has no code for it.
+            # Kafka has no error code for this.
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Controller ID {controller_id} is not currently registered.")
         return Result(UnregisterControllerResponse(error_message=None), [UnregisterControllerRecord(controller_id=controller_id)])
 
@@ -192,7 +191,7 @@ class BrokerControl:
     # -- heartbeats ------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Result:
-        """BrokerHeartbeat: keeps the session, moves the broker between fenced, unfenced and shutting down."""
+        """BrokerHeartbeat: extends the session, and moves the broker between fenced, unfenced and shutting down."""
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         broker_id = broker.broker_id
         current = FENCED if broker.fenced else CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else UNFENCED
@@ -216,7 +215,7 @@ class BrokerControl:
         if current == FENCED:
             if request.want_shut_down:
                 return SHUTDOWN_NOW
-            # Also the record that fenced it: what a dead process, or one before the fencing, has sent must not bring it back.
+            # It must have seen the record that fenced it, too: a heartbeat from before the fencing must not unfence the broker.
             caught_up = request.current_metadata_offset >= broker.unfence_offset
             return UNFENCED if caught_up and not request.want_fence else FENCED
         if current == UNFENCED:
@@ -228,14 +227,14 @@ class BrokerControl:
         if self._state.leads_any(broker.broker_id):
             return CONTROLLED_SHUTDOWN
         offset = self.sessions.controlled_shutdown_offset(broker.broker_id)
-        # After a change of controllers the offset is not known: wait for what that controller inherited.
+        # After a controller failover the offset is unknown: wait for everything that the new controller inherited.
         needed = self._state.next_offset - 1 if offset is None else offset
         if offset is None:
             self.sessions.start_controlled_shutdown(broker.broker_id, needed)
         return SHUTDOWN_NOW if self._lowest_active_offset(needed) >= needed else CONTROLLED_SHUTDOWN
 
     def _lowest_active_offset(self, enough: int) -> int:
-        """The lowest metadata offset that active brokers have reported; `enough` when there are none."""
+        """The lowest metadata offset that active brokers have reported; `enough` if there are none."""
         offsets = [self.sessions.metadata_offset(broker.broker_id) for broker in self._state.image.brokers.values() if broker.is_active]
         return min(offsets, default=enough)
 
@@ -263,7 +262,7 @@ class BrokerControl:
         return [record, *self._partitions.leave_and_join(self._state.leaderless_partitions(), joining=broker.broker_id)]
 
     def _directories(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> list[Any]:
-        """Directories that went offline fail over their partitions; cordoned ones are noted (KIP-858, KIP-1066)."""
+        """Records for directories that went offline, whose partitions fail over, and for cordoned ones (KIP-858, KIP-1066)."""
         records: list[Any] = []
         offline = [directory for directory in request.offline_log_dirs if directory in broker.log_dirs]
         if offline:
@@ -285,7 +284,7 @@ class BrokerControl:
     # -- sessions --------------------------------------------------------------------------------------------------
 
     def activate(self, now_ms: int, predecessor: int | None = None) -> None:
-        """A new controller gives every unfenced broker a whole session, but only a short one to that of its predecessor's node."""
+        """A new controller starts a full session for every unfenced broker, but only a short one for the broker on `predecessor`'s node."""
         for broker in self._state.image.brokers.values():
             if not broker.fenced:
                 self.sessions.touch(broker.broker_id, broker.epoch, now_ms)
@@ -293,7 +292,7 @@ class BrokerControl:
                     self.sessions.suspect(broker.broker_id, now_ms)
 
     def expire(self, now_ms: int) -> Iterable[list[Any]]:
-        """Records for each broker whose session has ended, to be appended and replayed one list after the other."""
+        """One list of records per broker whose session has ended. The caller appends and replays each list before the next."""
         for broker_id, epoch in self.sessions.expired(now_ms):
             broker = self._state.image.brokers.get(broker_id)
             if broker is not None and broker.epoch == epoch and not broker.fenced:
@@ -301,7 +300,7 @@ class BrokerControl:
 
 
 def _registration(request: BrokerRegistrationRequest, epoch: int, same: BrokerRegistration | None) -> RegisterBrokerRecord:
-    """The record of a registration; `same` is that of the same incarnation before, None for a new one."""
+    """The record of a registration. `same`: the earlier registration of the same incarnation, None for a new incarnation."""
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,

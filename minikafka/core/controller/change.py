@@ -1,4 +1,4 @@
-"""Builds the record of one partition's change: who is in sync, who is eligible, who leads (Kafka's PartitionChangeBuilder)."""
+"""Builds the record of one partition's change: in-sync replicas, eligible replicas, leader (Kafka's PartitionChangeBuilder)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
 
 class Election(Enum):
-    """Whom an election may choose."""
+    """Which replicas an election may choose."""
 
-    PREFERRED = 0  # the first replica if it may lead, else whoever leads or may lead
-    ONLINE = 1  # the present leader if it may lead, else the first replica in sync or eligible
-    UNCLEAN = 2  # as ONLINE, and any live replica when there is none: acknowledged records may be lost
+    PREFERRED = 0  # the first replica if it may lead, otherwise the current leader, otherwise any replica in sync or eligible
+    ONLINE = 1  # the current leader if it may lead, otherwise the first replica that is in sync or eligible
+    UNCLEAN = 2  # as ONLINE, otherwise any live replica: acknowledged records may be lost
 
 
 class PartitionChange:
-    """Target values for one partition; `build()` elects and gives the record, or None when nothing changes.
+    """Target values for one partition. `build()` elects a leader and returns the record, or None if nothing changes.
 
     may_lead: whether a broker may become or stay leader now (registered, active, directory online).
     min_isr: the effective min.insync.replicas, already capped by the replication factor by `build`.
@@ -34,8 +34,8 @@ class PartitionChange:
     - a leader comes from the ISR or the ELR; one from the ELR makes the ISR {leader};
     - when both are empty, the last known leader is elected, uncleanly, if it is alive;
     - an unclean leader makes ISR {leader}, clears the ELR and sets RECOVERING;
-    - the leader epoch moves when the leader is named in the record: on a new leader, and when a reassignment drops a
-      replica. Not on ISR changes (KAFKA-15021).
+    - the leader epoch increases if the record names a leader: for a new leader, and when a reassignment drops a replica, but not for ISR
+      changes (KAFKA-15021).
     """
 
     __slots__ = (
@@ -88,36 +88,36 @@ class PartitionChange:
     # -- targets ---------------------------------------------------------------------------------------------------
 
     def target_isr(self, isr: Iterable[int]) -> PartitionChange:
-        """The in-sync replicas wanted."""
+        """Set the target in-sync replicas."""
         self._isr = tuple(isr)
         return self
 
     def target_replicas(self, replicas: Iterable[int], adding: Iterable[int], removing: Iterable[int]) -> PartitionChange:
-        """The assignment wanted, with what is being added and removed (KIP-455)."""
+        """Set the target assignment, with the replicas that are being added and removed (KIP-455)."""
         self._replicas = tuple(replicas)
         self._adding = tuple(adding)
         self._removing = tuple(removing)
         return self
 
     def target_recovery_state(self, state: int) -> PartitionChange:
-        """RECOVERED or RECOVERING, as the leader says."""
+        """Set the leader recovery state that the leader reported: RECOVERED or RECOVERING."""
         self._recovery_state = state
         return self
 
     def target_directory(self, broker_id: int, directory: bytes) -> PartitionChange:
-        """The log directory of one replica (KIP-858)."""
+        """Set the log directory of one replica (KIP-858)."""
         self._directories[broker_id] = directory
         return self
 
     def unclean_shutdown(self, *broker_ids: int) -> PartitionChange:
-        """Brokers that came back without a clean shutdown: they may have lost records, so they leave the ELR."""
+        """Name brokers that restarted without a clean shutdown. They may have lost records, so they leave the ELR."""
         self._unclean_shutdown = broker_ids
         return self
 
     # -- building --------------------------------------------------------------------------------------------------
 
     def build(self) -> PartitionChangeRecord | None:
-        """The record, or None when it would say nothing."""
+        """The record, or None if it would change nothing."""
         partition = self._partition
         record = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id)
         self._complete_reassignment()
@@ -138,7 +138,7 @@ class PartitionChange:
         return None if _says_nothing(record) else record
 
     def _complete_reassignment(self) -> None:
-        """A reassignment is done when every replica that stays is in sync, at least all that were added."""
+        """Complete the reassignment if all added replicas are in sync and at least one replica that stays is in sync."""
         if not self._adding and not self._removing:
             return
         target = [replica for replica in self._replicas if replica not in self._removing]
@@ -182,7 +182,8 @@ class PartitionChange:
             self._isr = (leader,)
             self._elr = tuple(replica for replica in self._elr if replica != leader)
             if self._is_enough():
-                # Since nobody led min.insync.replicas has become less: it may commit without the others (`ConfigControl._clear_eligible`).
+                # While there was no leader, min.insync.replicas was lowered: this leader may commit without the others
+                # (`ConfigControl._clear_eligible`).
                 self._elr = self._last_known_elr = ()
 
     def _choose(self) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""What the controller core is given: limits and defaults, supported features, and the rules for configurations."""
+"""The controller core's configuration: limits and defaults, supported features, and the rules for configurations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from minikafka.core.controller.sessions import DISCONNECT_GRACE_MS
 
-#: Features of Apache Kafka 4.4 as (lowest, highest) level that a node of ours supports.
+#: Features of Apache Kafka 4.4, with the (lowest, highest) level that this implementation supports.
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "group.version": (0, 1),
     "kraft.version": (0, 1),
@@ -19,7 +19,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "eligible.leader.replicas.version": (0, 1),
 }
 
-#: Feature levels of a cluster that is formatted without saying otherwise, in the order of Kafka's bootstrap.checkpoint: Kafka's own.
+#: Default feature levels of a newly formatted cluster, which are Kafka's own, in the order of Kafka's bootstrap.checkpoint.
 DEFAULT_FEATURES: Mapping[str, int] = {
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
@@ -29,13 +29,13 @@ DEFAULT_FEATURES: Mapping[str, int] = {
     "transaction.version": 2,
 }
 
-#: Records that one request may cause, and partitions that one CreateTopics may ask for (QuorumController).
+#: Most records that one request may cause, and partitions that one CreateTopics may ask for (QuorumController).
 RECORDS_PER_REQUEST_MAX = 10_000
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 class RandomSource(Protocol):
-    """The part of `random.Random` that the core draws from."""
+    """The part of `random.Random` that the core uses."""
 
     def randrange(self, stop: int, /) -> int:
         """An integer in [0, stop)."""
@@ -59,27 +59,27 @@ class TopicConfigValue:
 
 
 class ConfigRules(Protocol):
-    """Judges configuration values; the broker side implements it from its tables of properties."""
+    """Validates configuration values. The broker implements it from its tables of properties."""
 
     def validate(self, resource_type: int, resource_name: str, name: str, value: str) -> str | None:
-        """A message saying what is wrong with one property, or None. `resource_name` is empty for the cluster default."""
+        """What is wrong with one property, or None. `resource_name` is empty for the cluster default."""
 
     def validate_together(self, resource_type: int, values: Mapping[str, str]) -> str | None:
-        """A message when properties that are right alone cannot stand together, or None."""
+        """What is wrong with a combination of properties that are valid on their own, or None."""
 
     def is_list(self, resource_type: int, name: str) -> bool:
         """Whether the property is a list, so that APPEND and SUBTRACT apply."""
 
     def default(self, resource_type: int, name: str) -> str | None:
-        """The value that an APPEND or SUBTRACT starts from when there is no override."""
+        """The value that an APPEND or SUBTRACT starts from if there is no override."""
 
     def effective_topic(self, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> list[TopicConfigValue]:
-        """Every property of a topic with these overrides and these cluster-wide dynamic defaults, in order of name."""
+        """Every property of a topic with these overrides and these cluster-wide dynamic defaults, sorted by name."""
 
 
 @dataclass(slots=True)
 class ControllerConfig:
-    """Times in milliseconds. Names are those of server.properties with `_` for `.` where there is one."""
+    """Times in milliseconds. Names are those of server.properties with `_` for `.`, where such a property exists."""
 
     cluster_id: str
     node_id: int = 0

@@ -29,14 +29,14 @@ Operation = tuple[str, int, str | None]
 
 
 class ConfigControl:
-    """Decides about configuration; `rules` judge names and values."""
+    """Changes configurations; `rules` validate names and values."""
 
     def __init__(self, state: ControllerState, rules: ConfigRules) -> None:
         self._state = state
         self.rules = rules
 
     def incremental(self, request: IncrementalAlterConfigsRequest) -> Result:
-        """IncrementalAlterConfigs: each resource alone succeeds or fails."""
+        """IncrementalAlterConfigs: each resource succeeds or fails on its own."""
         response = IncrementalAlterConfigsResponse()
         records: list[Any] = []
         resources: dict[tuple[int, str], list[Operation]] = {}
@@ -62,17 +62,17 @@ class ConfigControl:
         return Result(response, [] if request.validate_only else records)
 
     def legacy(self, request: AlterConfigsRequest) -> Result:
-        """AlterConfigs: the given properties are all that the resource will have."""
+        """AlterConfigs: the given properties replace all that the resource has."""
         response = AlterConfigsResponse()
         records: list[Any] = []
         for resource in request.resources:
             kind, name = resource.resource_type, resource.resource_name
-            wanted = [(entry.name, SET, entry.value) for entry in resource.configs]
+            operations = [(entry.name, SET, entry.value) for entry in resource.configs]
             given = {entry.name for entry in resource.configs}
             dropped: list[Operation] = [(key, DELETE, None) for key in self._state.image.config(kind, name) if key not in given]
             code, message = ErrorCode.NONE, None
             try:
-                records += self._alter(kind, name, [*wanted, *dropped])
+                records += self._alter(kind, name, [*operations, *dropped])
             except ApiError as error:
                 code, message = error.code, error.message
             response.responses.append(
@@ -110,7 +110,7 @@ class ConfigControl:
             text = f"The configuration value cannot be added because it exceeds the maximum value size of {STRING_BYTES_MAX} bytes."
             raise ApiError(ErrorCode.INVALID_CONFIG, text)
         self._judge(kind, name, changed, after)
-        # A broker's property that is set to what it was is written all the same: it makes the broker read the file behind it (KAFKA-14136).
+        # A broker's property is written even if its value is the same: the broker then reloads the file that it names (KAFKA-14136).
         again = {key for key in seen if key in after} if kind == RESOURCE_BROKER else set()
         changes: dict[str, str | None] = {key: after.get(key) for key in seen if key in again or after.get(key) != before.get(key)}
         return self._records(kind, name, changes)
@@ -155,7 +155,7 @@ class ConfigControl:
         current = values.get(key)
         if current is None:
             current = self.rules.default(kind, key) or ""
-        # A list without duplicates, in its order: it may be long, and so may be what is appended.
+        # A dict serves as an ordered list without duplicates, because both the list and the appended items may be long.
         items = dict.fromkeys(item.strip() for item in current.split(",") if item.strip())
         for item in (part.strip() for part in value.split(",")):
             if operation == APPEND:
@@ -165,7 +165,7 @@ class ConfigControl:
         values[key] = ",".join(items)
 
     def _check_min_isr(self, name: str, after: Mapping[str, str]) -> None:
-        """With eligible leader replicas the cluster has one min.insync.replicas, which only the cluster default holds."""
+        """With eligible leader replicas enabled, min.insync.replicas may only be set as the cluster default, and must be set there."""
         if name != CLUSTER_DEFAULT:
             raise ApiError(ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
         if MIN_INSYNC_REPLICAS not in after:
@@ -179,7 +179,7 @@ class ConfigControl:
         for key, value in changed.items():
             fault = self.rules.validate(kind, name, key, value)
             if fault is not None:
-                # Of a broker it is the broker that judges in Kafka (ConfigAdminManager), and in other words than the controller.
+                # In Kafka the broker validates its own properties (ConfigAdminManager), with another error than the controller's.
                 raise ApiError(ErrorCode.INVALID_REQUEST if kind == RESOURCE_BROKER else ErrorCode.INVALID_CONFIG, fault)
         fault = self.rules.validate_together(kind, after)
         if fault is not None:
@@ -195,8 +195,10 @@ class ConfigControl:
         return records
 
     def _clear_eligible(self, topic_name: str) -> list[Any]:
-        """Who was eligible under another min ISR need not be under this one (KIP-966): a leader may now commit without them. Where nobody
-        leads nothing is committed, and they alone can bring the partition back; Kafka forgets them there too, and it waits for ever."""
+        """Records that clear the eligible leader replicas after a change of min ISR (KIP-966): a leader may now commit without them.
+
+        Partitions without a leader keep them, because nothing is committed there and only these replicas can bring the partition back.
+        Kafka clears them there, too, and the partition then stays offline."""
         image = self._state.image
         topic_image = image.topics_by_name.get(topic_name)
         topics = [] if topic_image is None else [topic_image]

@@ -3,7 +3,7 @@
     result = controller.handle(request, version, now_ms)
     base = log.append(result.records); controller.replay(result.records, base); answer result.response once committed
 
-Only `replay` changes the state (apart from sessions, which are not in the log), so what runs live is what a restart replays.
+Only `replay` changes the state (except sessions, which are not in the log), so live operation and a restart follow the same path.
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ from minikafka.wire.messages.unregister_controller import UnregisterControllerRe
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 from minikafka.wire.records.metadata_records import ProducerIdsRecord
 
-#: How soon after a full round of elections the next one follows (the balancer has reached its limit).
+#: How soon the next round of leader balancing follows if one has reached its limit.
 BALANCE_AGAIN_MS = 50
 
 Method = Callable[[Any, int, int], Result]
 
 
 class Controller:
-    """The decisions of the active controller from the moment of its election until it loses office.
+    """The active controller, from its election until it resigns or is replaced.
 
-    image: the committed image at election; next_offset: where its first record will go. Create a new object for each
-    term of office.
+    image: the committed image at the election; next_offset: the offset of its first record. Each election needs a new object.
     """
 
     def __init__(
@@ -74,8 +73,8 @@ class Controller:
         predecessor: int | None = None,
         kraft: KraftVersion | None = None,
     ) -> None:
-        """`predecessor`: the node that led the quorum before, if that is known; `kraft`: the quorum's own feature, None where it is not
-        served."""
+        """`predecessor`: the node that led the quorum before, None if unknown. `kraft`: access to kraft.version, None where it cannot be
+        changed."""
         self._config = config
         self.state = ControllerState(image, next_offset)
         self.partitions = PartitionControl(config, self.state)
@@ -124,14 +123,14 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image, records that are not committed yet included."""
+        """The newest image, including records that are not committed yet."""
         return self.state.image
 
     def handle(
         self, request: Any, version: int, now_ms: int, spend: Spend | None = None, forwarded: Forwarded | None = None
     ) -> Result:
-        """Decide about a request; `spend` counts partitions that are created or deleted; `forwarded`: how often a broker has sent
-        it before. Raises ApiError for what fails as a whole."""
+        """Handle a request. `spend` counts created and deleted partitions against a quota. `forwarded`: how often a broker has sent the
+        request before. Raises ApiError if the request fails as a whole."""
         of_topics, method = self._of_topics.get(type(request)), self._methods.get(type(request))
         if of_topics is not None:
             result = of_topics(request, version, spend, forwarded)
@@ -144,17 +143,17 @@ class Controller:
         return result
 
     def replay(self, records: list[Any], base_offset: int) -> MetadataDelta:
-        """Take over appended records; the first is at `base_offset`."""
+        """Apply appended records; the first is at `base_offset`."""
         delta = self.state.replay(records, base_offset)
         for resource in delta.changed_configs:
             before, after = delta.base.config(*resource), self.state.image.config(*resource)
             if before.get(UNCLEAN_LEADER_ELECTION) != after.get(UNCLEAN_LEADER_ELECTION):
-                # When unclean election is turned on, leaders are elected at once and not at the next round (KAFKA-12670).
+                # When unclean election is enabled, elect leaders at once instead of in the next round (KAFKA-12670).
                 self._unclean_ms = 0
         return delta
 
     def bootstrap(self, features: Mapping[str, int], users: Sequence[Any] = ()) -> Result:
-        """The records a cluster begins with; none when the log has features already. `users`: UserScramCredentialRecords."""
+        """The first records of a cluster; none if the log has features already. `users`: UserScramCredentialRecords."""
         if self.state.image.features:
             return Result()
         return Result(None, bootstrap_records(features, self._config.min_insync_replicas, users))
@@ -162,14 +161,15 @@ class Controller:
     # -- time ------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` has something to do."""
+        """When to call `on_deadline`."""
         deadlines = [self.brokers.sessions.next_deadline(), self._balance_ms]
         if self.state.has_leaderless:
             deadlines.append(self._unclean_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_deadline(self, now_ms: int) -> Iterator[list[Any]]:
-        """Lists of records to append and replay one after the other: sessions that ended, leaders out of balance."""
+        """Lists of records for ended sessions, missing leaders and leader balancing. The caller appends and replays each before the
+        next."""
         yield from self.brokers.expire(now_ms)
         if self.state.has_leaderless and now_ms >= self._unclean_ms:
             self._unclean_ms = now_ms + self._config.unclean_leader_election_interval_ms

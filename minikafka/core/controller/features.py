@@ -1,4 +1,4 @@
-"""Feature levels (KIP-584, KIP-778): UpdateFeatures, kraft.version with them, and the bootstrap records of a new cluster."""
+"""Feature levels (KIP-584, KIP-778): UpdateFeatures, including kraft.version, and the bootstrap records of a new cluster."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KRAFT_VERSION = "kraft.version"
 
 
 def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int, users: Sequence[Any] = ()) -> list[Any]:
-    """The first metadata transaction of a new cluster, as Kafka 4.3 writes it: feature levels, users' credentials, and the cluster's min
-    ISR for ELR."""
+    """The first metadata transaction of a new cluster, as Kafka 4.3 writes it: feature levels, users' credentials, and, for ELR, the
+    cluster's min.insync.replicas."""
     records: list[Any] = [BeginTransactionRecord(name="Bootstrap records")]
     levels = dict(features) or dict(DEFAULT_FEATURES)
     records.extend(FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level)
@@ -38,18 +38,18 @@ def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int, use
 
 
 class KraftVersion(Protocol):
-    """The quorum's own feature, which is in control records of its log and not in the image."""
+    """kraft.version, the quorum's own feature. Control records of the log hold it, not the image."""
 
     @property
     def kraft_version(self) -> int:
-        """0 static voters, 1 dynamic ones."""
+        """The current level: 0 means static voters, 1 dynamic ones."""
 
     def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
-        """Append the upgrade; why that cannot be done, or None."""
+        """Append the upgrade. Returns why that is impossible, or None."""
 
 
 class FeatureControl:
-    """Decides about feature levels. Without `kraft` kraft.version cannot be changed."""
+    """Changes feature levels. If `kraft` is None, kraft.version cannot be changed."""
 
     def __init__(self, config: ControllerConfig, state: ControllerState, kraft: KraftVersion | None = None) -> None:
         self._config = config
@@ -57,7 +57,7 @@ class FeatureControl:
         self._kraft = kraft
 
     def update(self, request: UpdateFeaturesRequest, version: int) -> Result:
-        """UpdateFeatures: all or nothing; the first fault is everybody's."""
+        """UpdateFeatures: all updates succeed, or all fail with the first error."""
         records: list[Any] = []
         names: dict[str, None] = {}
         for update in request.feature_updates:
@@ -84,7 +84,7 @@ class FeatureControl:
         return Result(response, [] if request.validate_only else records)
 
     def _min_insync_replicas(self) -> list[ConfigRecord]:
-        """With eligible leader replicas there is one min.insync.replicas for the cluster, in the log, and none of single brokers."""
+        """Records for enabling eligible leader replicas: set the cluster's min.insync.replicas, and remove those of single brokers."""
         records = []
         for (kind, name), values in self._state.image.configs.items():
             if kind == RESOURCE_BROKER and name != CLUSTER_DEFAULT and MIN_INSYNC_REPLICAS in values:

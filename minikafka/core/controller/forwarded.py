@@ -1,11 +1,12 @@
-"""What a broker says of a client's request that it sends to the controller: whether an earlier sending may have been carried out.
+"""Forwarded requests of clients: recognizing that an earlier attempt of the same request may already have been carried out.
 
-A controller that dies, or loses its office, may have written what a request asks for and not have answered; the broker sends it again. The
-topics that a sending makes have ids that are made of it, so that whoever is active then knows them for what they are. No id is ever used
-twice: a topic that was deleted in between is made anew with another.
+A controller that fails or is replaced may have written the records of a request without answering; the broker then sends the request again.
+The ids of topics that an attempt creates are derived from the attempt, so that the next controller recognizes them. No id is used twice: a
+topic that was deleted in between is created with another id.
 
-Of topics that a request deletes or enlarges the broker says how it knew them before it sent the request first. Who finds a topic gone that
-was there has deleted it, one that is there anew was not meant, and one that has got just as many partitions as were asked for got them so.
+For topics that a request deletes or extends, the broker includes their state before the first attempt. If such a topic no longer exists, an
+earlier attempt deleted it. A new topic with the same name was not meant. If a topic now has exactly the requested number of partitions, an
+earlier attempt added them.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 KEY_BYTES = 16
-#: Sendings that are told apart.
+#: Most attempts of one request that are distinguished.
 TRIES_MAX = 255
 
 
 class SeenTopic(NamedTuple):
-    """A topic as a broker knew it."""
+    """A topic as the broker saw it before the first attempt."""
 
     name: str
     topic_id: bytes
@@ -28,23 +29,23 @@ class SeenTopic(NamedTuple):
 
 
 class Forwarded(NamedTuple):
-    """`key`: bytes of the request's own; `tries`: how often it was sent before this time; `seen`: the topics that it names, as its broker
-    knew them before the first time, when it has been sent before."""
+    """`key`: bytes that identify the request. `tries`: the number of earlier attempts. `seen`: the topics that it names, as its broker saw
+    them before the first attempt; empty in the first attempt."""
 
     key: bytes
     tries: int
     seen: tuple[SeenTopic, ...] = ()
 
     def topic_id(self, name: str) -> bytes:
-        """Of a topic that this sending makes."""
+        """The id of a topic that this attempt creates."""
         return _topic_id(self.key, self.tries, name)
 
     def earlier_ids(self, name: str) -> set[bytes]:
-        """Those that it would have had from earlier ones."""
+        """The ids that the topic would have from earlier attempts."""
         return {_topic_id(self.key, tries, name) for tries in range(self.tries)}
 
     def seen_before(self) -> Mapping[str | bytes, SeenTopic]:
-        """By name and by id, what an earlier sending may have changed."""
+        """The topics that an earlier attempt may have changed, by name and by id."""
         if not self.tries:
             return {}
         return {key: topic for topic in self.seen for key in (topic.name, topic.topic_id)}
@@ -60,7 +61,7 @@ def _topic_id(key: bytes, tries: int, name: str) -> bytes:
 
 
 def uuid_of(data: bytes) -> bytes | None:
-    """A version 4 uuid of 16 random bytes; None for one that would begin with a dash when written as text."""
+    """A version 4 UUID made from 16 random bytes; None if its text form would begin with a dash."""
     uuid = bytearray(data)
     uuid[6] = (uuid[6] & 0x0F) | 0x40
     uuid[8] = (uuid[8] & 0x3F) | 0x80

@@ -1,4 +1,4 @@
-"""Changes of partitions that brokers and operators cause: who leads, who is in sync, where replicas live."""
+"""Partition changes that brokers and operators cause: leaders, in-sync replicas, log directories of replicas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PartitionControl:
         election: Election | None = None,
         may_lead: Callable[[int], bool] | None = None,
     ) -> PartitionChange:
-        """A change of one partition with the topic's min ISR; without `election` the topic's unclean setting decides."""
+        """A change of one partition, with the topic's min ISR. If `election` is None, the topic's unclean setting decides."""
         state = self._state
         if election is None:
             unclean = state.unclean_election(topic.name, self._config.node_id, self._config.unclean_leader_election_enable)
@@ -78,10 +78,10 @@ class PartitionControl:
         joining: int = NOBODY,
         unclean: int = NOBODY,
     ) -> list[PartitionChangeRecord]:
-        """New ISRs and leaders after a broker stopped (`leaving`), started (`joining`) or lost its memory (`unclean`).
+        """New ISRs and leaders after a broker stopped (`leaving`), started (`joining`) or restarted uncleanly (`unclean`).
 
-        `leaving` leaves ISRs and may become eligible; `unclean` leaves ISRs and eligible replicas; `joining` may lead
-        though it is still fenced in the image.
+        `leaving` leaves ISRs and may become eligible. `unclean` leaves ISRs and eligible replicas. `joining` may lead although it is still
+        fenced in the image.
         """
         state = self._state
 
@@ -102,11 +102,11 @@ class PartitionControl:
         return records
 
     def in_isr(self, broker_id: int) -> list[tuple[TopicImage, int, PartitionRegistration]]:
-        """Partitions in whose ISR the broker is."""
+        """Partitions that have the broker in their ISR."""
         return [entry for entry in self._state.partitions_of(broker_id) if broker_id in entry[2].isr]
 
     def in_isr_or_elr(self, broker_id: int) -> list[tuple[TopicImage, int, PartitionRegistration]]:
-        """Partitions in whose ISR the broker is, then those where it is only eligible."""
+        """Partitions that have the broker in their ISR, then those where it is only eligible."""
         found = self.in_isr(broker_id)
         found += [entry for entry in self._state.partitions_of(broker_id) if broker_id in entry[2].elr and broker_id not in entry[2].isr]
         return found
@@ -116,11 +116,11 @@ class PartitionControl:
     def alter_partition(self, request: AlterPartitionRequest, version: int) -> Result:
         """Commit the in-sync sets that a leader proposes (KIP-497, KIP-841, KIP-903); one answer per partition."""
         result = Result(AlterPartitionResponse())
-        for wanted in request.topics:
-            answers = AlterPartitionResponse.TopicData(topic_id=wanted.topic_id)
+        for requested in request.topics:
+            answers = AlterPartitionResponse.TopicData(topic_id=requested.topic_id)
             result.response.topics.append(answers)
-            topic = self._state.image.topics_by_id.get(wanted.topic_id)
-            for data in wanted.partitions:
+            topic = self._state.image.topics_by_id.get(requested.topic_id)
+            for data in requested.partitions:
                 if topic is None:
                     answer = AlterPartitionResponse.PartitionData(
                         partition_index=data.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
@@ -171,7 +171,7 @@ class PartitionControl:
         """The first thing wrong with the request, in the order of Kafka's validateAlterPartitionData."""
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # A leader that knows more than this controller talks to one that has been replaced.
+        # The leader has newer metadata than this controller, so this controller has been replaced.
         if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
             return ErrorCode.NOT_CONTROLLER
         if data.leader_epoch < partition.leader_epoch:
@@ -199,16 +199,16 @@ class PartitionControl:
     # -- elections -------------------------------------------------------------------------------------------------
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Result:
-        """ElectLeaders: without a list all partitions, of which those that need no election are left out (KIP-460)."""
+        """ElectLeaders (KIP-460). Without a list it applies to all partitions, and the answer leaves out those that need no election."""
         if request.election_type not in {ELECTION_PREFERRED, ELECTION_UNCLEAN}:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         result = Result(ElectLeadersResponse(), atomic=False)
         image = self._state.image
         if request.topic_partitions is None:
-            wanted = [(name, list(topic.partitions)) for name, topic in image.topics_by_name.items()]
+            requested = [(name, list(topic.partitions)) for name, topic in image.topics_by_name.items()]
         else:
-            wanted = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
-        for name, indexes in wanted:
+            requested = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
+        for name, indexes in requested:
             answers = ElectLeadersResponse.ReplicaElectionResult(topic=name)
             result.response.replica_election_results.append(answers)
             for index in indexes:
@@ -238,10 +238,10 @@ class PartitionControl:
         return ErrorCode.NONE, None
 
     def balance(self, records_max: int) -> list[PartitionChangeRecord]:
-        """Give leadership back to preferred replicas of brokers that lead too few of what they should.
+        """Elect preferred replicas on brokers that are out of balance.
 
-        A broker is out of balance when more than `leader.imbalance.per.broker.percentage` of the partitions that
-        prefer it are led by others.
+        A broker is out of balance if other brokers lead more than `leader.imbalance.per.broker.percentage` of the partitions whose
+        preferred leader it is.
         """
         preferred: dict[int, int] = {}
         moved: dict[int, list[tuple[TopicImage, int, PartitionRegistration]]] = {}
@@ -266,7 +266,7 @@ class PartitionControl:
         return records
 
     def elect_leaderless(self) -> list[PartitionChangeRecord]:
-        """Leaders for partitions that have none, where somebody may lead now: after a config or broker change."""
+        """Elect leaders for partitions without one, where a replica may lead now after a change of configurations or brokers."""
         return self.leave_and_join(self._state.leaderless_partitions())
 
     # -- log directories -------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class PartitionControl:
         return [] if record is None else [record]
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> Result:
-        """AssignReplicasToDirs: the broker says in which directory its replicas are."""
+        """AssignReplicasToDirs: the broker reports the log directories of its replicas."""
         result = Result(AssignReplicasToDirsResponse(), atomic=False)
         image = self._state.image
         broker = image.brokers[request.broker_id]
@@ -299,11 +299,11 @@ class PartitionControl:
             is_registered = directory.id in broker.log_dirs
             answer = AssignReplicasToDirsResponse.DirectoryData(id=directory.id)
             result.response.directories.append(answer)
-            for wanted in directory.topics:
-                topic = image.topics_by_id.get(wanted.topic_id)
-                topic_answer = AssignReplicasToDirsResponse.TopicData(topic_id=wanted.topic_id)
+            for requested in directory.topics:
+                topic = image.topics_by_id.get(requested.topic_id)
+                topic_answer = AssignReplicasToDirsResponse.TopicData(topic_id=requested.topic_id)
                 answer.topics.append(topic_answer)
-                for data in wanted.partitions:
+                for data in requested.partitions:
                     code = self._assign_one(topic, data.partition_index, broker, directory.id, is_registered, result)
                     topic_answer.partitions.append(
                         AssignReplicasToDirsResponse.PartitionData(partition_index=data.partition_index, error_code=code)
@@ -330,7 +330,7 @@ class PartitionControl:
         if not is_registered:
             result.records.extend(self._drop_from_isr(topic, index, merged, broker.broker_id))
         elif merged.leader < 0 and record is not None:
-            # The broker may lead now that its replica is on a disk that works.
+            # The broker may lead now that its replica is in an online directory.
             elected = self.change(topic, index, merged).build()
             result.records.extend([] if elected is None else [elected])
         return ErrorCode.NONE

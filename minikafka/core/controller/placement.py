@@ -1,4 +1,4 @@
-"""Places the replicas of new partitions: stripes over racks, and over the brokers of each (Kafka's StripedReplicaPlacer)."""
+"""Places the replicas of new partitions in stripes over racks and over the brokers of each rack (Kafka's StripedReplicaPlacer)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 
 @dataclass(slots=True, frozen=True)
 class UsableBroker:
-    """A broker that may hold replicas; fenced ones only follow."""
+    """A broker that may hold replicas. A fenced broker is never placed as a leader."""
 
     broker_id: int
     rack: str | None
@@ -19,10 +19,10 @@ class UsableBroker:
 
 
 class _Ring:
-    """Brokers in a circle, walked anew for each partition.
+    """Brokers in a circle, walked again for each partition.
 
-    Where the walk starts moves on by one per partition, counted apart for partitions that this rack leads: otherwise
-    two racks of two brokers, leading in turn, would have the same leader each time.
+    The start moves by one per partition, and is counted separately for partitions that this rack leads. Otherwise two racks of two brokers
+    that lead in turn would have the same leader each time.
     """
 
     __slots__ = ("_following", "_index", "_leading", "_partition", "_start", "brokers")
@@ -39,7 +39,7 @@ class _Ring:
         self._leading = self._following = random.randrange(len(self.brokers)) if self.brokers else 0
 
     def next(self, partition: int, leading: bool = False) -> int | None:
-        """The next broker for this partition, or None when all have been given."""
+        """The next broker for this partition, or None if all have been used."""
         if self._partition != partition:
             self._partition = partition
             self._index = 0
@@ -55,7 +55,7 @@ class _Ring:
 
 
 class _Rack:
-    """One rack: unfenced brokers first, fenced ones when those are used up."""
+    """One rack: unfenced brokers first, then fenced ones."""
 
     __slots__ = ("fenced", "unfenced")
 
@@ -109,7 +109,7 @@ class _Racks:
         return chosen
 
     def _shuffle(self) -> None:
-        """Every broker has led once in this order: another order, so that followers mix."""
+        """Choose another order once every broker has led in this one, so that the sets of followers vary."""
         self._random.shuffle(self._racks)
         for rack in self._racks:
             self._random.shuffle(rack.unfenced.brokers)
@@ -119,8 +119,8 @@ class _Racks:
 def place_replicas(brokers: Iterable[UsableBroker], partitions: int, replication_factor: int, random: RandomSource) -> list[list[int]]:
     """Replicas of `partitions` new partitions, the preferred leader first.
 
-    No broker twice in a partition; racks as different as possible; leaders spread evenly over unfenced brokers.
-    Raises ApiError INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR with Kafka's words.
+    No broker appears twice in a partition, replicas are spread over racks, and leaders evenly over unfenced brokers. Raises ApiError
+    INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR with Kafka's messages.
     """
     if partitions <= 0:
         raise ApiError(

@@ -19,14 +19,14 @@ _LONG_KEYS = ("producer_byte_rate", "consumer_byte_rate", "connection_creation_r
 
 
 class QuotaControl:
-    """Decides about quotas."""
+    """Changes client quotas."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def alter(self, request: AlterClientQuotasRequest) -> Result:
-        """AlterClientQuotas: each entity alone succeeds or fails. Of one that is named twice the first change is made, and the answer says
-        that there was another, as Kafka's (ClientQuotaControlManager)."""
+        """AlterClientQuotas: each entity succeeds or fails on its own. If an entity appears twice, the first change is made and the answer
+        mentions the duplicate, as in Kafka (ClientQuotaControlManager)."""
         kind, records = AlterClientQuotasResponse, list[Any]()
         answers: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponse.EntryData] = {}
         for entry in request.entries:

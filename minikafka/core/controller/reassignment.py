@@ -1,4 +1,4 @@
-"""Partition reassignments (KIP-455): replicas are added first, and the old ones dropped when the new ones are in sync."""
+"""Partition reassignments (KIP-455): new replicas are added first, and old ones are removed when the new ones are in sync."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from minikafka.wire.messages.list_partition_reassignments import ListPartitionRe
 
 
 class ReassignmentControl:
-    """Decides about reassignments."""
+    """Starts, cancels and lists reassignments."""
 
     def __init__(self, state: ControllerState, partitions: PartitionControl) -> None:
         self._state = state
         self._partitions = partitions
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> Result:
-        """AlterPartitionReassignments: null replicas cancel."""
+        """AlterPartitionReassignments: null replicas cancel a reassignment."""
         response = AlterPartitionReassignmentsResponse(
             error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
         )
@@ -29,32 +29,32 @@ class ReassignmentControl:
         for topic in request.topics:
             answers = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name)
             response.responses.append(answers)
-            for wanted in topic.partitions:
+            for requested in topic.partitions:
                 code, message = ErrorCode.NONE, None
                 try:
-                    self._alter_one(topic.name, wanted, request.allow_replication_factor_change, result)
+                    self._alter_one(topic.name, requested, request.allow_replication_factor_change, result)
                 except ApiError as error:
                     code, message = error.code, error.message
                 answers.partitions.append(
                     AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
-                        partition_index=wanted.partition_index, error_code=code, error_message=message
+                        partition_index=requested.partition_index, error_code=code, error_message=message
                     )
                 )
         return result
 
     def _alter_one(
-        self, name: str, wanted: AlterPartitionReassignmentsRequest.ReassignablePartition, factor_may_change: bool, result: Result
+        self, name: str, requested: AlterPartitionReassignmentsRequest.ReassignablePartition, factor_may_change: bool, result: Result
     ) -> None:
         topic = self._state.image.topics_by_name.get(name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
-        partition = topic.partitions.get(wanted.partition_index)
+        partition = topic.partitions.get(requested.partition_index)
         if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{wanted.partition_index}.")
-        if wanted.replicas is None:
-            self._cancel(topic, wanted.partition_index, partition, result)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{requested.partition_index}.")
+        if requested.replicas is None:
+            self._cancel(topic, requested.partition_index, partition, result)
         else:
-            self._start(topic, wanted.partition_index, partition, wanted.replicas, factor_may_change, result)
+            self._start(topic, requested.partition_index, partition, requested.replicas, factor_may_change, result)
 
     def _cancel(self, topic: TopicImage, index: int, partition: PartitionRegistration, result: Result) -> None:
         if not partition.is_reassigning:
@@ -104,15 +104,15 @@ class ReassignmentControl:
             result.records.append(record)
 
     def list(self, request: ListPartitionReassignmentsRequest) -> Result:
-        """ListPartitionReassignments: without topics all that go on."""
+        """ListPartitionReassignments: without topics, all reassignments in progress."""
         response = ListPartitionReassignmentsResponse(error_message=None)
         image = self._state.image
-        wanted = (
+        requested = (
             [(name, list(topic.partitions)) for name, topic in image.topics_by_name.items()]
             if request.topics is None
             else [(topic.name, topic.partition_indexes) for topic in request.topics]
         )
-        for name, indexes in wanted:
+        for name, indexes in requested:
             going_on = []
             for index in indexes:
                 partition = image.partition(name, index)

@@ -1,4 +1,4 @@
-"""SCRAM credentials of users (KIP-554): who may log in with which password, as records. Rules: Apache Kafka's ScramControlManager."""
+"""SCRAM credentials of users (KIP-554), as records. Rules: Apache Kafka's ScramControlManager."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MECHANISMS = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.val
 
 
 class ScramControl:
-    """Decides about credentials."""
+    """Changes SCRAM credentials."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def alter(self, request: AlterUserScramCredentialsRequest) -> Result:
-        """AlterUserScramCredentials: all changes of a user are made, or none."""
+        """AlterUserScramCredentials: for each user, all changes are made or none."""
         changes: list[Any] = [*request.deletions, *request.upsertions]
         counts = Counter((change.name, change.mechanism) for change in changes)
         failures: dict[str, ApiError | None] = {}

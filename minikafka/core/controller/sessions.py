@@ -1,4 +1,4 @@
-"""Who has been heard of, and when: broker sessions (Kafka's BrokerHeartbeatManager). Not in the log; a new controller starts afresh."""
+"""Broker sessions: the last heartbeat of each broker (Kafka's BrokerHeartbeatManager). Not in the log; a new controller starts afresh."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Iterator
 
 from minikafka.core.timers import TimerQueue
 
-#: A controller that looks at its deadlines this much too late was itself stopped; brokers get the lost time back (KAFKA-15019).
+#: A controller that checks its deadlines this much too late was itself stalled. It extends sessions by the lost time (KAFKA-15019).
 STALL_MS = 500
-#: So often for each session without a sign of life: where every look is late, brokers that died must be fenced all the same.
+#: At most this many extensions of a session without a heartbeat: even if every check is late, dead brokers must be fenced.
 STALLS_GRANTED = 3
-#: How long a broker has to come back on another connection when the one that carried its heartbeats has closed
-#: (minikafka.heartbeat.reconnect.ms). A process that was killed closes its connections at once; one that lives connects again within
-#: milliseconds.
+#: How long a broker has to reconnect after the connection that carried its heartbeats has closed (minikafka.heartbeat.reconnect.ms). A
+#: killed process closes its connections at once; a live one reconnects within milliseconds.
 DISCONNECT_GRACE_MS = 100
-#: It has at least so many times what its connections take to be made: TLS and SASL on a busy machine.
+#: The broker has at least this many times as long as its connections take to establish (TLS and SASL on a busy machine).
 CONNECTS_GRANTED = 4
-#: How long the broker of the node that led the quorum before has to talk to the new controller: most often it has died.
+#: How long the broker on the previous quorum leader's node has to contact the new controller. Most often that node has died.
 SUCCESSION_GRACE_MS = 200
-#: A deadline of those that is looked at this much too late proves nothing: the sign of life may lie unread.
+#: If such a shortened deadline is checked this much too late, it proves nothing: an unread heartbeat may be waiting.
 GRACE_STALL_MS = 40
-#: A broker that lost this many connections within the window gets twice the grace for each one more, up to a whole session.
+#: A broker that lost more connections than this within the window gets twice the grace for each further one, up to a full session.
 LOSSES_TOLERATED = 3
 LOSS_WINDOW_MS = 60_000
 
@@ -30,12 +29,12 @@ class _Session:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        #: Of a deadline that a hint has brought forward; None for that of a whole session.
+        #: The grace of a shortened deadline; None for the deadline of a full session.
         self.grace_ms: int | None = None
         self.deadline_ms = 0
-        #: When it ends without any hint.
+        #: When the full session ends.
         self.whole_ms = 0
-        #: How often it got time back since the last sign of life.
+        #: Number of extensions since the last heartbeat.
         self.stalls = 0
         self.metadata_offset = -1
         self.controlled_shutdown_offset: int | None = None
@@ -48,16 +47,16 @@ class BrokerSessions:
     __slots__ = ("_losses", "_reconnect_ms", "_sessions", "_timeout_ms", "_timers")
 
     def __init__(self, timeout_ms: int, reconnect_ms: int = DISCONNECT_GRACE_MS) -> None:
-        """`reconnect_ms` 0: no hint ends a session before its time."""
+        """`reconnect_ms` 0: sessions are never shortened."""
         self._timeout_ms = timeout_ms
         self._reconnect_ms = reconnect_ms
         self._sessions: dict[int, _Session] = {}
-        #: broker id -> (epoch, when its connections were lost); kept beyond the session, so that a flapping network is noticed.
+        #: broker id -> (epoch, when its connections were lost). Kept beyond the session to detect a flapping network.
         self._losses: dict[int, tuple[int, list[int]]] = {}
         self._timers: TimerQueue[int] = TimerQueue()
 
     def touch(self, broker_id: int, epoch: int, now_ms: int, metadata_offset: int | None = None) -> None:
-        """A sign of life of this incarnation: the session runs from now. Other incarnations' sessions are forgotten."""
+        """A heartbeat of this incarnation: a full session starts now. Sessions of other incarnations are dropped."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
             session = self._sessions[broker_id] = _Session(epoch)
@@ -74,10 +73,10 @@ class BrokerSessions:
         self._timers.schedule(broker_id, deadline_ms)
 
     def disconnected(self, broker_id: int, epoch: int, now_ms: int, connect_ms: int | None = 0) -> None:
-        """The connection that carried this incarnation's heartbeats closed: unless there is a sign of life soon, the session ends.
+        """The connection that carried this incarnation's heartbeats closed. Without a heartbeat soon, the session ends.
 
-        `connect_ms` is how long this broker's connections take to be made; None for one that is not known to come back at once: Apache
-        Kafka's connect again when their next heartbeat is due.
+        `connect_ms`: how long this broker's connections take to establish. None for a broker that has not shown that it reconnects at once:
+        Apache Kafka's brokers reconnect when their next heartbeat is due.
         """
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch or session.disconnected:
@@ -93,7 +92,7 @@ class BrokerSessions:
         self._shorten(broker_id, session, grace_ms << min(max(len(losses) - LOSSES_TOLERATED, 0), 16), now_ms)
 
     def suspect(self, broker_id: int, now_ms: int) -> None:
-        """This broker is thought dead: it has a short time to say that it is not."""
+        """The broker is probably dead: its session ends soon unless it sends a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is not None and self._reconnect_ms > 0:
             self._shorten(broker_id, session, max(SUCCESSION_GRACE_MS, 2 * self._reconnect_ms), now_ms)
@@ -104,7 +103,7 @@ class BrokerSessions:
             self._schedule(broker_id, session, now_ms + grace_ms)
 
     def is_disconnected(self, broker_id: int) -> bool:
-        """Whether the connection of the present session is known to be closed."""
+        """Whether the connection of the current session has closed."""
         session = self._sessions.get(broker_id)
         return session is not None and session.disconnected
 
@@ -120,7 +119,7 @@ class BrokerSessions:
         self._timers.cancel(broker_id)
 
     def start_controlled_shutdown(self, broker_id: int, offset: int) -> None:
-        """Remember the end offset that other brokers must have seen before this one may go."""
+        """Remember the metadata offset that other brokers must have reached before this one may shut down."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.controlled_shutdown_offset = offset
@@ -131,7 +130,7 @@ class BrokerSessions:
         return None if session is None else session.controlled_shutdown_offset
 
     def metadata_offset(self, broker_id: int) -> int:
-        """The last metadata offset that the broker reported; -1 when it has reported none."""
+        """The last metadata offset that the broker reported; -1 if it has reported none."""
         session = self._sessions.get(broker_id)
         return -1 if session is None else session.metadata_offset
 
@@ -142,9 +141,9 @@ class BrokerSessions:
     def expired(self, now_ms: int) -> Iterator[tuple[int, int]]:
         """End the sessions that are due; yields (broker id, epoch).
 
-        When the earliest deadline is long past, this process has slept and may have unread heartbeats: everybody gets that time
-        back, `STALLS_GRANTED` times at most. A deadline that a hint has brought forward and that is looked at a little too late is
-        given once more, up to the end of the whole session.
+        If the earliest deadline is long past, this process was stalled and may have unread heartbeats: all sessions are extended by the
+        lost time, at most `STALLS_GRANTED` times. A shortened deadline that is checked a little too late is granted once more, up to the
+        end of the full session.
         """
         due = self._timers.next_deadline()
         if due is not None and now_ms - due > STALL_MS:

@@ -1,7 +1,7 @@
-"""What the active controller knows: the newest image, written or only appended, and look-ups over it.
+"""The state of the active controller: the newest image, including uncommitted records, and lookups over it.
 
-`replay` is the only thing that changes it. A controller that loses its office drops the whole object, so records
-that never became committed leave no trace; the next one starts from the committed image.
+Only `replay` changes it. A controller that is replaced drops the whole object, so records that were never committed leave no trace; the
+next controller starts from the committed image.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PartitionKey = tuple[bytes, int]
 
 @dataclass(slots=True)
 class Result:
-    """What a request comes to: records to append, in one batch if `atomic`, and the answer for when they are committed."""
+    """The result of a request: records to append, in one batch if `atomic`, and the response to send when they are committed."""
 
     response: Any = None
     records: list[Any] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Result:
 
 
 class ControllerState:
-    """The newest image and indexes over its partitions. `next_offset` is where the next record will go."""
+    """The newest image and indexes over its partitions. `next_offset` is the offset of the next record."""
 
     __slots__ = ("_collisions", "_leaderless", "_replicas", "image", "next_offset")
 
@@ -54,7 +54,7 @@ class ControllerState:
                 self._index((topic.topic_id, index), None, partition)
 
     def replay(self, records: list[Any], base_offset: int) -> MetadataDelta:
-        """Take over records appended at `base_offset`."""
+        """Apply records that were appended at `base_offset`."""
         delta = MetadataDelta(self.image)
         delta.apply_all(records, base_offset)
         self.next_offset = base_offset + len(records)
@@ -72,7 +72,7 @@ class ControllerState:
         return self._resolve(self._replicas.get(broker_id, {}))
 
     def leaderless_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """Partitions that nobody leads."""
+        """Partitions without a leader."""
         return self._resolve(self._leaderless)
 
     def all_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
@@ -91,12 +91,13 @@ class ControllerState:
         return any(partition.leader == broker_id for _, _, partition in self.partitions_of(broker_id))
 
     def colliding_topic(self, name: str) -> str | None:
-        """A topic whose metrics names would be those of `name`, since dots and underscores look alike there."""
+        """A topic whose metric names would collide with those of `name`, because dots and underscores look alike there; None without
+        one."""
         others = self._collisions.get(name.replace(".", "_"), {})
         return next((other for other in others if other != name), None)
 
     def min_isr(self, topic: str, static: int) -> int:
-        """The topic's min.insync.replicas: its own, the cluster's dynamic one, or the controller's property."""
+        """The topic's min.insync.replicas: its own, else the cluster's dynamic one, else the controller's property."""
         image = self.image
         value = image.config(RESOURCE_TOPIC, topic).get(MIN_INSYNC_REPLICAS)
         if value is None:

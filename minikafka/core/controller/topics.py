@@ -1,4 +1,4 @@
-"""Topics: create, delete, add partitions; with Kafka's checks in Kafka's order and words."""
+"""Topics: create, delete, add partitions. The checks, their order and their messages are Kafka's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Spend = Callable[[int], None]
 
 
 def topic_name_fault(name: str) -> str | None:
-    """What is wrong with a topic name, in Kafka's words (org.apache.kafka.common.internals.Topic), or None."""
+    """What is wrong with a topic name, with Kafka's message (org.apache.kafka.common.internals.Topic), or None."""
     if not name:
         fault = "the empty string is not allowed"
     elif name in {".", ".."}:
@@ -50,7 +50,7 @@ def topic_name_fault(name: str) -> str | None:
 
 
 def random_uuid(random: RandomSource) -> bytes:
-    """A random (version 4) uuid that does not begin with a dash when written as text, as Kafka's Uuid.randomUuid."""
+    """A random (version 4) UUID whose text form does not begin with a dash, like Kafka's Uuid.randomUuid."""
     while True:
         topic_id = uuid_of(random.randbytes(16))
         if topic_id is not None:
@@ -69,10 +69,10 @@ class TopicControl:
     # -- create ----------------------------------------------------------------------------------------------------
 
     def create(self, request: CreateTopicsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None) -> Result:
-        """CreateTopics: each topic alone succeeds or fails; all that succeed go into one batch.
+        """CreateTopics: each topic succeeds or fails on its own; the records of all that succeed form one batch.
 
-        What a broker has sent before may have been carried out, by this controller or its predecessor, and the answer was lost: a topic
-        that it has made is known by its id, and counts as created. Apache Kafka tells such a client that it exists already."""
+        An earlier attempt of a forwarded request may have been carried out, by this controller or its predecessor, and its answer lost. A
+        topic from such an attempt is recognized by its id and counts as created. Apache Kafka answers TOPIC_ALREADY_EXISTS."""
         failures: dict[str, Failure] = {}
         topics = self._distinct(request.topics, failures)
         self._check_partition_count(topics)
@@ -101,7 +101,7 @@ class TopicControl:
     def _distinct(
         self, topics: Sequence[CreateTopicsRequest.CreatableTopic], failures: dict[str, Failure]
     ) -> list[CreateTopicsRequest.CreatableTopic]:
-        """The topics named once; a name given twice, or the metadata log's, is refused whole."""
+        """The topics that are named once. A duplicate name, or that of the metadata log, is refused."""
         counts: dict[str, int] = {}
         for topic in topics:
             counts[topic.name] = counts.get(topic.name, 0) + 1
@@ -147,7 +147,7 @@ class TopicControl:
         return self._success(topic.name, topic_id, len(partitions), len(partitions[0].replicas), overrides)
 
     def _created(self, topic: TopicImage) -> CreateTopicsResponse.CreatableTopicResult:
-        """What was told of a topic when it was made, if nothing has changed since."""
+        """The answer for a topic that an earlier attempt created, if nothing has changed since."""
         overrides = self._state.image.config(RESOURCE_TOPIC, topic.name)
         return self._success(topic.name, topic.topic_id, len(topic.partitions), len(topic.partitions[0].replicas), overrides)
 
@@ -208,7 +208,7 @@ class TopicControl:
         return [partitions[index] for index in range(len(partitions))]
 
     def _assigned(self, index: int, replicas: Sequence[int]) -> PartitionRegistration:
-        """A partition placed by hand: at least one of its brokers must be in service."""
+        """A partition with a manual assignment. At least one of its brokers must be active."""
         partition = self._new_partition(replicas)
         if partition is None:
             raise ApiError(
@@ -245,7 +245,7 @@ class TopicControl:
         return partitions
 
     def _usable_brokers(self) -> list[UsableBroker]:
-        """Brokers for new replicas; one that is shutting down counts as fenced, one with only cordoned directories not at all."""
+        """Brokers for new replicas. A broker that is shutting down counts as fenced; one with only cordoned directories is left out."""
         return [
             UsableBroker(broker.broker_id, broker.rack, not broker.is_active)
             for broker in self._state.image.brokers.values()
@@ -253,7 +253,8 @@ class TopicControl:
         ]
 
     def _new_partition(self, replicas: Sequence[int]) -> PartitionRegistration | None:
-        """A new partition led by its first active replica, or None when there is none. One-directory brokers are assigned at once."""
+        """A new partition led by its first active replica, or None if no replica is active. If a broker has one directory, it is assigned
+        at once."""
         image = self._state.image
         isr = [replica for replica in replicas if image.is_active(replica)]
         if not isr:
@@ -269,9 +270,10 @@ class TopicControl:
     def create_partitions(
         self, request: CreatePartitionsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None
     ) -> Result:
-        """CreatePartitions: topics get more partitions, with the replication factor that they have.
+        """CreatePartitions: add partitions to topics, with their existing replication factor.
 
-        A topic that had fewer when its broker sent the request first, and has as many as are asked for, has got them so."""
+        If a topic had fewer partitions before the first attempt of a forwarded request and now has the requested number, an earlier attempt
+        added them, and the topic counts as a success."""
         seen = {} if forwarded is None else forwarded.seen_before()
         response = CreatePartitionsResponse()
         records: list[Any] = []
@@ -292,7 +294,7 @@ class TopicControl:
                 if not self._has_grown(topic, seen.get(topic.name)):
                     records += self._add_partitions(topic, spend)
             except ApiError as error:
-                # Of a topic that does not exist Kafka says the code alone here.
+                # For a topic that does not exist, Kafka answers the error code without a message here.
                 code, message = error.code, None if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
             response.results.append(
                 CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
@@ -347,24 +349,24 @@ class TopicControl:
     ) -> Result:
         """DeleteTopics, by name or (version 6) by id.
 
-        A topic that was there when its broker sent the request first, and is not any more, counts as deleted; one that has been made
-        since with its name was not meant, and stays."""
+        A topic that existed before the first attempt of a forwarded request and no longer exists counts as deleted. A topic that was
+        created since with the same name was not meant, and stays."""
         if not self._config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
             raise ApiError(code, "Topic deletion is disabled.")
-        wanted = [(name, _ZERO_ID) for name in request.topic_names] if version < 6 else [(t.name, t.topic_id) for t in request.topics]
+        requested = [(name, _ZERO_ID) for name in request.topic_names] if version < 6 else [(t.name, t.topic_id) for t in request.topics]
         response = DeleteTopicsResponse()
         records: list[Any] = []
         names: dict[str, int] = {}
         ids: dict[bytes, int] = {}
         removed: set[bytes] = set()
         seen = {} if forwarded is None else forwarded.seen_before()
-        for name, topic_id in wanted:
+        for name, topic_id in requested:
             if name is not None:
                 names[name] = names.get(name, 0) + 1
             if topic_id != _ZERO_ID:
                 ids[topic_id] = ids.get(topic_id, 0) + 1
-        for name, topic_id in dict.fromkeys(wanted):
+        for name, topic_id in dict.fromkeys(requested):
             failure = _ambiguous(name, topic_id, names, ids)
             topic = None if failure is not None else self._find(name, topic_id)
             before = seen.get(topic_id if name is None else name)
@@ -415,7 +417,7 @@ def _failed_topic(name: str, failure: Failure) -> CreateTopicsResponse.Creatable
 
 
 def check_manual_assignment(state: ControllerState, replicas: Sequence[int], factor: int | None) -> None:
-    """ApiError INVALID_REPLICA_ASSIGNMENT unless `replicas` are registered, distinct, and `factor` many (None: any number)."""
+    """Raises ApiError INVALID_REPLICA_ASSIGNMENT unless `replicas` are registered, distinct and `factor` many (None: any number)."""
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not replicas:
         raise ApiError(code, "The manual partition assignment includes an empty replica list.")

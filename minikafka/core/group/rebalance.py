@@ -83,7 +83,7 @@ class Rebalancer:
         if not group.supports(request.protocol_type, names):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
-            self._join_known(group, reply, request, client, now_ms)
+            self._rejoin(group, reply, request, client, now_ms)
         else:
             self._join_new(group, reply, request, client, now_ms)
 
@@ -126,7 +126,7 @@ class Rebalancer:
         else:
             self._add_and_rebalance(group, reply, request, client, member_id, now_ms)
 
-    def _join_known(self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
+    def _rejoin(self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         member_id = request.member_id
         if member_id in group.pending_members:
             self._add_and_rebalance(group, reply, request, client, member_id, now_ms)

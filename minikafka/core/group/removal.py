@@ -71,9 +71,9 @@ class Removals:
         next(steps, None)
         return steps
 
-    def _write(self, records: list[CoordinatorRecord], finish: Done, is_wanted: Callable[[], bool]) -> Iterator[None]:
+    def _write(self, records: list[CoordinatorRecord], finish: Done, is_running: Callable[[], bool]) -> Iterator[None]:
         for start in range(0, len(records), BATCH_RECORDS_MAX):
-            if not is_wanted():
+            if not is_running():
                 return
             is_last = start + BATCH_RECORDS_MAX >= len(records)
 

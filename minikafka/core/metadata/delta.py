@@ -1,6 +1,6 @@
-"""The step from one image to the next: apply records in order, then take `.image()`; and know what has changed.
+"""The step from one image to the next: apply records in order, then take `.image()`. It also lists what has changed.
 
-Also the only code that gives metadata records their meaning: brokers and the active controller run it alike.
+No other code interprets metadata records: brokers and the active controller both use this.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from minikafka.wire.records.metadata_records import (
 
 
 class MetadataError(Exception):
-    """A record that cannot follow the image it is applied to: the log is damaged or was written by something else."""
+    """A record that contradicts the image it is applied to: the log is damaged, or other software wrote it."""
 
 
 class TopicDelta:
-    """What happened to one topic. `changed`: index -> partition as it is now; `previous`: index -> as it was (absent: new)."""
+    """The changes of one topic. `changed`: index -> new state of the partition. `previous`: index -> old state (absent for a new one)."""
 
     __slots__ = ("changed", "is_new", "name", "previous", "topic_id")
 
@@ -76,7 +76,7 @@ class MetadataDelta:
     topic as it was in `base`; changed_brokers: id -> registration now, None when gone; changed_controllers likewise;
     changed_configs: the resources whose overrides changed; features_changed, quotas_changed, scram_changed, acls_changed,
     tokens_changed.
-    A topic that is deleted and created again under its name is in both, by its two ids.
+    A topic that is deleted and created again with its name is in both, under its two ids.
     """
 
     __slots__ = (
@@ -119,11 +119,11 @@ class MetadataDelta:
     def apply(self, record: Any, offset: int = -1) -> None:
         """Apply one metadata record (of any version). Raises MetadataError when it contradicts the image.
 
-        `offset` is where the record is in the log; a broker's registration remembers its own, and that of the record that fenced it.
+        `offset` is the record's offset in the log. A broker's registration keeps its own, and that of the record that fenced it.
         """
         method = _METHODS.get(type(record))
         if method is None:
-            raise MetadataError(f"the metadata log holds a record that is none of its own: {type(record).__name__}")
+            raise MetadataError(f"the metadata log holds a record that is not a metadata record: {type(record).__name__}")
         method(self, record, offset)
         if offset >= 0:
             self._image.offset = offset
@@ -143,7 +143,7 @@ class MetadataDelta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing that anybody could look at has changed."""
+        """Whether nothing has changed, apart from offset and epoch."""
         return not (
             self.changed_topics
             or self.deleted_topics
@@ -161,7 +161,7 @@ class MetadataDelta:
 
     @classmethod
     def from_snapshot(cls, base: MetadataImage, records: Iterable[Any], offset: int, epoch: int) -> MetadataDelta:
-        """The step from `base` to the image that a snapshot's records make, naming only what differs."""
+        """The step from `base` to the image of a snapshot's records. It lists only the differences."""
         fresh = cls(empty_image())
         fresh.apply_all(records)
         image = fresh.image(offset, epoch)
@@ -397,7 +397,7 @@ class MetadataDelta:
         self.tokens_changed = True
 
     def _nothing(self, record: Any, _: int) -> None:
-        """Records that leave the image as it is; whoever reads the log holds back a transaction until it ends."""
+        """Records that do not change the image. The reader of the log holds back a metadata transaction until it ends."""
 
 
 _METHODS: dict[type, Callable[[MetadataDelta, Any, int], None]] = {

@@ -1,4 +1,4 @@
-"""What the cluster is at one offset of the metadata log: a value that nobody changes after it has been published.
+"""The state of the cluster at one offset of the metadata log. An image never changes after it has been published.
 
 `MetadataDelta` builds the next image from this one by copying only what its records touch (copy on write), so an
 image may be kept for as long as it is useful, and comparing two partitions is comparing two references.
@@ -25,11 +25,11 @@ NO_LEADER_CHANGE = -2
 RECOVERED = 0
 RECOVERING = 1
 
-#: Directory ids with a meaning of their own (KIP-858): not known yet, gone, and "the broker is not a JBOD one".
+#: Reserved directory ids (KIP-858): not assigned yet, lost, and migrating from a broker without directory ids.
 DIRECTORY_UNASSIGNED = bytes(16)
 DIRECTORY_LOST = bytes(15) + b"\x01"
 DIRECTORY_MIGRATING = bytes(15) + b"\x02"
-#: Ids below 100 are reserved for meanings like these (DirectoryId.reserved).
+#: Ids below 100 are reserved (DirectoryId.reserved).
 DIRECTORY_RESERVED_MAX = 100
 
 #: ConfigResource types of ConfigRecord.
@@ -53,7 +53,7 @@ def is_reserved_directory(directory: bytes) -> bool:
 
 
 class PartitionRegistration:
-    """One partition as the metadata log has it. Immutable; broker ids in tuples, directory ids of 16 bytes beside `replicas`."""
+    """One partition in the metadata. Immutable. Broker ids are in tuples; `directories` has one 16-byte directory id per replica."""
 
     __slots__ = (
         "adding_replicas",
@@ -98,7 +98,7 @@ class PartitionRegistration:
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> PartitionRegistration:
-        """The state that a PartitionRecord declares; records before version 1 know no directories."""
+        """The state in a PartitionRecord. Records before version 1 have no directories."""
         directories = record.directories
         if len(directories) != len(record.replicas):
             directories = [DIRECTORY_MIGRATING] * len(record.replicas)
@@ -117,7 +117,8 @@ class PartitionRegistration:
         )
 
     def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
-        """The partition after `change`: a named leader (even the same one) bumps the leader epoch, any change the partition epoch."""
+        """The partition after `change`. A leader in the record, even the same one, bumps the leader epoch; any change the partition
+        epoch."""
         replicas = self.replicas if change.replicas is None else change.replicas
         directories: Iterable[bytes] = self.directories
         if change.directories is not None:
@@ -144,7 +145,7 @@ class PartitionRegistration:
         )
 
     def to_record(self, topic_id: bytes, index: int) -> PartitionRecord:
-        """The PartitionRecord (version 2) that says all of this."""
+        """The PartitionRecord (version 2) of this state."""
         return PartitionRecord(
             partition_id=index,
             topic_id=topic_id,
@@ -176,7 +177,7 @@ class PartitionRegistration:
         )
 
     def directory(self, broker_id: int) -> bytes:
-        """The directory id of the replica on `broker_id`; UNASSIGNED when it has no replica there."""
+        """The directory id of the replica on `broker_id`; UNASSIGNED if the broker has no replica."""
         for replica, directory in zip(self.replicas, self.directories, strict=True):
             if replica == broker_id:
                 return directory
@@ -189,7 +190,7 @@ class PartitionRegistration:
 
     @property
     def preferred_leader(self) -> int:
-        """The first replica, or NO_LEADER when there is none."""
+        """The first replica, or NO_LEADER if there are no replicas."""
         return self.replicas[0] if self.replicas else NO_LEADER
 
     @property
@@ -200,8 +201,8 @@ class PartitionRegistration:
     def elected_unclean_after(self, before: PartitionRegistration) -> bool:
         """Whether this leader was out of sync when it was elected: such a leader starts in recovery (PartitionChangeBuilder).
 
-        Not being in the old in-sync set is not enough: the record that ends a reassignment lets a replica join and lead. Kafka's
-        controllers count that as unclean all the same (ControllerMetricsChanges).
+        A leader outside the old in-sync set is not always unclean: the record that ends a reassignment can let a replica join the set and
+        lead. Kafka's controllers count that as unclean nevertheless (ControllerMetricsChanges).
         """
         return self.leader_recovery_state == RECOVERING and self.leader not in (NO_LEADER, *before.isr, *before.elr)
 
@@ -241,13 +242,13 @@ class TopicImage:
 
 
 def _listed(features: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
-    """In the order of Kafka's hash tables, in which its snapshots have them: registrations come in any, snapshots must be alike."""
+    """Features in the order of Kafka's hash tables, as in Kafka's snapshots. Registrations have any order, but snapshots must be equal."""
     return [(name, features[name]) for name in names_in_table_order(features)]
 
 
 class BrokerRegistration:
-    """A registered broker. `listeners`: name -> (host, port, security protocol id). `unfence_offset`: of the record that registered or last
-    fenced it; it must have seen that to be unfenced. Immutable."""
+    """A registered broker. Immutable. `listeners`: name -> (host, port, security protocol id). `unfence_offset`: the offset of the record
+    that registered or last fenced the broker; it must have reached that offset to be unfenced."""
 
     __slots__ = (
         "broker_id",
@@ -291,7 +292,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord, offset: int) -> BrokerRegistration:
-        """The registration a record at `offset` declares."""
+        """The registration in a record at `offset`."""
         return cls(
             record.broker_id,
             record.broker_epoch,
@@ -307,7 +308,7 @@ class BrokerRegistration:
         )
 
     def to_record(self) -> RegisterBrokerRecord:
-        """The RegisterBrokerRecord (version 4) that says all of this."""
+        """The RegisterBrokerRecord (version 4) of this state."""
         return RegisterBrokerRecord(
             broker_id=self.broker_id,
             incarnation_id=self.incarnation_id,
@@ -336,7 +337,7 @@ class BrokerRegistration:
         cordoned_log_dirs: Iterable[bytes] | None = None,
         unfence_offset: int | None = None,
     ) -> BrokerRegistration:
-        """A copy with what is given exchanged; None keeps."""
+        """A copy with the given fields replaced; None keeps a field."""
         return BrokerRegistration(
             self.broker_id,
             self.epoch,
@@ -353,11 +354,11 @@ class BrokerRegistration:
 
     @property
     def is_active(self) -> bool:
-        """Unfenced and not shutting down: it may join ISRs and lead (KIP-841)."""
+        """Whether the broker is unfenced and not shutting down, so that it may join ISRs and lead (KIP-841)."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online_directory(self, directory: bytes) -> bool:
-        """Whether a replica in `directory` is on a disk that works; UNASSIGNED and MIGRATING count as working, LOST does not."""
+        """Whether `directory` is online. UNASSIGNED and MIGRATING count as online, LOST does not."""
         if directory in {DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING}:
             return True
         return directory in self.log_dirs
@@ -396,7 +397,7 @@ class ControllerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterControllerRecord) -> ControllerRegistration:
-        """The registration that a record declares."""
+        """The registration in a record."""
         return cls(
             record.controller_id,
             record.incarnation_id,
@@ -406,7 +407,7 @@ class ControllerRegistration:
         )
 
     def to_record(self) -> RegisterControllerRecord:
-        """The RegisterControllerRecord that says all of this."""
+        """The RegisterControllerRecord of this state."""
         return RegisterControllerRecord(
             controller_id=self.controller_id,
             incarnation_id=self.incarnation_id,
@@ -493,7 +494,7 @@ class MetadataImage:
         return broker is not None and broker.is_active
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether clients may be told of the broker: registered and unfenced."""
+        """Whether the broker is registered and unfenced, so that metadata responses list it."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
@@ -502,7 +503,7 @@ class MetadataImage:
         return (broker for broker in self.brokers.values() if not broker.fenced)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The overrides of a resource; empty when there are none."""
+        """The overrides of a resource; empty if there are none."""
         return self.configs.get((resource_type, name), {})
 
     @property

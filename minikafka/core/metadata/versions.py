@@ -1,4 +1,4 @@
-"""In which version a record is written, so that every node of the cluster's metadata.version can read it (Kafka's MetadataVersion.java)."""
+"""The version in which to write a record, so that every node of the cluster's metadata.version can read it (MetadataVersion.java)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from minikafka.wire.records.metadata_records import (
     RegisterBrokerRecord,
 )
 
-#: The metadata.version of a new cluster, and of one whose log says none: 4.3-IV0, which Apache Kafka 4.3 and 4.4 read.
+#: The metadata.version of a new cluster, and of one whose log has none: 4.3-IV0, which Apache Kafka 4.3 and 4.4 support.
 NEWEST = 30
 #: 3.7-IV0, the first metadata.version in which controllers register (KIP-919).
 REGISTERED_CONTROLLERS = 15
-#: 4.4-IV1, the first one with ranges of addresses in ACLs (CIDR), and 4.4-IV2, in which controllers can be unregistered (KIP-1312).
+#: 4.4-IV1, the first one with address ranges (CIDR) in ACLs, and 4.4-IV2, the first one with unregistered controllers (KIP-1312).
 RANGES_IN_ACLS = 32
 UNREGISTERED_CONTROLLERS = 33
 
-#: Those that brought records or fields that a lower one cannot say (MetadataVersion.didMetadataChange of 4.4).
+#: Metadata versions that added records or fields that lower ones do not have (MetadataVersion.didMetadataChange of 4.4).
 _NEW_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 
 #: (metadata.version, record version from there on), newest first; every other record has one version only.
@@ -32,7 +32,7 @@ _VERSIONS: Mapping[type, tuple[tuple[int, int], ...]] = {
     PartitionChangeRecord: _PARTITIONS,
     BrokerRegistrationChangeRecord: ((30, 3), (17, 2), (0, 1)),
 }
-#: Fields that a lower version leaves away, with the first version that has them and the value that says nothing.
+#: Fields that lower versions omit: (field, first version that has it, default value).
 _LOST: Mapping[type, tuple[tuple[str, int, Any], ...]] = {
     RegisterBrokerRecord: (("log_dirs", 3, ()), ("cordoned_log_dirs", 4, None)),
     PartitionRecord: (("directories", 1, ()), ("eligible_leader_replicas", 2, None), ("last_known_elr", 2, None)),
@@ -42,12 +42,13 @@ _LOST: Mapping[type, tuple[tuple[str, int, Any], ...]] = {
 
 
 def loses_metadata(level: int, lower: int) -> bool:
-    """Whether metadata may be lost on the way down from one metadata.version to a lower one."""
+    """Whether a downgrade of metadata.version from `level` to `lower` may lose metadata."""
     return any(lower < changed <= level for changed in _NEW_METADATA)
 
 
 def versioned(record: Any, metadata_version: int) -> tuple[Any, int]:
-    """(record, version) to encode; without what the version cannot say. A broker's change has the lowest version that says it."""
+    """(record, version) to encode, without fields that the version does not have. A broker's change is written in the lowest version that
+    holds it."""
     kind = type(record)
     versions = _VERSIONS.get(kind)
     if versions is None:

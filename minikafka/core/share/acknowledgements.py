@@ -1,4 +1,4 @@
-"""What a member says of records that it holds, and which requests are refused (KafkaApis.validateAcknowledgementBatches)."""
+"""Acknowledgements of records, and which of them are valid (KafkaApis.validateAcknowledgementBatches)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 
 
 class Acknowledgement(NamedTuple):
-    """Of records from `first_offset` to `last_offset`: one type for all of them, or one for each."""
+    """Acknowledges records from `first_offset` to `last_offset`, both included. `types`: one type for all of them, or one for each."""
 
     first_offset: int
     last_offset: int
     types: Sequence[int]
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """(first offset, last offset, type), neighbours of one type together."""
+        """(first offset, last offset, type); neighbours of one type are joined."""
         if len(self.types) == 1:
             yield self.first_offset, self.last_offset, self.types[0]
             return
@@ -30,7 +30,7 @@ class Acknowledgement(NamedTuple):
 
 
 def is_valid(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool, is_renewal: bool) -> bool:
-    """Whether they are in order. `may_renew`: the version has renewals; `is_renewal`: the request says that it has some."""
+    """Whether the acknowledgements are valid. `may_renew`: the API version has renewals. `is_renewal`: the request declares renewals."""
     previous = -1
     for one in acknowledgements:
         count = len(one.types)

@@ -1,7 +1,7 @@
 """One shard of the share coordinator: the state of the share partitions in one partition of `__share_group_state`.
 
-Rules: org.apache.kafka.coordinator.share.ShareCoordinatorShard of Apache Kafka 4.3. A share partition changes one step at a time: whoever
-decided on what is not committed yet would let a leader write that a later one has fenced.
+Rules: org.apache.kafka.coordinator.share.ShareCoordinatorShard of Apache Kafka 4.3. A share partition changes one step at a time. A
+decision based on uncommitted state could let a leader write that a later leader has fenced.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from minikafka.core.share.state_batches import StateBatch, combine, is_sound
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.share_records import ShareSnapshotKey, ShareUpdateKey
 
-#: Share partitions that are looked at in one step, and records of one batch.
+#: Share partitions that are processed in one step, and records in one batch.
 STEP_PARTITIONS = 2000
 BATCH_RECORDS_MAX = 100
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
-UNSOUND = "A state batch is none that a leader can go on from."
+UNSOUND = "A leader could not continue from one of the state batches."
 UNINITIALIZED = "{} operation on uninitialized share partition not allowed."
 
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """`partitions_max`: share partitions of one shard, for which Kafka has no bound."""
+    """`partitions_max`: most share partitions of one shard; Kafka has no limit."""
 
     updates_per_snapshot: int = 500
     cold_interval_ms: int = 300_000
@@ -37,20 +37,20 @@ class ShareCoordinatorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a request for one share partition. `state`: of a read that went well."""
+    """The result of a request for one share partition. `state` is set for a successful read only."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
     state: ShareState | None = None
 
 
-#: Who asked is told once.
+#: Called once with the result of a request.
 Reply = Callable[[Outcome], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """What a leader writes: `start_offset` -1 leaves it, epochs of -1 are not checked."""
+    """A write of a leader. A `start_offset` of -1 leaves the offset unchanged; epochs of -1 are not checked."""
 
     state_epoch: int
     leader_epoch: int
@@ -61,7 +61,7 @@ class StateWrite:
 
 @dataclass(slots=True)
 class ShareEffects:
-    """Appends are carried out before answers are given."""
+    """Appends are carried out before answers are sent."""
 
     appends: list[Append] = field(default_factory=list)
     answers: list[tuple[Reply, Outcome]] = field(default_factory=list)
@@ -72,7 +72,8 @@ class ShareEffects:
 
 @dataclass(slots=True)
 class _Held:
-    """A share partition. The epochs are the highest ever seen; `offset`: where its last snapshot stands in the log."""
+    """A share partition. The `_max` epochs are the highest ever seen. `updates`: updates since the last snapshot. `offset`: of that
+    snapshot in the log."""
 
     state: ShareState
     leader_epoch_max: int
@@ -82,7 +83,7 @@ class _Held:
 
 
 class ShareStateShard:
-    """The share partitions of one coordinator partition; changed by replay alone."""
+    """The share partitions of one coordinator partition. Only replay changes it."""
 
     def __init__(self, config: ShareCoordinatorConfig, topics: Topics, wall_ms: Callable[[], int]) -> None:
         self._config = config
@@ -91,31 +92,31 @@ class ShareStateShard:
         self._effects = ShareEffects()
         self._turns = Turns()
         self._held: dict[SharePartitionKey, _Held] = {}
-        #: Of the record that is replayed next.
+        #: The offset of the record that is replayed next; the host sets it.
         self.offset = -1
 
     # -- the host's side: minikafka.core.coordinator.shard.Shard --------------------------------------------------------
 
     def take_effects(self) -> ShareEffects:
-        """What to append and to answer since the last call."""
+        """The effects that have accumulated since the last call."""
         effects, self._effects = self._effects, ShareEffects()
         return effects
 
     def next_deadline(self) -> int | None:
-        """It waits for nothing but requests."""
+        """None: there are no deadlines."""
         return None
 
     def on_deadline(self, now_ms: int) -> None:
-        """Nothing is due."""
+        """Does nothing: there are no deadlines."""
 
     def loaded(self, now_ms: int) -> None:
-        """Nothing comes to life."""
+        """Does nothing: there are no timers to start."""
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """No transactions write here."""
+        """Does nothing: no records of this topic are written in a transaction."""
 
     def shutdown(self) -> None:
-        """Whoever waits is told NOT_COORDINATOR."""
+        """Answer waiting requests with NOT_COORDINATOR."""
         self._turns.shutdown(0)
 
     def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
@@ -134,7 +135,7 @@ class ShareStateShard:
             held.leader_epoch_max = max(held.leader_epoch_max, state.leader_epoch)
             held.state_epoch_max = max(held.state_epoch_max, state.state_epoch)
         elif isinstance(key, ShareUpdateKey) and value is not None and held is not None:
-            # An update without its snapshot was left behind by a deletion.
+            # An update without a snapshot is left over from a deletion, and is ignored.
             held.state = held.state.merged(value)
             held.leader_epoch_max = max(held.leader_epoch_max, value.leader_epoch)
             held.updates += 1
@@ -180,7 +181,7 @@ class ShareStateShard:
         self._change(reply, key, work, "write share group state", now_ms)
 
     def read(self, reply: Reply, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> None:
-        """ReadShareGroupState of one share partition by its leader: from then on leaders before it are fenced."""
+        """ReadShareGroupState of one share partition by its leader. From then on earlier leaders are fenced."""
 
         def work() -> CoordinatorRecord | Outcome:
             held = self._held.get(key)
@@ -196,10 +197,10 @@ class ShareStateShard:
             write = StateWrite(state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ())
             return self._next_record(key, held, write, leader_epoch)
 
-        self._change(reply, key, work, "read share group state", now_ms, tells_state=True)
+        self._change(reply, key, work, "read share group state", now_ms, returns_state=True)
 
     def read_summary(self, key: SharePartitionKey) -> Outcome:
-        """ReadShareGroupStateSummary of one share partition: without a state it is uninitialized."""
+        """ReadShareGroupStateSummary of one share partition. Without a state the answer says that it is uninitialized."""
         if key.partition < 0:
             return Outcome(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION)
         if not self._exists(key):
@@ -208,7 +209,7 @@ class ShareStateShard:
         return Outcome(state=ShareState(0, 0, 0, -1, -1) if held is None else held.state)
 
     def delete(self, reply: Reply, key: SharePartitionKey, now_ms: int) -> None:
-        """DeleteShareGroupState of one share partition; one that is not there is gone already."""
+        """DeleteShareGroupState of one share partition. Deleting one that does not exist succeeds."""
 
         def work() -> CoordinatorRecord | Outcome:
             if not self._exists(key):
@@ -255,9 +256,9 @@ class ShareStateShard:
         what: str,
         now_ms: int,
         *,
-        tells_state: bool = False,
+        returns_state: bool = False,
     ) -> None:
-        """Write the record that `work` decides on in its turn, or answer what it says instead."""
+        """Call `work` in the share partition's turn, and write the record that it returns, or answer with the outcome that it returns."""
 
         def refuse(code: ErrorCode, at_ms: int) -> None:
             self._effects.answers.append((reply, Outcome(code, f"Unable to {what}: {code.text}")))
@@ -268,7 +269,7 @@ class ShareStateShard:
             if error is not ErrorCode.NONE:
                 refuse(append_error(error), at_ms)
             else:
-                held = self._held.get(key) if tells_state else None
+                held = self._held.get(key) if returns_state else None
                 self._effects.answers.append((reply, Outcome(state=None if held is None else held.state)))
 
         def run(at_ms: int) -> bool:
@@ -284,7 +285,7 @@ class ShareStateShard:
         else:
             self._turns.run(key.text, run, refuse, now_ms)
 
-    # -- without being asked for -----------------------------------------------------------------------------------------
+    # -- without a request -----------------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
@@ -292,12 +293,12 @@ class ShareStateShard:
         return len(self._held)
 
     def last_redundant_offset(self) -> int | None:
-        """Everything before it in the log is superseded; None when nothing is."""
+        """The offset before which everything in the log is superseded; None if nothing is."""
         offset = min((held.offset for held in self._held.values()), default=0)
         return offset if offset > 0 else None
 
     def snapshot_cold(self, now_ms: int) -> Iterator[None]:
-        """Write a snapshot of what nobody has written to for long, in steps, so that the log before it can go."""
+        """Write snapshots of share partitions without recent writes, in steps, so that older parts of the log can be deleted."""
         due_ms = self._wall_ms() - self._config.cold_interval_ms
         if all(held.state.create_wall_ms != held.state.write_wall_ms for held in self._held.values()):
             return
@@ -320,7 +321,7 @@ class ShareStateShard:
         self._change(_ignore, key, work, "snapshot share group state", now_ms)
 
     def topics_deleted(self, topic_ids: Collection[bytes], now_ms: int) -> Iterator[None]:
-        """Topics are gone from the cluster: so are their states, in steps."""
+        """Topics were deleted from the cluster: delete their states, in steps."""
         gone = frozenset(topic_ids)
         for key in self._stepwise():
             if key is None:
@@ -329,7 +330,7 @@ class ShareStateShard:
                 self._change(_ignore, key, lambda key=key: tombstone(key) if key in self._held else Outcome(), "", now_ms)  # type: ignore[misc]
 
     def _stepwise(self) -> Iterator[SharePartitionKey | None]:
-        """All keys, and None where a step ends."""
+        """All keys, with None at the end of each step."""
         for number, key in enumerate(list(self._held), 1):
             yield key
             if number % STEP_PARTITIONS == 0 or len(self._effects.appends) >= BATCH_RECORDS_MAX:
@@ -341,4 +342,4 @@ def _refused(code: ErrorCode) -> Outcome:
 
 
 def _ignore(outcome: Outcome) -> None:
-    """It is tried again at the next check."""
+    """Ignores the outcome: the next check tries again."""

@@ -1,4 +1,4 @@
-"""The records of a share partition that are on their way: stretches of offsets of one fate each."""
+"""The records of a share partition in flight, as runs: ranges of offsets with the same state."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from operator import attrgetter
 
 from minikafka.core.share.state_batches import DeliveryState
 
-#: No state change is under way.
+#: The ticket of a run without a pending state change.
 SETTLED = 0
 _TERMINAL = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 _first = attrgetter("first")
 
 
 class Run:
-    """Records from `first` to `last`. `ticket`: the write that will make it `target`; until then it is what it was."""
+    """Records from `first` to `last`, both included, with the same state. `ticket`: the write that will change the state to `target`; until
+    it succeeds, `state` stays."""
 
     __slots__ = ("count", "deadline_ms", "first", "last", "member_id", "state", "target", "ticket")
 
@@ -39,26 +40,26 @@ class Run:
 
     @property
     def is_available(self) -> bool:
-        """Whether it may be delivered."""
+        """Whether the run may be delivered."""
         return self.state is DeliveryState.AVAILABLE and not self.ticket
 
     @property
     def is_done(self) -> bool:
-        """Whether it will not be delivered any more, whatever happens."""
+        """Whether the run will not be delivered again, whatever happens."""
         return self.state in _TERMINAL and not self.ticket
 
     @property
     def will_be_done(self) -> bool:
-        """Whether it will not be delivered any more if what is under way succeeds."""
+        """Whether the run will not be delivered again if the pending write succeeds."""
         return (self.target if self.ticket else self.state) in _TERMINAL
 
     def become(self, state: DeliveryState) -> None:
-        """Nobody holds it any more."""
+        """Change the state; no member holds the run any more."""
         self.state = self.target = state
         self.member_id, self.deadline_ms, self.ticket = "", 0, SETTLED
 
     def is_like(self, other: Run) -> bool:
-        """Whether both are of one fate."""
+        """Whether both runs have the same state, so that they can be joined."""
         return (
             self.state is other.state
             and self.count == other.count
@@ -69,7 +70,7 @@ class Run:
         )
 
     def split(self, offset: int) -> Run:
-        """Cut before `offset`: this is what is before it, and the rest comes back."""
+        """Split the run before `offset`. This run keeps what is before it; the rest is returned."""
         rest = Run(offset, self.last, self.state, self.count, self.member_id, self.deadline_ms)
         rest.ticket, rest.target = self.ticket, self.target
         self.last = offset - 1
@@ -83,23 +84,23 @@ class InFlight:
         self.runs: list[Run] = []
 
     def append(self, run: Run) -> None:
-        """One more at the end."""
+        """Add a run at the end."""
         self.runs.append(run)
 
     def index_of(self, offset: int) -> int:
-        """The place of the run that holds an offset, or else of the first one after it."""
+        """The index of the run that has an offset, or else of the first run after it."""
         place = bisect_right(self.runs, offset, key=_first) - 1
         return place if place >= 0 and self.runs[place].last >= offset else place + 1
 
     def between(self, first: int, last: int) -> Iterator[Run]:
-        """Runs that have something of a stretch, uncut."""
+        """The runs that overlap a range, without splitting them."""
         place = self.index_of(first)
         while place < len(self.runs) and self.runs[place].first <= last:
             yield self.runs[place]
             place += 1
 
     def cut(self, first: int, last: int) -> list[Run]:
-        """Runs that are exactly the stretch: those at its ends are split."""
+        """The runs that cover exactly a range; those at its ends are split."""
         place = self.index_of(first)
         found = []
         while place < len(self.runs) and self.runs[place].first <= last:
@@ -114,14 +115,14 @@ class InFlight:
         return found
 
     def drop_before(self, offset: int) -> None:
-        """Forget everything before an offset."""
+        """Drop everything before an offset."""
         place = self.index_of(offset)
         del self.runs[:place]
         if self.runs and self.runs[0].first < offset:
             self.runs[0] = self.runs[0].split(offset)
 
     def merge(self) -> None:
-        """Put neighbours of one fate together."""
+        """Join neighbouring runs with the same state."""
         merged: list[Run] = []
         for run in self.runs:
             if merged and merged[-1].is_like(run):

@@ -1,7 +1,7 @@
-"""A share partition at its leader: who holds which records, how often they were delivered, and what is to be written of it.
+"""A share partition at its leader: which members hold which records, how often they were delivered, and what to write of this.
 
-Rules: kafka.server.share.SharePartition of Apache Kafka 4.3. Acknowledgements take effect when the share coordinator has them (`Write`);
-until then their records are neither given out again nor forgotten.
+Rules: kafka.server.share.SharePartition of Apache Kafka 4.3. Acknowledgements take effect when the share coordinator has stored them
+(`Write`). Until then their records are neither delivered again nor dropped.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from minikafka.core.share.state import ShareState
 from minikafka.core.share.state_batches import DeliveryState, StateBatch
 from minikafka.wire.errors import ApiError, ErrorCode
 
-#: From this many deliveries on records are given out in smaller portions, at least; half of the limit, if that is more.
+#: From this many deliveries on, or from half of the limit if that is more, records are delivered in smaller portions.
 THROTTLED_FROM_MIN = 2
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
-#: Pause before it is written again that records are given up: a share coordinator may say no for ever.
+#: Pause before retrying a write that archives records, because a share coordinator may keep refusing it.
 RETRY_MS = 1000
-#: Entries of the heap of locks that are superseded and kept, for each stretch in flight and beside: renewals leave one each.
+#: Superseded entries that the heap of locks may keep: per run, and in addition. Each renewal leaves one.
 STALE_LOCKS_PER_RUN, STALE_LOCKS = 2, 100
-#: What a write can tell at most (INT32).
+#: The largest delivery_complete_count of a write (INT32).
 COMPLETE_MAX = (1 << 31) - 1
-#: (error, why): what came of an acknowledgement.
+#: (error, message): the result of an acknowledgement.
 Done = Callable[[ErrorCode, "str | None"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRules:
-    """What holds for the partition now: of its group, or else of the broker."""
+    """The settings of the partition now, from its group or else from the broker."""
 
     lock_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -41,7 +41,7 @@ class ShareRules:
 
 
 class Acquired(NamedTuple):
-    """Records that a member holds now."""
+    """Records that a member has acquired, `last_offset` included."""
 
     first_offset: int
     last_offset: int
@@ -50,7 +50,7 @@ class Acquired(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch has read: the offset it was for, (base offset, last offset) of each batch, and those of aborted transactions."""
+    """The result of a read: its offset, (base offset, last offset) of each batch, and the ranges of aborted transactions."""
 
     offset: int
     batches: Sequence[tuple[int, int]]
@@ -59,7 +59,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What the share coordinator is to keep; `written` or `failed` follows for the ticket."""
+    """State for the share coordinator to store. The host then calls `written` or `failed` with the ticket."""
 
     ticket: int
     start_offset: int
@@ -68,16 +68,16 @@ class Write:
 
 
 class SharePartition:
-    """Invariants: runs are without gaps from `start_offset` to before `next_offset`; one write is under way at a time, and a run with a
+    """Invariants: runs cover `start_offset` to `next_offset` (exclusive) without gaps. At most one write is in progress, and a run with a
     ticket waits for it or for the next one."""
 
     def __init__(self, state: ShareState, start_offset: int, rules: Callable[[], ShareRules]) -> None:
-        """`start_offset`: where to begin when the state does not say."""
+        """`start_offset`: where to begin if the state has no start offset."""
         self._rules = rules
         self._flight = InFlight()
         self.state_epoch = state.state_epoch
         self.start_offset = start_offset if state.start_offset == -1 else state.start_offset
-        #: The first offset that nobody was ever given.
+        #: The first offset that was never delivered.
         self.next_offset = self.start_offset
         self._ticket = 1
         self._under_way = 0
@@ -93,7 +93,7 @@ class SharePartition:
     def _restore(self, batch: StateBatch) -> None:
         first = max(batch.first_offset, self.next_offset)
         if first > self.next_offset:
-            # Somebody held these when the leader before this one died.
+            # Members held these records when the previous leader failed.
             self._flight.append(Run(self.next_offset, first - 1, DeliveryState.AVAILABLE, 0))
         self._flight.append(Run(first, batch.last_offset, DeliveryState(batch.delivery_state), batch.delivery_count))
         self.next_offset = batch.last_offset + 1
@@ -102,7 +102,7 @@ class SharePartition:
 
     @property
     def fetch_offset(self) -> int:
-        """Where the next records to give out are."""
+        """The offset of the next records to deliver."""
         for run in self._flight.between(self._first_available, self.next_offset):
             if run.is_available:
                 self._first_available = run.first
@@ -112,7 +112,7 @@ class SharePartition:
 
     @property
     def can_acquire(self) -> bool:
-        """Whether a fetch may give something out: what was given back, or something new while there is room for locks."""
+        """Whether a fetch may deliver records: returned ones, or new ones while there is room for locks."""
         return self.fetch_offset < self.next_offset or self._room > 0
 
     @property
@@ -121,23 +121,23 @@ class SharePartition:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is to be written or under way."""
+        """Whether no write is pending or in progress."""
         return not self._under_way and not self._unwritten
 
     @property
     def run_count(self) -> int:
-        """Number of stretches that are kept."""
+        """Number of runs."""
         return len(self._flight.runs)
 
     @property
     def lock_count(self) -> int:
-        """Number of times at which a lock is looked at."""
+        """Number of entries in the heap of locks."""
         return len(self._locks)
 
     # -- acquiring -----------------------------------------------------------------------------------------------------
 
     def acquire(self, member_id: str, mode: int, batch_size: int, records_max: int, fetched: Fetched, now_ms: int) -> list[Acquired]:
-        """Give out what was read, about `records_max` records of it: whole batches, or exactly so many (RECORD_LIMIT)."""
+        """Deliver about `records_max` of the records that were read: whole batches, or at most exactly that many (RECORD_LIMIT)."""
         batches = fetched.batches
         if records_max <= 0 or not batches or batches[-1][1] < self.start_offset:
             return []
@@ -158,7 +158,7 @@ class SharePartition:
         return acquired
 
     def _archive_missing(self, offset: int, base_offset: int) -> None:
-        """Records that the log does not have any more are not waited for."""
+        """Archive records that the log no longer has."""
         if offset >= base_offset:
             return
         for run in self._flight.cut(offset, base_offset - 1):
@@ -209,7 +209,7 @@ class SharePartition:
         acquisition.add(run)
 
     def _watch(self, run: Run, deadline_ms: int) -> None:
-        """Its lock is over then. What renewals have superseded goes when there is more of it than of locks."""
+        """Schedule the end of the run's lock. Superseded entries are removed when there are too many of them."""
         run.deadline_ms = deadline_ms
         heapq.heappush(self._locks, (deadline_ms, run.first, run.last))
         if len(self._locks) > STALE_LOCKS_PER_RUN * len(self._flight.runs) + STALE_LOCKS:
@@ -220,7 +220,7 @@ class SharePartition:
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done, now_ms: int) -> None:
-        """`done` when the share coordinator has them all, or with why none of them counts."""
+        """Acknowledge records. `done` is called when the share coordinator has stored all of them, or with the reason why none counts."""
         rules = self._rules()
         try:
             self._check(member_id, acknowledgements, rules)
@@ -270,7 +270,7 @@ class SharePartition:
                     raise _not_acquired("Member is not the owner of batch record")
 
     def release(self, member_id: str, done: Done) -> None:
-        """A member's session is over: what it holds goes back."""
+        """A member's session has ended: release the records that it holds."""
         held = [run for run in self._flight.runs if run.state is DeliveryState.ACQUIRED and run.member_id == member_id and not run.ticket]
         rules = self._rules()
         for run in held:
@@ -283,7 +283,7 @@ class SharePartition:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def take_write(self) -> Write | None:
-        """The next write, when none is under way."""
+        """The next write; None if there is nothing to write or a write is in progress."""
         if self._under_way or not self._unwritten:
             return None
         self._under_way, self._ticket = self._ticket, self._ticket + 1
@@ -292,7 +292,7 @@ class SharePartition:
         return Write(self._under_way, self.start_offset, complete, _joined(batches))
 
     def written(self, ticket: int) -> bool:
-        """The share coordinator has it; whether there is something to give out again."""
+        """The share coordinator has stored the write. Returns whether there are records to deliver again."""
         is_returned = False
         for run in self._flight.runs:
             if run.ticket == ticket:
@@ -306,8 +306,8 @@ class SharePartition:
         return is_returned
 
     def failed(self, ticket: int, code: ErrorCode, message: str | None, now_ms: int) -> None:
-        """It was not written: records are what they were. Those whose lock is over meanwhile go back, or are given up, which is tried again
-        after a pause."""
+        """The write failed, so the records keep their state. Those whose lock has ended meanwhile are released or archived; that write is
+        retried after a pause."""
         rules = self._rules()
         for run in self._flight.runs:
             if run.ticket == ticket:
@@ -323,7 +323,7 @@ class SharePartition:
             done(code, message)
 
     def fence(self, code: ErrorCode) -> None:
-        """This broker does not lead the partition any more, or another leader has been told of: nothing here counts."""
+        """This broker no longer leads the partition, or the share coordinator has a newer leader: nothing here counts any more."""
         waiting, self._waiting = self._waiting, {}
         self._unwritten.clear()
         for some in waiting.values():
@@ -333,11 +333,11 @@ class SharePartition:
     # -- time and the log ----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When the next lock is over, unless it is given up before."""
+        """When the next lock ends, unless its records are released before."""
         return self._locks[0][0] if self._locks else None
 
     def on_deadline(self, now_ms: int) -> bool:
-        """Take back what was held for too long; whether there is something to give out again."""
+        """Release records whose lock has ended. Returns whether there are records to deliver again."""
         is_returned, rules = False, self._rules()
         while self._locks and self._locks[0][0] <= now_ms:
             _, first, last = heapq.heappop(self._locks)
@@ -347,7 +347,7 @@ class SharePartition:
                 target = _target(run, RELEASE, rules)
                 self._begin(run, target)
                 if target is DeliveryState.AVAILABLE:
-                    # It may be given out before that is written; what is given up may not be forgotten before.
+                    # Released records may be delivered before this is written, but archived ones may not be dropped before.
                     run.become(target)
                     is_returned = True
                     self._first_available = min(self._first_available, run.first)
@@ -357,7 +357,7 @@ class SharePartition:
         return is_returned
 
     def log_start_moved(self, offset: int) -> None:
-        """Records before `offset` are deleted from the log."""
+        """Records before `offset` were deleted from the log."""
         if offset <= self.start_offset:
             return
         self._flight.drop_before(offset)
@@ -367,7 +367,7 @@ class SharePartition:
         self._advance()
 
     def _advance(self) -> None:
-        """The start is where something may still be delivered."""
+        """Move the start to the first record that may still be delivered."""
         runs, done = self._flight.runs, 0
         while done < len(runs) and runs[done].is_done:
             self.start_offset = runs[done].last + 1
@@ -378,7 +378,7 @@ class SharePartition:
 
 
 def _target(run: Run, kind: int, rules: ShareRules) -> DeliveryState:
-    """What an acknowledgement makes of a run."""
+    """The state of a run after an acknowledgement of this type."""
     if kind == ACCEPT:
         return DeliveryState.ACKNOWLEDGED
     if kind == RELEASE and run.count < rules.delivery_count_limit:
@@ -387,7 +387,7 @@ def _target(run: Run, kind: int, rules: ShareRules) -> DeliveryState:
 
 
 class _Acquisition:
-    """What one fetch takes of a partition."""
+    """The records that one fetch acquires."""
 
     def __init__(self, member_id: str, mode: int, batch_size: int, left: int, batches: Sequence[tuple[int, int]], deadline_ms: int) -> None:
         self.member_id = member_id
@@ -395,29 +395,30 @@ class _Acquisition:
         self.batches = batches
         self.left = left
         self.count = 0
-        #: Nothing more is taken, though there is room: what was delivered often goes in portions.
+        #: No more records are acquired although there is room, because records with many deliveries go in small portions.
         self.is_over = False
         self._is_strict = mode == RECORD_LIMIT
         self._batch_size = max(batch_size, 1)
         self._taken: list[Acquired] = []
 
     def end_of(self, first: int, last: int) -> int:
-        """Where the stretch that is taken ends: batches are not cut, unless the limit is strict."""
-        wanted = first + self.left - 1
-        if last <= wanted:
+        """The last offset to acquire. Batches are not split unless the limit is strict."""
+        last_acquired = first + self.left - 1
+        if last <= last_acquired:
             return last
         if not self._is_strict:
-            wanted = next((end for base, end in self.batches if base <= wanted <= end), wanted)
-        return min(wanted, last)
+            last_acquired = next((end for base, end in self.batches if base <= last_acquired <= end), last_acquired)
+        return min(last_acquired, last)
 
     def add(self, run: Run) -> None:
-        """A run is taken."""
+        """Add an acquired run."""
         self.count += run.size
         self.left -= run.size
         self._taken.append(Acquired(run.first, run.last, run.count))
 
     def result(self, aborted: Sequence[tuple[int, int]]) -> list[Acquired]:
-        """What is told: neighbours together, in stretches of about the batch size that begin with a batch, without aborted records."""
+        """The acquired ranges for the answer: neighbours are joined, then divided at batch starts into ranges of about the batch size.
+        Aborted records are left out."""
         joined: list[Acquired] = []
         for one in sorted(self._taken):
             before = joined[-1] if joined else None
@@ -446,7 +447,7 @@ def _without(one: Acquired, first: int, last: int) -> list[Acquired]:
 
 
 def _joined(batches: list[StateBatch]) -> list[StateBatch]:
-    """Neighbours of one fate as one, in the order in which they were decided on."""
+    """Join neighbours with the same state; the order of the decisions is kept."""
     joined: list[StateBatch] = []
     for batch in batches:
         if joined and joined[-1].last_offset + 1 == batch.first_offset and joined[-1][2:] == batch[2:]:

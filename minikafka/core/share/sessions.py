@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member fetches, told only as it changes (KIP-932).
+"""Share sessions: the partitions that a member fetches, of which requests send only changes (KIP-932).
 
 Rules: SharePartitionManager.newContext and ShareSessionCache of Apache Kafka 4.3.
 """
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from minikafka.wire.errors import ApiError, ErrorCode
 
-#: Epochs of a request: the session begins; it ends.
+#: Session epochs of a request that begins a session, and of one that ends it.
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2_147_483_647
-#: Partitions of one session, all of which are looked at in one turn for each of its fetches, and of all sessions: a name costs its peer
-#: some bytes once, and stays. Kafka has no such bounds.
+#: Most partitions of one session, because each of its fetches processes all of them in one turn of the event loop, and of all sessions,
+#: because a client can fill the memory with few bytes per partition. Kafka has no such limits.
 PARTITIONS_MAX = 5_000
 PARTITIONS_OF_ALL_MAX = 500_000
 #: Topic id and number.
@@ -24,7 +24,7 @@ SessionKey = tuple[str, str]
 
 @dataclass(slots=True)
 class ShareSession:
-    """`epoch`: of the next request; `partitions` in the order in which they came; `connection`: the session ends with it."""
+    """`epoch`: of the next request. `partitions`: in the order in which they were added. `connection`: the session ends with it."""
 
     key: SessionKey
     connection: Hashable
@@ -33,22 +33,22 @@ class ShareSession:
 
     @property
     def group_id(self) -> str:
-        """Its group."""
+        """The id of the member's group."""
         return self.key[0]
 
     @property
     def member_id(self) -> str:
-        """Its member."""
+        """The member's id."""
         return self.key[1]
 
     def advance(self) -> None:
-        """A request of its epoch has come."""
+        """A request with the current epoch arrived: go to the next epoch."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
 
 class ShareSessions:
-    """By group and member; `sessions_max` at most (`group.share.max.share.sessions`), with `partitions_max` partitions each and
-    `partitions_of_all_max` together."""
+    """Sessions by group and member: at most `sessions_max` (`group.share.max.share.sessions`), with `partitions_max` partitions each and
+    `partitions_of_all_max` in total."""
 
     def __init__(
         self, sessions_max: int, partitions_max: int = PARTITIONS_MAX, partitions_of_all_max: int = PARTITIONS_OF_ALL_MAX
@@ -56,7 +56,7 @@ class ShareSessions:
         self._max = sessions_max
         self._partitions_max = partitions_max
         self._partitions_of_all_max = partitions_of_all_max
-        #: Of all sessions.
+        #: Number of partitions of all sessions.
         self.partition_count = 0
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[SessionKey, None]] = {}
@@ -70,7 +70,7 @@ class ShareSessions:
         group_id: str,
         member_id: str,
         epoch: int,
-        wanted: Iterable[Partition],
+        requested: Iterable[Partition],
         forgotten: Iterable[Partition],
         connection: Hashable,
         *,
@@ -86,7 +86,7 @@ class ShareSessions:
             if len(self._sessions) >= self._max:
                 raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             session = ShareSession(key, connection)
-            self._put(session, dict.fromkeys(wanted))
+            self._put(session, dict.fromkeys(requested))
             self._sessions[key] = session
             self._by_connection.setdefault(connection, {})[key] = None
             self._counts[group_id] = self._counts.get(group_id, 0) + 1
@@ -95,7 +95,7 @@ class ShareSessions:
         if epoch == FINAL_EPOCH:
             return session
         self._check(session, epoch)
-        partitions = dict.fromkeys((*session.partitions, *wanted))
+        partitions = dict.fromkeys((*session.partitions, *requested))
         for partition in forgotten:
             partitions.pop(partition, None)
         self._put(session, partitions)
@@ -103,7 +103,8 @@ class ShareSessions:
         return session
 
     def _put(self, session: ShareSession, partitions: dict[Partition, None]) -> None:
-        """A session has these now. Raises INVALID_REQUEST for too many of one, SHARE_SESSION_LIMIT_REACHED for too many of all."""
+        """Set the partitions of a session. Raises INVALID_REQUEST if the session has too many, SHARE_SESSION_LIMIT_REACHED if all sessions
+        together have too many."""
         more = len(partitions) - len(session.partitions)
         if len(partitions) > self._partitions_max:
             raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -134,11 +135,11 @@ class ShareSessions:
             raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
 
     def is_current(self, session: ShareSession) -> bool:
-        """Whether it has not ended."""
+        """Whether the session has not ended."""
         return self._sessions.get(session.key) is session
 
     def remove(self, key: SessionKey) -> ShareSession | None:
-        """End a session, if it is there."""
+        """End a session and return it; None if there is none."""
         session = self._sessions.pop(key, None)
         if session is None:
             return None

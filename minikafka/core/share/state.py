@@ -1,4 +1,4 @@
-"""What the share coordinator keeps of one share partition, and its records (ShareGroupOffset, ShareCoordinatorRecordHelpers)."""
+"""The state of one share partition at the share coordinator, and its records (ShareGroupOffset, ShareCoordinatorRecordHelpers)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ B = TypeVar("B")
 
 
 class SharePartitionKey(NamedTuple):
-    """A partition as one share group reads it."""
+    """A partition that a share group reads."""
 
     group_id: str
     topic_id: bytes
@@ -23,13 +23,13 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the coordinator is found by."""
+        """The key by which FindCoordinator finds the share coordinator."""
         return f"{self.group_id}:{uuid_to_text(self.topic_id)}:{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareState:
-    """`start_offset` -1: not known yet; `delivery_complete_count` -1: not known. Times are wall times in ms."""
+    """`start_offset` and `delivery_complete_count` are -1 if unknown. Times are wall times in ms."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -41,7 +41,7 @@ class ShareState:
     write_wall_ms: int = 0
 
     def merged(self, value: ShareUpdateValue) -> ShareState:
-        """With an update."""
+        """The state after an update."""
         start = self.start_offset if value.start_offset == -1 else value.start_offset
         return replace(
             self,
@@ -61,7 +61,7 @@ def _written(kind: Callable[..., B], batches: Iterable[StateBatch]) -> list[B]:
 
 
 def state_of(value: ShareSnapshotValue) -> ShareState:
-    """The state that a snapshot tells."""
+    """The state in a snapshot."""
     return ShareState(
         snapshot_epoch=value.snapshot_epoch,
         state_epoch=value.state_epoch,
@@ -75,7 +75,7 @@ def state_of(value: ShareSnapshotValue) -> ShareState:
 
 
 def snapshot_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
-    """The whole state."""
+    """A snapshot: the whole state."""
     value = ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -90,7 +90,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRec
 
 
 def update_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
-    """What has changed since the snapshot of the same epoch; a start offset of -1 changes nothing."""
+    """An update: the changes since the snapshot with the same epoch. A start offset of -1 changes nothing."""
     value = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
         leader_epoch=state.leader_epoch,
@@ -102,5 +102,5 @@ def update_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecor
 
 
 def tombstone(key: SharePartitionKey) -> CoordinatorRecord:
-    """The state is gone."""
+    """Deletes the state."""
     return CoordinatorRecord(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), None)

@@ -1,4 +1,4 @@
-"""What became of the records of a share partition, as stretches of offsets.
+"""The delivery states of the records of a share partition, as ranges of offsets.
 
 Rules: org.apache.kafka.coordinator.share.PersisterStateBatchCombiner of Apache Kafka 4.3.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class DeliveryState(IntEnum):
-    """The state of a record; the values are those of the log. ACQUIRED is never written."""
+    """The delivery state of a record. The values are those in the log. ACQUIRED is never written."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -29,14 +29,14 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-#: Ends of what a batch can hold: the offset after it is an offset, and one more delivery can be counted (INT64 and INT16 of the wire).
+#: Limits of a batch: the offset after it must fit into INT64, and one more delivery into INT16, as on the wire.
 LAST_OFFSET_MAX = (1 << 63) - 2
 DELIVERY_COUNT_MAX = (1 << 15) - 2
 _WRITTEN = frozenset({DeliveryState.AVAILABLE, DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 
 
 def is_sound(batch: StateBatch) -> bool:
-    """Whether a leader can go on from it. What the log holds may come from anybody who may write there."""
+    """Whether a leader can continue from this batch. Any client with access may have written to the log."""
     return (
         0 <= batch.first_offset <= batch.last_offset <= LAST_OFFSET_MAX
         and batch.delivery_state in _WRITTEN
@@ -45,8 +45,8 @@ def is_sound(batch: StateBatch) -> bool:
 
 
 def combine(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """One list without overlaps, in the order of offsets. Where two speak of a record, the one with more deliveries holds, and of those the
-    one with the higher state. What is before `start_offset` goes, unless that is -1."""
+    """Combine both into one list without overlaps, by offset. If two batches overlap, the one with more deliveries wins, then the one with
+    the higher state. Everything before `start_offset` is dropped, unless that is -1."""
     batches = [
         batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
         for batch in (*so_far, *new)
@@ -60,7 +60,7 @@ def combine(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offse
 
 def _sweep(batches: list[StateBatch]) -> list[StateBatch]:
     combined: list[StateBatch] = []
-    #: Those that reach over the position, the one that holds first: (-deliveries, -state, last offset).
+    #: The batches that cover the position, the winning one first: (-deliveries, -state, last offset).
     over: list[tuple[int, int, int]] = []
     place, position, count = 0, 0, len(batches)
     while place < count or over:

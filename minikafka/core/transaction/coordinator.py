@@ -255,14 +255,14 @@ class TransactionShard:
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[PartitionKey]
     ) -> dict[PartitionKey, ErrorCode]:
         """Whether partitions belong to the open transaction: TRANSACTION_ABORTABLE for those that do not (KIP-890)."""
-        wanted = list(partitions)
+        requested = list(partitions)
         try:
             current = self._checked(transactional_id, producer_id, producer_epoch).current
             if current.state.is_prepared:
                 raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         except ApiError as error:
-            return dict.fromkeys(wanted, error.code)
-        return {key: ErrorCode.NONE if key in current.partitions else ErrorCode.TRANSACTION_ABORTABLE for key in wanted}
+            return dict.fromkeys(requested, error.code)
+        return {key: ErrorCode.NONE if key in current.partitions else ErrorCode.TRANSACTION_ABORTABLE for key in requested}
 
     def _checked(self, transactional_id: str, producer_id: int, producer_epoch: int) -> _Entry:
         if not transactional_id:

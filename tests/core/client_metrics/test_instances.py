@@ -39,7 +39,7 @@ class Story:
     def pushes(self, to: Instance | bytes, *, later_ms: int = 0, **fields: object) -> ErrorCode:
         self.now_ms += later_ms
         instance_id = to if isinstance(to, bytes) else to.instance_id
-        subscription_id = 5 if isinstance(to, bytes) else to.wanted.subscription_id
+        subscription_id = 5 if isinstance(to, bytes) else to.requested.subscription_id
         given = {"client_instance_id": instance_id, "subscription_id": subscription_id, "metrics": b"x", **fields}
         try:
             self.instances.push(PushTelemetryRequest(**given), {"client_id": "probe"}, "c", self.now_ms)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_a_change_of_subscriptions_is_told_before_the_interval_is_over() -> None
     client = story.ask()
     story.subscriptions.put("s", {"metrics": "changed."})
     changed = story.ask(client.instance_id)
-    assert changed.wanted.metrics == ("changed.",)
+    assert changed.requested.metrics == ("changed.",)
     assert story.asks(client.instance_id) is THROTTLED
     assert story.pushes(client) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert story.pushes(changed, later_ms=300_000) == 0
@@ -174,8 +174,8 @@ def test_of_long_texts_no_more_is_kept_than_tells_that_they_are_too_long() -> No
     subscriptions.put("s", {"metrics": "a.", "match": "client_id=x*"})
     instances = Instances(subscriptions, 1000, random.Random(7).randbytes)
     long, short = (instances.ask(bytes(16), {"client_id": "x" * length}, "c", 5) for length in (30_000, ATTRIBUTE_CHARACTERS_MAX))
-    assert not long.wanted.metrics and short.wanted.metrics == ("a.",)
+    assert not long.requested.metrics and short.requested.metrics == ("a.",)
     assert len(long.attributes["client_id"] or "") == ATTRIBUTE_CHARACTERS_MAX + 1
     subscriptions.put("s", {"metrics": "b.", "match": "client_id=x*"})
     again = instances.ask(long.instance_id, {}, "c", 10**9)
-    assert not again.wanted.metrics
+    assert not again.requested.metrics

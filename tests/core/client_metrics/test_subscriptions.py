@@ -71,12 +71,12 @@ def test_a_client_is_asked_for_what_all_its_subscriptions_name_as_often_as_the_m
     subscriptions.put("s1", {"metrics": "org.apache.kafka.producer.,a", "interval.ms": "600", "match": "client_id=probe"})
     subscriptions.put("s2", {"metrics": "org.apache.kafka.consumer.,a"})
     subscriptions.put("s3", {"metrics": "*", "interval.ms": "100", "match": "client_id=all"})
-    found = subscriptions.wanted_of(bytes(16), attributes(client_id="probe"))
+    found = subscriptions.requested_metrics(bytes(16), attributes(client_id="probe"))
     assert (sorted(found.metrics), found.interval_ms) == (["a", "org.apache.kafka.consumer.", "org.apache.kafka.producer."], 600)
-    found = subscriptions.wanted_of(bytes(16), attributes(client_id="all"))
+    found = subscriptions.requested_metrics(bytes(16), attributes(client_id="all"))
     assert (found.metrics, found.interval_ms) == (("*",), 100)
     subscriptions.put("s2", {})
-    found = subscriptions.wanted_of(bytes(16), attributes(client_id="other"))
+    found = subscriptions.requested_metrics(bytes(16), attributes(client_id="other"))
     assert (found.metrics, found.interval_ms) == ((), 300_000)
     assert (len(subscriptions), subscriptions.version) == (2, 4)
 
@@ -91,7 +91,7 @@ def test_a_client_is_asked_for_what_all_its_subscriptions_name_as_often_as_the_m
 def test_a_subscription_has_the_id_that_kafka_gives_it(instance: str, values: dict[str, str], subscription_id: int) -> None:
     subscriptions = Subscriptions()
     subscriptions.put("s", values)
-    assert subscriptions.wanted_of(UUID(instance).bytes, attributes()).subscription_id == subscription_id
+    assert subscriptions.requested_metrics(UUID(instance).bytes, attributes()).subscription_id == subscription_id
 
 
 def test_a_subscription_that_cannot_be_served_replaces_the_old_one_with_none() -> None:
@@ -132,7 +132,7 @@ def test_as_much_as_there_may_be_is_matched_within_a_turn() -> None:
     with without_coverage():
         for number in range(3):
             started_s = time.thread_time()
-            found = subscriptions.wanted_of(bytes([number] * 16), dict.fromkeys(rules.ATTRIBUTES, "a" * 256))
+            found = subscriptions.requested_metrics(bytes([number] * 16), dict.fromkeys(rules.ATTRIBUTES, "a" * 256))
             took_s.append(time.thread_time() - started_s)
         units = min(took_s) / unit_s()
     assert len(found.metrics) == rules.METRICS_MAX

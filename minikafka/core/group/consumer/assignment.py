@@ -1,7 +1,7 @@
 """Targets of large groups, computed and written in steps, between which the event loop does its other work.
 
-Members go on meanwhile towards the targets that they have. As Apache Kafka does it in an executor of its own (KIP-1263); what is computed
-there for a group that changes meanwhile is a target of the epoch in which it was begun, and the next heartbeat begins another.
+Meanwhile members keep reconciling towards their current targets. Apache Kafka does this in a separate executor (KIP-1263). If the group
+changes during the computation, the result belongs to the epoch in which it began, and the next heartbeat begins another one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.group.effects import Effects
 from minikafka.wire.errors import ErrorCode
 
-#: Records of targets in one batch: some milliseconds to write.
+#: Target records in one batch: a few milliseconds to write.
 BATCH_RECORDS_MAX = 200
 
 
 class AssignedGroup(Protocol):
-    """A group whose coordinator assigns, of any protocol."""
+    """A group of any protocol with server-side assignment."""
 
     group_id: str
     epoch: int
@@ -29,7 +29,7 @@ class AssignedGroup(Protocol):
 
     @property
     def members(self) -> Mapping[str, Any]:
-        """By member id."""
+        """Members by member id."""
 
     @property
     def static_members(self) -> Mapping[str, str]:
@@ -37,7 +37,7 @@ class AssignedGroup(Protocol):
 
     @property
     def targets(self) -> Mapping[str, Any]:
-        """What each member is to have."""
+        """Each member's target assignment."""
 
 
 GroupKind = TypeVar("GroupKind", bound=AssignedGroup)
@@ -46,25 +46,25 @@ Target = TypeVar("Target")
 
 
 class TargetRule(Protocol[RuleFor_contra, Target]):
-    """How a kind of groups is assigned, and how that is recorded."""
+    """How targets are computed and recorded for one group type."""
 
     def is_early(self, group: RuleFor_contra, wall_ms: int) -> bool:
         """Whether the last assignment is too recent for another one."""
 
     def steps(self, group: RuleFor_contra) -> Steps[dict[str, Target]]:
-        """Who is to have what."""
+        """Compute the target of each member."""
 
     @property
     def target_record(self) -> Callable[[str, str, Target], CoordinatorRecord]:
-        """(group, member, target): what a member is to have."""
+        """Function (group id, member id, target): the record of a member's target."""
 
     @property
     def epoch_record(self) -> Callable[[str, int, int], CoordinatorRecord]:
-        """(group, epoch, wall time): the epoch of all targets."""
+        """Function (group id, epoch, wall ms): the record of the epoch of all targets."""
 
 
 class Assignments(Generic[GroupKind, Target]):
-    """The assignments that are under way, one of a group at most."""
+    """The assignments in progress, at most one per group."""
 
     def __init__(
         self, groups: dict[str, GroupKind], turns: Turns, rule: TargetRule[GroupKind, Target], effects: Callable[[], Effects]
@@ -76,7 +76,7 @@ class Assignments(Generic[GroupKind, Target]):
         self._running: set[str] = set()
 
     def start_if_due(self, group_id: str, now_ms: int, wall_ms: int) -> None:
-        """Begin one, if the group's targets are of an older epoch and no other was made a moment ago."""
+        """Begin an assignment if the group's targets belong to an older epoch and the last assignment is not too recent."""
         group = self._groups.get(group_id)
         if group is None or not group.members or group.assignment_epoch >= group.epoch or group_id in self._running:
             return
@@ -99,7 +99,8 @@ class Assignments(Generic[GroupKind, Target]):
         self._turns.run(group.group_id, work, None, now_ms)
 
     def _write(self, group: GroupKind, epoch: int, targets: dict[str, Target], wall_ms: int) -> Iterator[None]:
-        """The group is ours until everything is settled. The epoch of the targets comes last: if it does not, they are made anew."""
+        """Write the targets. The group stays busy until everything is settled. The epoch of the targets is written last: without it, the
+        targets are computed again."""
         batch: Records = []
         writing = _Writing(lambda at_ms: self._end(group.group_id, at_ms), lambda at_ms: self._turns.stalled(group.group_id, at_ms))
         for member_id, target in targets.items():
@@ -123,7 +124,7 @@ class Assignments(Generic[GroupKind, Target]):
 
 
 class _Writing:
-    """Batches that are under way. `ended(now)` once, when no more come and it is known what became of each."""
+    """Batches that are being written. `ended(now_ms)` is called once, when no more batches come and the outcome of each is known."""
 
     def __init__(self, ended: Callable[[int], None], stalled: Callable[[int], None]) -> None:
         self._ended = ended
@@ -134,12 +135,12 @@ class _Writing:
         self.has_failed = False
 
     def append(self, records: Records) -> Append:
-        """One more batch."""
+        """The effect that writes one more batch."""
         self._open += 1
         return Append(records, self._done, None, self._settled)
 
     def close(self) -> None:
-        """No more come."""
+        """No more batches come."""
         self._is_closed = True
         self._end_if_over()
 
@@ -159,7 +160,7 @@ class _Writing:
 
 
 def _of_present(group: AssignedGroup, targets: dict[str, Target], instances: dict[str, str]) -> dict[str, Target]:
-    """The targets of those who are members still; who has come back under an instance id has that of who left."""
+    """The targets of current members. A static member that has rejoined gets the target of its earlier member id."""
     successors = {
         old_id: group.static_members[instance_id]
         for instance_id, old_id in instances.items()

@@ -1,6 +1,6 @@
-"""What assignors are given and what they hand back (org.apache.kafka.coordinator.group.api.assignor).
+"""Input and result of assignors (org.apache.kafka.coordinator.group.api.assignor).
 
-An assignor is a generator: it yields whenever a group's partitions or members have taken enough of a turn of the event loop.
+An assignor is a generator. It yields whenever it has used enough of one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TypeVar
 from minikafka.core.group.consumer.member import Assignment
 
 Result = TypeVar("Result")
-#: Work in steps, and what it comes to.
+#: Work in steps, with its result.
 Steps = Generator[None, None, Result]
-#: Partitions, members or topics that are looked at in one step: about a millisecond.
+#: Partitions, members or topics that are processed in one step: about a millisecond.
 STEP_UNITS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One member: the topics that it wants and that exist, and what was its target until now."""
+    """One member: the existing topics that it subscribes to, and its current target."""
 
     topic_ids: frozenset[bytes]
     assignment: Assignment
@@ -29,20 +29,20 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group: its members, in an order that the assignors heed, and the number of partitions of every topic that one of them wants.
-    `is_homogeneous`: all want the same topics."""
+    """A group: its members, in an order that affects the result, and the number of partitions of every subscribed topic.
+    `is_homogeneous`: all members subscribe to the same topics."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[bytes, int]
     is_homogeneous: bool = field(default=True)
 
 
-#: Which partitions every member is to have.
+#: Computes the target of every member.
 Assignor = Callable[[GroupSpec], Steps[dict[str, Assignment]]]
 
 
 class Pace:
-    """Counts units of work: a step is over when enough of them are done."""
+    """Counts units of work. A step is over after STEP_UNITS of them."""
 
     __slots__ = ("_done",)
 
@@ -50,7 +50,7 @@ class Pace:
         self._done = 0
 
     def is_due(self, units: int = 1) -> bool:
-        """Count some; whether the step is over."""
+        """Count units of work. Returns whether the step is over."""
         self._done += units
         if self._done < STEP_UNITS:
             return False
@@ -59,7 +59,7 @@ class Pace:
 
 
 def at_once(steps: Steps[Result]) -> Result:
-    """All steps in one."""
+    """Run all steps at once."""
     while True:
         try:
             next(steps)
@@ -69,7 +69,7 @@ def at_once(steps: Steps[Result]) -> Result:
 
 
 def target_owners(spec: GroupSpec) -> Steps[dict[bytes, dict[int, str]]]:
-    """Who has each partition by the targets until now, of the topics that are still wanted and partitions that still exist."""
+    """The owner of each partition according to the current targets, for topics with subscribers and partitions that still exist."""
     pace = Pace()
     owners: dict[bytes, dict[int, str]] = {topic_id: {} for topic_id in spec.partition_counts}
     for member_id, member in spec.members.items():

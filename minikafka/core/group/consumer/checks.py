@@ -1,4 +1,4 @@
-"""Which requests of consumers are refused, and how Apache Kafka 4.3 says so."""
+"""Checks of consumers' requests, with the errors and messages of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from minikafka.core.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-#: From this version on consumers make their member ids themselves (KIP-1082).
+#: From this version on, consumers generate their member ids themselves (KIP-1082).
 MEMBER_ID_REQUIRED_VERSION = 1
-#: From this version on an OffsetCommit tells a member epoch.
+#: From this version on, an OffsetCommit carries a member epoch.
 MEMBER_EPOCH_VERSION = 9
 #: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
 TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
@@ -21,7 +21,7 @@ CommitCheck = Callable[[str, bytes, int], ErrorCode]
 
 
 class Member(Protocol):
-    """A member of a group whose coordinator assigns."""
+    """A member of a group with server-side assignment."""
 
     @property
     def member_id(self) -> str:
@@ -37,7 +37,7 @@ MemberOf_co = TypeVar("MemberOf_co", bound=Member, covariant=True)
 
 
 class Members(Protocol[MemberOf_co]):
-    """A group with static members among others."""
+    """A group that may have static members."""
 
     @property
     def group_id(self) -> str:
@@ -45,14 +45,14 @@ class Members(Protocol[MemberOf_co]):
 
     @property
     def members(self) -> Mapping[str, MemberOf_co]:
-        """By member id."""
+        """Members by member id."""
 
     def static_member(self, instance_id: str | None) -> MemberOf_co | None:
-        """The member of an instance id, or None."""
+        """The member with an instance id, or None."""
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
-    """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no group would take."""
+    """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for a heartbeat that no group would accept."""
     epoch = request.member_epoch
     names: list[tuple[str, str | None]] = [
         ("GroupId", request.group_id), ("InstanceId", request.instance_id), ("RackId", request.rack_id),
@@ -81,7 +81,7 @@ def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def check_texts(names: Sequence[tuple[str, str | None]]) -> None:
-    """Raises INVALID_REQUEST when one of these is there and blank."""
+    """Raises INVALID_REQUEST if one of these texts is present and blank. `names`: (field name, text)."""
     for name, text in names:
         if text is not None and not text.strip():
             raise invalid(f"{name} can't be empty.")
@@ -93,22 +93,22 @@ def invalid(message: str) -> ApiError:
 
 
 def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
-    """Raises GROUP_MAX_SIZE_REACHED when a new member is one too many."""
+    """Raises GROUP_MAX_SIZE_REACHED if a new member would exceed `size_max`."""
     if len(group.members) >= size_max and member_id not in group.members:
         message = f"The consumer group has reached its maximum capacity of {size_max} members."
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
-def known_member(group: Members[MemberKind], member_id: str) -> MemberKind:
-    """A member of the group. Raises UNKNOWN_MEMBER_ID."""
+def existing_member(group: Members[MemberKind], member_id: str) -> MemberKind:
+    """The member of the group with this id. Raises UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
     return member
 
 
-def known_static_member(group: Members[MemberKind], member_id: str, instance_id: str) -> MemberKind:
-    """The member of an instance id. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+def existing_static_member(group: Members[MemberKind], member_id: str, instance_id: str) -> MemberKind:
+    """The static member with this instance id. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if it has another member id."""
     member = group.static_member(instance_id)
     if member is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -119,7 +119,7 @@ def known_static_member(group: Members[MemberKind], member_id: str, instance_id:
 
 
 def check_released(member: Member, member_id: str, instance_id: str) -> None:
-    """Raises UNRELEASED_INSTANCE_ID unless who had the instance id has left for a while."""
+    """Raises UNRELEASED_INSTANCE_ID unless the previous member with the instance id has left temporarily (epoch -2)."""
     if member.member_epoch != LEAVE_STATIC_EPOCH:
         message = (
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id is owned by"
@@ -129,7 +129,8 @@ def check_released(member: Member, member_id: str, instance_id: str) -> None:
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-    """Raises FENCED_MEMBER_EPOCH unless the member is in the epoch that it says, or the answer that told it of its epoch may be lost."""
+    """Raises FENCED_MEMBER_EPOCH unless the member sends its current epoch, or the previous one because the answer with the current epoch
+    may have been lost."""
     if epoch in (0, member.member_epoch):
         return
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _is_subset(owned, member.assigned):
@@ -149,7 +150,7 @@ def _is_subset(owned: Assignment | None, assigned: AssignmentEpochs) -> bool:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
-    """What the sender says that it owns; None when it does not say."""
+    """The partitions that the sender reports to own; None if the request does not list them."""
     if request.topic_partitions is None:
         return None
     owned: dict[bytes, frozenset[int]] = {}
@@ -162,14 +163,14 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | Non
 
 
 def check_commit(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, version: int | None) -> CommitCheck:
-    """Whether a member may commit, partition by partition: in its epoch all of them, in an older one those that it has had since then
-    (KIP-1251). `version` of the OffsetCommit; None for a TxnOffsetCommit. Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION,
-    STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
+    """A check for each partition that a member commits. In its current epoch a member may commit all partitions, in an older one those that
+    it has owned since then (KIP-1251). `version`: of the OffsetCommit, None for a TxnOffsetCommit. Raises UNKNOWN_MEMBER_ID,
+    UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
     if epoch < 0 and not group.members:
         return commit_any
     if version is None and epoch == -1 and not member_id and instance_id is None:
         return commit_any
-    member = known_member(group, member_id)
+    member = existing_member(group, member_id)
     if version is not None and version < MEMBER_EPOCH_VERSION and not member.is_classic:
         message = "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
@@ -187,7 +188,7 @@ def check_commit(group: ConsumerGroup, member_id: str, instance_id: str | None, 
 
 
 def first_refusal(check: CommitCheck, resolve: TopicResolver, partitions: Sequence[tuple[str, bytes, int]]) -> ErrorCode:
-    """Whether a member may commit all of these, given by topic name, id and number; one that it may not spoils the whole request."""
+    """NONE if a member may commit all these partitions (topic name, id, number), otherwise the first error: it fails the whole request."""
     for name, topic_id, partition in partitions:
         found = resolve(name, topic_id, partition)
         code = ErrorCode.NONE if found is None else check(*found, partition)
@@ -197,21 +198,21 @@ def first_refusal(check: CommitCheck, resolve: TopicResolver, partitions: Sequen
 
 
 def commit_any(topic: str, topic_id: bytes, partition: int) -> ErrorCode:
-    """The check of who may commit whatever he wants to."""
+    """The check for a client that may commit any partition."""
     return ErrorCode.NONE
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Whether a member may read offsets. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
+    """Check that a member may read offsets. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
     if member_id is None and epoch < 0:
         return
-    member = known_member(group, member_id or "")
+    member = existing_member(group, member_id or "")
     if epoch != member.member_epoch:
         raise ApiError(stale_error(member))
 
 
 def stale_error(member: ConsumerMember) -> ErrorCode:
-    """What a member is told whose epoch is not its epoch."""
+    """The error for a request with another epoch than the member's."""
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
@@ -219,10 +220,10 @@ class Subscribed(Protocol):
     """A group of any protocol with members."""
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that they subscribe to."""
+        """Topics that the members subscribe to."""
 
 
 def subscribes(group: Subscribed, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], ErrorCode]:
-    """Whether OffsetDelete may touch each partition: not while members subscribe to its topic (KIP-496)."""
+    """Whether OffsetDelete may delete each partition's offset: not while members subscribe to its topic (KIP-496)."""
     subscribed = group.subscribed_topics()
     return {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key[0] in subscribed else ErrorCode.NONE for key in partitions}

@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a consumer group: what JoinGroup, SyncGroup, Heartbeat and LeaveGroup do there.
+"""Members of the classic protocol in a consumer group: the effect of JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
 Rules: GroupMetadataManager.classicGroup*ToConsumerGroup of Apache Kafka 4.3.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minikafka.core.group.config import Client
-from minikafka.core.group.consumer.checks import check_room, known_member
+from minikafka.core.group.consumer.checks import check_room, existing_member
 from minikafka.core.group.consumer.embedded import assignment_bytes, by_topic_id, subscription_of
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import ConsumerMember, MemberState
@@ -24,13 +24,13 @@ from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from minikafka.wire.records.client_records import ConsumerProtocolSubscription
 
-#: From this version on a JoinGroup without a member id is told one first (KIP-394).
+#: From this version on, a JoinGroup without a member id is answered with one first (KIP-394).
 MEMBER_ID_VERSION = 4
 _BUMPS = frozenset({RegexChange.CHANGED, RegexChange.CHANGED_AND_RESOLVED})
 
 
 class ClassicPlanner:
-    """Makes plans of classic requests."""
+    """Makes plans for classic requests."""
 
     def __init__(self, planner: GroupPlanner) -> None:
         self._planner = planner
@@ -44,7 +44,7 @@ class ClassicPlanner:
         intervals: GroupIntervals,
         rule: RefreshRule,
     ) -> Plan:
-        """A classic member joins, or joins again. `new_member_id`: for one without an id. Raises ApiError."""
+        """A classic member joins or rejoins. `new_member_id`: for a member without an id. Raises ApiError."""
         member_id = request.member_id or new_member_id
         check_room(group, member_id, self._planner.config.size_max)
         _check_protocols(group, request)
@@ -81,7 +81,7 @@ class ClassicPlanner:
         return self._planner.replace_static(group, existing, member_id, plan.records)
 
     def _downgrade(self, group: ConsumerGroup, step: Step, plan: Plan, rule: RefreshRule) -> ConsumerMember:
-        """The last one of the consumer protocol is replaced by a classic member: it has what that one had, unless that is out of date."""
+        """A classic member replaces the last consumer protocol member. It gets that member's assignment unless it is out of date."""
         epoch, has_changed = self._planner.subscribe(group, step, plan, rule)
         member, is_rebalanced = step.updated, group.assignment_epoch < epoch
         if not is_rebalanced:
@@ -93,7 +93,7 @@ class ClassicPlanner:
         return member
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, version: int, wall_ms: int) -> Plan:
-        """Members leave, of whatever protocol: each is told whether it was one."""
+        """Members of any protocol leave. The answer has an error for each that was not a member."""
         single = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         gone: dict[str, ConsumerMember] = {}
         results = []
@@ -115,7 +115,7 @@ class ClassicPlanner:
 
 
 def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
-    """Raises INCONSISTENT_GROUP_PROTOCOL unless one of the protocols is supported by every classic member."""
+    """Raises INCONSISTENT_GROUP_PROTOCOL unless every classic member supports one of the protocols."""
     names = {protocol.name for protocol in request.protocols} if request.protocol_type == PROTOCOL_TYPE else set()
     for member in group.members.values():
         if member.classic is not None:
@@ -125,7 +125,7 @@ def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
 
 
 def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """Of the protocol that the member likes best. Raises UNKNOWN_SERVER_ERROR when it cannot be read."""
+    """The subscription in the member's preferred protocol. Raises UNKNOWN_SERVER_ERROR if it cannot be parsed."""
     try:
         return subscription_of(bytes(request.protocols[0].metadata))
     except WireError as error:
@@ -159,9 +159,9 @@ def _member_id_required(member_id: str, client: Client) -> JoinGroupResponse:
 
 
 def validated_member(group: ConsumerGroup, member_id: str, instance_id: str | None, unknown: str) -> ConsumerMember:
-    """Who says that it is a member. Raises UNKNOWN_MEMBER_ID with `unknown` for the instance id, or FENCED_INSTANCE_ID."""
+    """The member with these ids. Raises UNKNOWN_MEMBER_ID, with the message `unknown` for an instance id, or FENCED_INSTANCE_ID."""
     if instance_id is None:
-        return known_member(group, member_id)
+        return existing_member(group, member_id)
     member = group.static_member(instance_id)
     if member is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, unknown)
@@ -171,7 +171,7 @@ def validated_member(group: ConsumerGroup, member_id: str, instance_id: str | No
 
 
 def _leaver(group: ConsumerGroup, identity: LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
-    """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. An administrator names the instance alone."""
+    """The member to remove. An administrator names the instance id alone. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     instance_id = identity.group_instance_id
     if instance_id is not None and not identity.member_id:
         member = group.static_member(instance_id)
@@ -181,11 +181,11 @@ def _leaver(group: ConsumerGroup, identity: LeaveGroupRequest.MemberIdentity) ->
     return validated_member(group, identity.member_id, instance_id, f"Instance id {instance_id} is unknown.")
 
 
-# -- what needs no record --------------------------------------------------------------------------------------------------
+# -- requests without records --------------------------------------------------------------------------------------------------
 
 
 def classic_sender(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest) -> tuple[ConsumerMember, ClassicMetadata]:
-    """Who sends it. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+    """The sender of a request. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
     member = validated_member(group, request.member_id, request.group_instance_id, "")
     if member.classic is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member.member_id} does not use the classic protocol.")
@@ -195,7 +195,7 @@ def classic_sender(group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRe
 
 
 def synced(member: ConsumerMember, classic: ClassicMetadata, request: SyncGroupRequest, topics: Topics) -> SyncGroupResponse:
-    """What a member may read now. Raises INCONSISTENT_GROUP_PROTOCOL."""
+    """The answer with the partitions that a member may read now. Raises INCONSISTENT_GROUP_PROTOCOL."""
     protocol = classic.supported_protocols[0]
     is_other_type = request.protocol_type is not None and request.protocol_type != PROTOCOL_TYPE
     if is_other_type or (request.protocol_name is not None and request.protocol_name != protocol.name):
@@ -208,13 +208,13 @@ def synced(member: ConsumerMember, classic: ClassicMetadata, request: SyncGroupR
 
 
 def must_join_before_sync(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether there is a newer assignment; a member that has to give partitions up first is told what it keeps."""
+    """Whether there is a newer assignment. A member that has to revoke partitions first need not rejoin: it gets what it keeps."""
     return group.assignment_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
 
 
 def must_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a heartbeat sends the member to join again: there is a newer assignment, it has something to give up, or what it waits for
-    is free."""
+    """Whether a heartbeat makes the member rejoin: there is a newer assignment, it has partitions to revoke, or partitions that it waits
+    for are free."""
     if member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member)

@@ -1,4 +1,4 @@
-"""Requests of classic members whose group is a consumer group, or was one when they came."""
+"""Requests of classic members whose group is a consumer group, or was one when the request arrived."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-#: From this version on a SyncGroup tells the protocol (KIP-559).
+#: From this version on, a SyncGroup names the protocol (KIP-559).
 PROTOCOL_VERSION = 5
 
 
 class ClassicRequests:
-    """JoinGroup and LeaveGroup change the group: they wait for their turn. SyncGroup and Heartbeat see what is committed.
+    """JoinGroup and LeaveGroup change the group, so they wait for their turn. SyncGroup and Heartbeat use the committed state.
 
-    A group may change its protocol while somebody waits: whoever comes to a classic group is sent there."""
+    A group may change its protocol while a request waits. If the group is then classic, the request is passed on to it."""
 
     def __init__(self, consumers: ConsumerGroups) -> None:
         self._consumers = consumers
@@ -39,11 +39,11 @@ class ClassicRequests:
         self._planner = ClassicPlanner(consumers.planner)
 
     def concerns(self, group_id: str) -> bool:
-        """Whether the group is a consumer group, or about to become one or none."""
+        """Whether the group is a consumer group, or is changing to or from one."""
         return group_id in self._consumers.groups or self._consumers.is_busy(group_id)
 
     def join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
-        """JoinGroup: answered through the effects. An empty consumer group gives way to a classic one."""
+        """JoinGroup: answered through the effects. A classic group replaces an empty consumer group."""
 
         def refused(code: ErrorCode) -> Response:
             return JoinGroupResponse(error_code=code, protocol_name=None if client.version >= 7 else "", member_id="")
@@ -107,13 +107,13 @@ class ClassicRequests:
         return self._consumers.carry_out(group.group_id, plan, reply, now_ms)
 
     def sync(self, request: SyncGroupRequest, client: Client, now_ms: int) -> SyncGroupResponse:
-        """SyncGroup: what the member may read now."""
+        """SyncGroup: answered with the partitions that the member may read now."""
         group = self._consumers.groups.get(request.group_id)
         try:
             if client.version >= PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if group is None:
-                # A classic group that becomes a consumer group just now.
+                # The classic group is becoming a consumer group.
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
             member, classic = classic_sender(group, request)
             answer = synced(member, classic, request, self._around.topics)
@@ -127,14 +127,14 @@ class ClassicRequests:
             return SyncGroupResponse(error_code=error.code)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
-        """Heartbeat: the member is alive; whether it has to join again."""
+        """Heartbeat: the member is alive. The answer says whether it has to rejoin."""
         group = self._consumers.groups.get(request.group_id)
         try:
             if group is None:
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
             member, _ = classic_sender(group, request)
             self._consumers.touch(group.group_id, member, now_ms)
-            # Members of the consumer protocol, which would ask for an assignment, may be gone.
+            # There may be no members of the consumer protocol left whose heartbeats would start an assignment.
             self._consumers.assign_if_due(group.group_id, now_ms)
             if must_join(group, member):
                 self._expect_join(group, member.member_id, member.rebalance_timeout_ms, now_ms)

@@ -1,7 +1,7 @@
 """The consumer groups of one partition of `__consumer_offsets` (KIP-848).
 
-Requests and deadlines become plans, plans become records, and records change the groups when they are committed. One plan of a group is
-under way at a time.
+Requests and deadlines become plans, plans become records, and records change the groups when they are committed. Each group has at most one
+plan in progress.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _LEAVING = frozenset({LEAVE_EPOCH, LEAVE_STATIC_EPOCH})
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the groups see of the broker.
+    """The groups' interface to the broker.
 
-    `intervals(group id)`; `wall_ms(now_ms)`; `new_member_id()`; `make_room(group id)`: records that end an empty group of another type,
-    raises GROUP_ID_NOT_FOUND when there is one that is not empty. `classics`: the shard's classic groups.
+    `intervals(group_id)`, `wall_ms(now_ms)` and `new_member_id()` return these values. `make_room(group_id)` returns records that end an
+    empty group of another type, and raises GROUP_ID_NOT_FOUND if that group is not empty. `classics`: the shard's classic groups.
     """
 
     config: ConsumerGroupConfig
@@ -55,7 +55,7 @@ class Surroundings:
 
 
 class ConsumerGroups:
-    """Groups by id. `effects()` gives the effects that are to be filled now."""
+    """Consumer groups by id. `effects()` returns the effects object to fill now."""
 
     def __init__(self, surroundings: Surroundings, effects: Callable[[], Effects]) -> None:
         self.around = around = surroundings
@@ -74,11 +74,11 @@ class ConsumerGroups:
     # -- the log ---------------------------------------------------------------------------------------------------------
 
     def replay(self, key: Any, value: Any) -> bool:
-        """Apply a committed record; False when it is not one of consumer groups."""
+        """Apply a committed record. Returns False if it does not belong to a consumer group."""
         return replay_record(self.groups, key, value)
 
     def loaded(self, now_ms: int) -> None:
-        """Everybody gets a fresh session."""
+        """Start a fresh session for every member."""
         for group in self.groups.values():
             for member in group.members.values():
                 timeout_ms = self.around.intervals(group.group_id).session_timeout_ms
@@ -87,20 +87,20 @@ class ConsumerGroups:
                     self._expect_revocation(group.group_id, member, now_ms)
 
     def shutdown(self) -> None:
-        """Whoever waits is told NOT_COORDINATOR."""
+        """Answer waiting requests with NOT_COORDINATOR."""
         self.turns.shutdown(0)
         self.sessions.clear()
 
     # -- requests --------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, reply: Reply, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
-        """ConsumerGroupHeartbeat: answered through the effects, when what it changes is committed."""
+        """ConsumerGroupHeartbeat: answered through the effects, when its changes are committed."""
         try:
             check_heartbeat(request, client.version, self.around.config.assignors)
         except ApiError as error:
             self.answer(reply, error_answer(error))
             return
-        self._touch_known(request, now_ms)
+        self._touch_existing(request, now_ms)
 
         def refuse(code: ErrorCode, at_ms: int) -> None:
             self.answer(reply, ConsumerGroupHeartbeatResponse(error_code=code))
@@ -115,8 +115,8 @@ class ConsumerGroups:
 
         self.turns.run(request.group_id, work, refuse, now_ms)
 
-    def _touch_known(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
-        """A member that waits for its turn is alive, if it is one."""
+    def _touch_existing(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
+        """Extend the session of a member whose heartbeat waits for its turn. Does nothing if the sender is not a member."""
         group = self.groups.get(request.group_id)
         member = None if group is None else group.members.get(request.member_id)
         if member is not None and request.member_epoch == member.member_epoch and request.member_epoch not in _LEAVING:
@@ -152,12 +152,12 @@ class ConsumerGroups:
         plan.records[:0] = records
         plan.upgraded = upgraded
         if plan.is_refreshed:
-            # Topics that change from now on are looked at again.
+            # Topics that change from now on need another refresh.
             group.is_refresh_due = False
         return plan
 
     def refresh_rule(self, group: ConsumerGroup, now_ms: int) -> RefreshRule:
-        """When the group's patterns are looked at again."""
+        """When to resolve the group's patterns again."""
         return RefreshRule(
             self._topics_version,
             self.around.config.regex_refresh_interval_ms,
@@ -166,11 +166,11 @@ class ConsumerGroups:
         )
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of the group is under way."""
+        """Whether a change of the group is in progress."""
         return self.turns.is_busy(group_id)
 
     def end_empty(self, group: ConsumerGroup, ended: Refusal) -> None:
-        """In a turn of a group without members: end it. `ended(NONE, now)` when that is committed, or else why not."""
+        """End a group without members, in its turn. `ended(error, now_ms)` is called when that is committed, or with the error."""
         group_id = group.group_id
 
         def done(error: ErrorCode, done_ms: int) -> None:
@@ -197,7 +197,7 @@ class ConsumerGroups:
         self._effects().answers.append((reply, answer))
 
     def carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
-        """In a turn of the group: whether there is something to write, so that the group is busy."""
+        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy."""
         if not plan.records:
             self._follow_up(group_id, plan, reply, now_ms)
             if reply is not None and plan.answer is not None:
@@ -250,13 +250,13 @@ class ConsumerGroups:
             self.assign_if_due(group_id, now_ms)
 
     def assign_if_due(self, group_id: str, now_ms: int) -> None:
-        """Begin an assignment beside the members' requests, when the group waits for one."""
+        """Begin an assignment in steps if the group waits for one."""
         self._assignments.start_if_due(group_id, now_ms, self.around.wall_ms(now_ms))
 
     # -- time ------------------------------------------------------------------------------------------------------------
 
     def touch(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
-        """A member is alive. One of the classic protocol has said how long it may be silent."""
+        """Extend a member's session. A member of the classic protocol has chosen its own session timeout."""
         classic = member.classic
         timeout_ms = self.around.intervals(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
         self.sessions.touch(group_id, member.member_id, now_ms + timeout_ms)
@@ -265,7 +265,7 @@ class ConsumerGroups:
         self.sessions.expect_revocation(group_id, member.member_id, member.member_epoch, now_ms + member.rebalance_timeout_ms)
 
     def on_deadline(self, now_ms: int) -> None:
-        """Members whose time is over are fenced."""
+        """Fence members whose deadline has passed."""
         for key in self.sessions.expired(now_ms):
             self._fence(key, now_ms)
 
@@ -283,7 +283,7 @@ class ConsumerGroups:
             try:
                 plan = self.planner.fence(group, [member], self.around.wall_ms(at_ms))
             except ApiError:
-                # Its group cannot become classic: what it had is free all the same.
+                # The group cannot become classic, but the member's partitions must be freed all the same.
                 plan = self.planner.without(group, [member])
             return self.carry_out(group_id, plan, None, at_ms)
 
@@ -292,7 +292,7 @@ class ConsumerGroups:
     # -- topics ----------------------------------------------------------------------------------------------------------
 
     def topics_changed(self, names: Iterable[str], *, has_new: bool) -> None:
-        """Topics were made, changed or deleted: groups that subscribe to them look at them with the next heartbeat."""
+        """Topics were created, changed or deleted: groups that subscribe to them refresh with the next heartbeat."""
         changed = frozenset(names)
         self._hashes.forget(changed)
         if has_new:
@@ -302,7 +302,7 @@ class ConsumerGroups:
                 group.is_refresh_due = True
 
     def resolved(self, group_id: str, found: Mapping[str, ResolvedRegex] | None, now_ms: int) -> None:
-        """The patterns of a group are resolved; None: that went wrong, and the next heartbeat asks again."""
+        """The patterns of a group are resolved. `found` is None if that failed; the next heartbeat then asks again."""
         self._resolving.discard(group_id)
         if found is None:
             return
@@ -317,5 +317,5 @@ class ConsumerGroups:
 
 
 def error_answer(error: ApiError) -> ConsumerGroupHeartbeatResponse:
-    """A heartbeat's answer that says no more than what is wrong."""
+    """A heartbeat's answer with nothing but an error."""
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a group as its record tells it."""
+"""ConsumerGroupDescribe: the committed state of a group."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from minikafka.core.group.consumer.topics import Topics
 from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 
-#: Members that are described in one go, each with its assignment.
+#: Members that are described in one step, each with its assignment.
 MEMBERS_AT_ONCE = 16
 MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER = 0, 1
 
 
 def described_group(group: ConsumerGroup, default_assignor: str, topics: Topics) -> ConsumerGroupDescribeResponse.DescribedGroup:
-    """Topics that are gone are left out."""
+    """The description of a group. Deleted topics are left out."""
     return ConsumerGroupDescribeResponse.DescribedGroup(
         group_id=group.group_id,
         group_state=group.state,

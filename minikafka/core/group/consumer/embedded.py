@@ -1,4 +1,4 @@
-"""The bytes that classic members put into their requests (org.apache.kafka.clients.consumer.internals.ConsumerProtocol)."""
+"""The embedded consumer protocol in requests of classic members (org.apache.kafka.clients.consumer.internals.ConsumerProtocol)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def version_of(data: bytes) -> int:
 
 
 def subscription_of(data: bytes) -> ConsumerProtocolSubscription:
-    """What a member subscribes to and says that it owns. Raises WireError."""
+    """A member's subscription and owned partitions. Raises WireError."""
     version = min(version_of(data), ConsumerProtocolSubscription.MAX_VERSION)
     return ConsumerProtocolSubscription.decode(version, data, _VERSION.size)
 
 
 def assignment_of(data: bytes) -> ConsumerProtocolAssignment:
-    """What a member was assigned; no bytes are no partitions. Raises WireError."""
+    """A member's assignment; no bytes mean no partitions. Raises WireError."""
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[])
     version = min(version_of(data), ConsumerProtocolAssignment.MAX_VERSION)
@@ -38,7 +38,7 @@ def assignment_of(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def assignment_bytes(subscription: bytes, partitions: Mapping[bytes, Iterable[int]], topics: Topics) -> bytes:
-    """An assignment in the version of the member's subscription, without topics that are gone. Raises WireError."""
+    """An assignment in the version of the member's subscription, without deleted topics. Raises WireError."""
     version = min(version_of(subscription), ConsumerProtocolAssignment.MAX_VERSION)
     found = [(topics.by_id(topic_id), topic_id) for topic_id in sorted(partitions)]
     entry = ConsumerProtocolAssignment.TopicPartition

@@ -1,4 +1,4 @@
-"""A consumer group: members, epochs, targets and who owns what. Changed by replay alone.
+"""A consumer group: members, epochs, targets and owners of partitions. Only replay changes it.
 
 Rules: org.apache.kafka.coordinator.group.modern.consumer.ConsumerGroup of Apache Kafka 4.3.
 """
@@ -19,7 +19,7 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """The topics that a pattern stood for at some version of the metadata, found at a wall time."""
+    """The topics that a pattern matched at a version of the metadata, and the wall time at which it was resolved."""
 
     topics: frozenset[str]
     version: int
@@ -27,7 +27,8 @@ class ResolvedRegex:
 
 
 class ConsumerGroup:
-    """Invariants: `owners` has exactly what the members own or have yet to give up; a static member's id is in `static_members`."""
+    """Invariants: `owners` has exactly the partitions that members own or still have to revoke. `static_members` (instance id -> member id)
+    has every static member."""
 
     __slots__ = (
         "_subscribed", "assignment_epoch", "assignment_wall_ms", "epoch", "group_id", "has_partition_metadata", "is_refresh_due",
@@ -46,17 +47,17 @@ class ConsumerGroup:
         #: topic id -> partition -> the member that owns it.
         self.owners: dict[bytes, dict[int, str]] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
-        #: Whether the log has a record of topics, as brokers before 4.1 wrote it.
+        #: Whether the log has a partition metadata record, which brokers before 4.1 wrote.
         self.has_partition_metadata = False
-        #: Whether topics may have changed since they were last looked at.
+        #: Whether topics may have changed since the last refresh.
         self.is_refresh_due = True
         self._subscribed: frozenset[str] | None = None
 
-    # -- what can be asked ---------------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """The name of its state, as DescribeGroups shows it."""
+        """The name of the group's state, as in DescribeGroups."""
         if not self.members:
             return EMPTY
         if self.epoch > self.assignment_epoch:
@@ -65,23 +66,23 @@ class ConsumerGroup:
         return STABLE if is_stable else RECONCILING
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The member of an instance id, or None."""
+        """The member with an instance id, or None."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def target(self, member: ConsumerMember) -> Assignment:
-        """What a member is to have; who comes back under an instance id has the target of who left."""
+        """A member's target. A static member that rejoins has the target of its earlier member id."""
         static = self.static_member(member.instance_id)
         return self.targets.get(member.member_id if static is None else static.member_id, {})
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that some member subscribes to, by name or by a pattern that is resolved."""
+        """Topics that at least one member subscribes to, by name or by a resolved pattern."""
         if self._subscribed is None:
             self._subscribed = self.topics_of(list(self.members.values()))
         return self._subscribed
 
     def topics_of(self, members: list[ConsumerMember], regexes: Mapping[str, ResolvedRegex] | None = None) -> frozenset[str]:
-        """Topics that some of these subscribe to, with those of the patterns that they name, as they are resolved in `regexes` or here."""
+        """Topics that these members subscribe to by name or by pattern. Patterns are looked up in `regexes`, or in the group's own."""
         topics: set[str] = set()
         for names in {member.subscribed_topic_names for member in members}:
             topics |= names
@@ -92,13 +93,13 @@ class ConsumerGroup:
         return frozenset(topics)
 
     def members_with(self, updated: ConsumerMember) -> list[ConsumerMember]:
-        """The members when one has become `updated`; it takes the place of who had its instance id."""
+        """The members with `updated` added or replaced. It also replaces an earlier member with its instance id."""
         replaced = self.static_member(updated.instance_id)
         gone = {updated.member_id} if replaced is None else {updated.member_id, replaced.member_id}
         return [*(member for member_id, member in self.members.items() if member_id not in gone), updated]
 
     def resolved(self, regex: str | None) -> frozenset[str]:
-        """The topics of a pattern; none while it is not resolved."""
+        """The topics that a pattern matches; empty while it is not resolved."""
         found = self.regexes.get(regex) if regex else None
         return frozenset() if found is None else found.topics
 
@@ -111,7 +112,7 @@ class ConsumerGroup:
         return counts
 
     def preferred_assignor(self, updated: ConsumerMember | None = None) -> str | None:
-        """The assignor that most members ask for, `updated` in place of what is known of it; None when nobody asks for one."""
+        """The assignor that most members ask for; None if no member asks for one. `updated` replaces the member with its id."""
         counts: dict[str, int] = {}
         members = self.members if updated is None else {**self.members, updated.member_id: updated}
         for member in members.values():
@@ -122,7 +123,7 @@ class ConsumerGroup:
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def set_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """A pattern is resolved, or nobody subscribes to it any more."""
+        """Set the topics of a pattern; None if it has no subscribers any more."""
         if resolved is None:
             self.regexes.pop(regex, None)
         else:
@@ -130,7 +131,7 @@ class ConsumerGroup:
         self._subscribed = None
 
     def set_metadata(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        """What a member says of itself; None: it is gone."""
+        """Set a member's metadata; None removes the member."""
         before = self.members.get(member_id)
         if value is None:
             if before is not None:
@@ -151,7 +152,7 @@ class ConsumerGroup:
         self._put(member)
 
     def set_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
-        """What a member has; None: nothing, and it is about to go."""
+        """Set a member's current assignment; None if it has none because it is about to be removed."""
         before = self.members.get(member_id)
         if value is None:
             if before is not None:
@@ -205,7 +206,7 @@ class ConsumerGroup:
 
 
 def _epochs(topics: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions], member_epoch: int) -> AssignmentEpochs:
-    """Brokers before 4.3 wrote no epochs: the member's stands for them."""
+    """Assigned partitions with their epochs. Brokers before 4.3 wrote no epochs; then the member's epoch is used."""
     found: dict[bytes, dict[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

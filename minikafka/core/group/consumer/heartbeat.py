@@ -1,4 +1,4 @@
-"""What a heartbeat of a consumer changes in its group.
+"""The changes that a consumer's heartbeat makes to its group.
 
 Rules: GroupMetadataManager.consumerGroupHeartbeat of Apache Kafka 4.3.
 """
@@ -12,8 +12,8 @@ from minikafka.core.group.consumer.checks import (
     check_epoch,
     check_released,
     check_room,
-    known_member,
-    known_static_member,
+    existing_member,
+    existing_static_member,
     owned_partitions,
 )
 from minikafka.core.group.consumer.group import ConsumerGroup
@@ -28,7 +28,7 @@ _BUMPS = frozenset({RegexChange.CHANGED_AND_RESOLVED})
 
 
 class HeartbeatPlanner:
-    """Makes plans of heartbeats."""
+    """Makes plans for heartbeats."""
 
     def __init__(self, planner: GroupPlanner) -> None:
         self._planner = planner
@@ -36,7 +36,7 @@ class HeartbeatPlanner:
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client, intervals: GroupIntervals, rule: RefreshRule
     ) -> Plan:
-        """A member joins or goes on. Raises ApiError."""
+        """A member joins or continues. Raises ApiError."""
         check_room(group, request.member_id, self._planner.config.size_max)
         plan = Plan(member_id=request.member_id)
         owned = owned_partitions(request)
@@ -49,14 +49,14 @@ class HeartbeatPlanner:
     def _sender(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, owned: Assignment | None, records: Records
     ) -> ConsumerMember:
-        """Who sends it, as the group knows it; one that it does not know when it joins."""
+        """The sender as the group has it, or a new member if it joins."""
         member_id, instance_id, is_joining = request.member_id, request.instance_id, request.member_epoch == 0
         if instance_id is None:
             if is_joining:
                 return group.members.get(member_id) or ConsumerMember(member_id)
-            member = known_member(group, member_id)
+            member = existing_member(group, member_id)
         elif not is_joining:
-            member = known_static_member(group, member_id, instance_id)
+            member = existing_static_member(group, member_id, instance_id)
         else:
             left = group.static_member(instance_id)
             if left is None:
@@ -68,11 +68,11 @@ class HeartbeatPlanner:
         return member
 
     def leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, wall_ms: int) -> Plan:
-        """A member leaves, for good or for a while. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """A member leaves, permanently (epoch -1) or temporarily (epoch -2). Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if request.instance_id is None:
-            member = known_member(group, request.member_id)
+            member = existing_member(group, request.member_id)
         else:
-            member = known_static_member(group, request.member_id, request.instance_id)
+            member = existing_static_member(group, request.member_id, request.instance_id)
         answer = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
             assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
@@ -84,7 +84,7 @@ class HeartbeatPlanner:
 
 
 def _updated(before: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
-    """The member with what the request says of it; what it leaves out stays."""
+    """The member with the fields that the request sets; the others stay."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
         before,
@@ -103,7 +103,7 @@ def _updated(before: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
 def _answer(
     request: ConsumerGroupHeartbeatRequest, before: ConsumerMember, member: ConsumerMember, intervals: GroupIntervals
 ) -> ConsumerGroupHeartbeatResponse:
-    """The assignment is told to who joins, asks for all, or has another than before."""
+    """The answer. It has the assignment if the member joins, sends a full request, or has another assignment than before."""
     answer = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id, member_epoch=member.member_epoch, heartbeat_interval_ms=intervals.heartbeat_interval_ms
     )

@@ -13,24 +13,24 @@ Assignment = Mapping[bytes, frozenset[int]]
 #: Partitions by topic id, each with the member epoch in which it was assigned (KIP-1251).
 AssignmentEpochs = Mapping[bytes, Mapping[int, int]]
 
-#: Member epochs of a heartbeat that say "I leave", and "I leave, and my instance id comes back".
+#: Member epochs of a heartbeat with which a member leaves, and with which a static member leaves temporarily.
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to what it is to have; the values are those of its record."""
+    """How far a member is in reconciling to its target. The values are those of its record."""
 
     STABLE = 0
-    #: It has to give partitions up before it gets on.
+    #: It has to revoke partitions before it can continue.
     UNREVOKED_PARTITIONS = 1
-    #: It waits for partitions that others still hold.
+    #: It waits for partitions that other members still own.
     UNRELEASED_PARTITIONS = 2
     UNKNOWN = 127
 
     @classmethod
     def of(cls, value: int) -> MemberState:
-        """The state of a record."""
+        """The state with the number of a record."""
         return cls(value) if value in _STATES else cls.UNKNOWN
 
 
@@ -39,9 +39,11 @@ _STATES = frozenset(int(state) for state in MemberState)
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """What the coordinator knows of one member; changed by replay alone.
+    """One member of a consumer group. Only replay changes it.
 
-    `assigned` is what the member may own, `pending_revocation` what it has to give up first: it owns both until it says otherwise.
+    `assigned`: partitions that the member may own. `pending_revocation`: partitions that it has to revoke first. It counts as the owner of
+    both until it reports otherwise. `subscribed_topic_regex` is empty or None without a pattern. `rack_id`, `instance_id` and
+    `server_assignor` are None if the member did not send them.
     """
 
     member_id: str
@@ -58,20 +60,20 @@ class ConsumerMember:
     server_assignor: str | None = None
     assigned: AssignmentEpochs = field(default_factory=dict)
     pending_revocation: AssignmentEpochs = field(default_factory=dict)
-    #: Of a member of the classic protocol.
+    #: Set for a member of the classic protocol only.
     classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether the member uses the classic protocol."""
         return self.classic is not None
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all that it is to have in an epoch, and nothing else."""
+        """Whether the member has exactly its target of an epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """Since which epoch it owns a partition; None when it does not."""
+        """The epoch since which the member owns a partition; None if it does not."""
         for held in (self.assigned, self.pending_revocation):
             epoch = held.get(topic_id, {}).get(partition)
             if epoch is not None:

@@ -1,4 +1,4 @@
-"""How a classic group with members becomes a consumer group, and how it becomes classic again (KIP-848).
+"""Converting a classic group with members to a consumer group, and back (KIP-848).
 
 Rules: ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup and GroupMetadataManager.validateOnlineUpgrade and
 validateOnlineDowngrade* of Apache Kafka 4.3.
@@ -44,16 +44,16 @@ class ClassicGroups(Protocol):
 
     @property
     def groups(self) -> dict[str, ClassicGroup]:
-        """By id."""
+        """Groups by id."""
 
     def freeze(self, group: ClassicGroup) -> None:
-        """It is about to become a consumer group: who is parked joins again, and nothing changes it."""
+        """The group is about to become a consumer group: it changes no more, and members with parked requests must join again."""
 
     def thaw(self, group: ClassicGroup, now_ms: int) -> None:
-        """Nothing came of it."""
+        """The conversion failed: the group stays classic."""
 
     def adopt(self, group: ClassicGroup, now_ms: int, *, is_rebalanced: bool) -> None:
-        """A consumer group has become this one."""
+        """A consumer group has become this classic one. `is_rebalanced`: its members need a new assignment."""
 
     def join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         """JoinGroup of a classic group."""
@@ -66,7 +66,7 @@ class ClassicGroups(Protocol):
 
 
 def upgrade_records(group: ClassicGroup, policy: MigrationPolicy, size_max: int, topics: Topics, hashes: TopicHashes) -> Records:
-    """Records that make a classic group with members a consumer group in which they live on. Raises GROUP_ID_NOT_FOUND."""
+    """Records that convert a classic group with its members to a consumer group. Raises GROUP_ID_NOT_FOUND."""
     if not policy.may_upgrade:
         raise _refused(group, "online upgrade is disabled")
     if group.protocol_type != PROTOCOL_TYPE:
@@ -94,7 +94,7 @@ def _refused(group: ClassicGroup, why: str) -> ApiError:
 
 
 def _consumer_member(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
-    """A member with what it was assigned last. Raises WireError, GROUP_ID_NOT_FOUND."""
+    """A member with its last assignment. Raises WireError, GROUP_ID_NOT_FOUND."""
     assignment = assignment_of(member.assignment)
     if assignment.user_data:
         why = (
@@ -102,7 +102,7 @@ def _consumer_member(group: ClassicGroup, member: Member, topics: Topics) -> Con
             " re-attempting the upgrade"
         )
         raise _refused(group, why)
-    # A group that has not agreed upon a protocol yet is in its first rebalance.
+    # A group without a protocol is in its first rebalance.
     name = group.protocol_name if group.protocol_name is not None else group.select_protocol()
     subscription = subscription_of(member.metadata_for(name))
     partitions = by_topic_id(assignment.assigned_partitions, topics)
@@ -122,7 +122,7 @@ def _consumer_member(group: ClassicGroup, member: Member, topics: Topics) -> Con
 
 
 def classic_metadata(session_timeout_ms: int, protocols: list[tuple[str, bytes]]) -> ClassicMetadata:
-    """What the group keeps of a member's JoinGroup."""
+    """The part of a member's JoinGroup that the group keeps."""
     return ClassicMetadata(
         session_timeout_ms=session_timeout_ms,
         supported_protocols=[ClassicProtocol(name=name, metadata=metadata) for name, metadata in protocols],
@@ -137,13 +137,13 @@ def _target(member: ConsumerMember) -> Assignment:
 
 
 def may_downgrade(group: ConsumerGroup, gone: Collection[str], policy: MigrationPolicy) -> bool:
-    """Whether the group is classic when these have left: nobody else speaks the consumer protocol."""
+    """Whether the group becomes classic when these members leave, because no other member uses the consumer protocol."""
     left = [member for member_id, member in group.members.items() if member_id not in gone]
     return bool(left) and policy.may_downgrade and len(left) <= policy.classic_size_max and all(member.is_classic for member in left)
 
 
 def may_downgrade_replacing(group: ConsumerGroup, replaced: ConsumerMember, policy: MigrationPolicy) -> bool:
-    """Whether the group is classic when a classic member has taken the place of a static one."""
+    """Whether the group becomes classic when a classic member replaces this static member."""
     others = [member for member_id, member in group.members.items() if member_id != replaced.member_id]
     fits = policy.may_downgrade and len(group.members) <= policy.classic_size_max
     return fits and not replaced.is_classic and all(member.is_classic for member in others)
@@ -152,8 +152,8 @@ def may_downgrade_replacing(group: ConsumerGroup, replaced: ConsumerMember, poli
 def downgraded_group(
     group: ConsumerGroup, gone: Collection[str], joining: ConsumerMember | None, topics: Topics, wall_ms: int
 ) -> ClassicGroup:
-    """The classic group: who is left has the target that it had. `joining` has taken the place of who had its instance id. Raises
-    GROUP_ID_NOT_FOUND for a member whose protocol cannot be read."""
+    """The classic group. Remaining members keep their targets. `joining` replaces the member with its instance id. Raises
+    GROUP_ID_NOT_FOUND for a member whose protocol cannot be parsed."""
     classic = ClassicGroup(group.group_id, wall_ms)
     classic.state = GroupState.STABLE
     classic.generation_id = group.epoch
@@ -189,8 +189,8 @@ def _classic_member(member: ConsumerMember) -> Member:
 
 
 def downgrade_records(group: ConsumerGroup, classic: ClassicGroup, joining: ConsumerMember | None = None) -> Records:
-    """Records that end the consumer group and make the classic one. A member that has just been replaced has no records any more, the
-    one in its place has."""
+    """Records that end the consumer group and create the classic one. The records of a member that `joining` has replaced are deleted
+    already; its own exist."""
     replaced = None if joining is None else group.static_member(joining.instance_id)
     members = [
         joining.member_id if joining is not None and replaced is not None and member_id == replaced.member_id else member_id

@@ -1,7 +1,6 @@
-"""What a change of a consumer group writes, and what follows when it is committed.
+"""Plans: the records of a change of a consumer group, and what follows when they are committed.
 
-Rules: GroupMetadataManager of Apache Kafka 4.3. Everything here is a plan: records and an answer. The group changes when the records are
-replayed.
+Rules: GroupMetadataManager of Apache Kafka 4.3. A plan only holds records and an answer. The group changes when the records are replayed.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 
 
 def refused_heartbeat(error: ErrorCode) -> Response:
-    """The answer when the records of a heartbeat could not be written."""
+    """The answer to a heartbeat whose records could not be written."""
     return ConsumerGroupHeartbeatResponse(error_code=append_error(error))
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be written, and what follows when it is committed.
+    """The records to write, and what follows when they are committed.
 
-    `refused(error)`: the answer when it cannot be written. `member_id`: whose session goes on; `sync_timeout_ms`: it has joined by
-    JoinGroup, and SyncGroup follows. `unrevoked`: the member that has to give partitions up in time; `settled`: one that need not any
-    more. `gone`: members that are no more. `is_refreshed`: the topics were looked at. `is_assignment_due`: targets are computed in steps.
-    `upgraded`: the classic group that ends with it; `downgraded`: the classic group that begins.
+    `refused(error)`: the answer if they cannot be written. `member_id`: the member whose session is extended. `sync_timeout_ms`: set if the
+    member has joined by JoinGroup and SyncGroup follows. `unrevoked`: the member that has to revoke partitions in time. `settled`: the id
+    of a member that no longer has to. `gone`: ids of removed members. `is_refreshed`: the topics were refreshed. `is_assignment_due`:
+    targets have to be computed in steps. `upgraded`: the classic group that ends with this plan. `downgraded`: the one that begins.
     """
 
     records: Records = field(default_factory=list)
@@ -70,7 +69,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a member's request says, as the group sees it: who it was, who it is, what it owns (None: it does not say).
+    """A member's request: the member before and after it, and the partitions that it reports to own (None if it does not say).
 
     `bumps`: changes of its pattern that begin a new epoch at once."""
 
@@ -81,7 +80,7 @@ class Step:
 
 
 class GroupPlanner:
-    """Makes plans; holds nothing but what it is given."""
+    """Makes plans. It has no state of its own."""
 
     def __init__(self, config: ConsumerGroupConfig, topics: Topics, hashes: TopicHashes) -> None:
         self.config = config
@@ -90,11 +89,11 @@ class GroupPlanner:
 
     @property
     def policy(self) -> MigrationPolicy:
-        """Which way groups may change between the protocols."""
+        """In which directions groups may change between the protocols."""
         return self.config.migration
 
     def subscribe(self, group: ConsumerGroup, step: Step, plan: Plan, rule: RefreshRule) -> tuple[int, bool]:
-        """Write what the member says of itself. Its group's epoch after that, and whether its subscription has changed."""
+        """Record the member's metadata. Returns the group's epoch after that, and whether the member's subscription has changed."""
         before, updated = step.before, step.updated
         names_changed = updated.subscribed_topic_names != before.subscribed_topic_names
         if updated != before:
@@ -106,13 +105,13 @@ class GroupPlanner:
         return epoch, names_changed or regexes.change is not RegexChange.NONE
 
     def take_step(self, group: ConsumerGroup, step: Step, plan: Plan, intervals: GroupIntervals, rule: RefreshRule) -> ConsumerMember:
-        """A member goes on: what it subscribes to, the epoch and the targets that follow, and what it may have by now."""
+        """Process a member's request: its subscription, the resulting epoch and targets, and its reconciliation."""
         epoch, has_changed = self.subscribe(group, step, plan, rule)
         target_epoch, target = self._next_target(group, step.updated, epoch, plan, intervals, rule.wall_ms)
         return self.reconcile(group, step, target_epoch, target, plan, has_subscription_changed=has_changed)
 
     def replace_static(self, group: ConsumerGroup, left: ConsumerMember, member_id: str, records: Records) -> ConsumerMember:
-        """A member takes the place of who had its instance id."""
+        """A member replaces the member `left`, which had its instance id."""
         member = replace(left, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         records += member_tombstones(group.group_id, left.member_id)
         records += [
@@ -151,7 +150,7 @@ class GroupPlanner:
     def reconcile(
         self, group: ConsumerGroup, step: Step, target_epoch: int, target: Assignment, plan: Plan, *, has_subscription_changed: bool
     ) -> ConsumerMember:
-        """The member, as far on its way to its target as it may be by now. Raises FENCED_MEMBER_EPOCH."""
+        """The member after reconciling to its target as far as possible now. Raises FENCED_MEMBER_EPOCH."""
         member = step.updated
         if not has_subscription_changed and member.is_reconciled_to(target_epoch):
             return member
@@ -169,15 +168,15 @@ class GroupPlanner:
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     def fence(self, group: ConsumerGroup, members: Iterable[ConsumerMember], wall_ms: int) -> Plan:
-        """Members are no more: what they had is free, and the group gets a new epoch; or it is classic again, when nobody else speaks the
-        consumer protocol. Raises GROUP_ID_NOT_FOUND."""
+        """Remove members and free their partitions. The group gets a new epoch, or becomes classic if no other member uses the consumer
+        protocol. Raises GROUP_ID_NOT_FOUND."""
         gone = {member.member_id: member for member in members}
         if may_downgrade(group, gone, self.policy):
             return self.downgrade(group, gone, None, wall_ms)
         return self.without(group, gone.values())
 
     def without(self, group: ConsumerGroup, members: Iterable[ConsumerMember]) -> Plan:
-        """Members are no more, and the group is what it was."""
+        """Remove members and free their partitions. The group keeps its protocol."""
         gone = {member.member_id: member for member in members}
         left = [member for member_id, member in group.members.items() if member_id not in gone]
         plan = Plan(gone=tuple(gone))
@@ -191,6 +190,6 @@ class GroupPlanner:
         return plan
 
     def downgrade(self, group: ConsumerGroup, gone: Collection[str], joining: ConsumerMember | None, wall_ms: int) -> Plan:
-        """The group is classic again. Raises GROUP_ID_NOT_FOUND."""
+        """Convert the group to a classic one. Raises GROUP_ID_NOT_FOUND."""
         classic = downgraded_group(group, gone, joining, self.topics, wall_ms)
         return Plan(downgrade_records(group, classic, joining), gone=tuple(group.members), downgraded=classic)

@@ -1,4 +1,4 @@
-"""Which way groups may change between the classic and the consumer protocol."""
+"""In which directions groups may change between the classic and the consumer protocol."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MigrationPolicy:
-    """`group.consumer.migration.policy`. `classic_size_max`: members of a group that may become classic again."""
+    """`group.consumer.migration.policy`. `classic_size_max`: most members of a group that may become classic."""
 
     may_upgrade: bool = True
     may_downgrade: bool = True
@@ -15,6 +15,6 @@ class MigrationPolicy:
 
     @classmethod
     def named(cls, name: str, classic_size_max: int) -> MigrationPolicy:
-        """By its name; one that nobody knows is `disabled`."""
+        """The policy with this name; `disabled` for an unknown name."""
         text = name.lower()
         return cls(text in {"bidirectional", "upgrade"}, text in {"bidirectional", "downgrade"}, classic_size_max)

@@ -1,4 +1,4 @@
-"""The assignor `range`: each topic is cut into stretches, the same member gets the same stretch of topics of one size.
+"""The assignor `range`: it divides each topic into ranges. With topics of equal size a member gets the same range of each.
 
 Rules: org.apache.kafka.coordinator.group.assignor.RangeAssignor of Apache Kafka 4.3.
 """

@@ -1,4 +1,4 @@
-"""How a member gets from what it has to what it is to have: it gives up first, and takes only what nobody else owns.
+"""How a member gets from its current assignment to its target: it revokes first, and takes only partitions without an owner.
 
 Rules: org.apache.kafka.coordinator.group.modern.consumer.CurrentAssignmentBuilder of Apache Kafka 4.3.
 """
@@ -16,10 +16,10 @@ _UNKNOWN_STATE = "The consumer group member is in a unknown state. The member mu
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What decides a member's next step.
+    """The input to a member's next step.
 
-    `owned`: what the member says that it owns; None when it does not say. `subscribed`: ids of the topics that it subscribes to and that
-    exist. `owners`: who owns a partition, of the whole group.
+    `owned`: the partitions that the member reports to own; None if it does not say. `subscribed`: ids of the existing topics that it
+    subscribes to. `owners`: topic id -> partition -> owner, of the whole group.
     """
 
     target_epoch: int
@@ -30,7 +30,7 @@ class Reconciliation:
     has_subscription_changed: bool = False
 
     def step(self, member: ConsumerMember) -> ConsumerMember:
-        """The member after this step; the same one when there is none. Raises FENCED_MEMBER_EPOCH."""
+        """The member after this step; the same object if nothing changes. Raises FENCED_MEMBER_EPOCH."""
         if member.state is MemberState.STABLE and member.member_epoch == self.target_epoch:
             return self._without_unsubscribed(member) if self.has_subscription_changed else member
         if member.state is MemberState.UNREVOKED_PARTITIONS and self._still_owns(member.pending_revocation):
@@ -47,7 +47,7 @@ class Reconciliation:
         return any(not partitions.isdisjoint(pending.get(topic_id, {})) for topic_id, partitions in self.owned.items())
 
     def _without_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
-        """Topics that the member has just unsubscribed from are given up at once, whatever the target says."""
+        """Revoke topics that the member has just unsubscribed from at once, whatever its target is."""
         gone = [topic_id for topic_id in member.assigned if topic_id not in self.subscribed]
         if not gone:
             return member
@@ -95,7 +95,7 @@ class Reconciliation:
         return self.target.get(topic_id, frozenset()) if topic_id in self.subscribed else frozenset()
 
     def _take(self, member: ConsumerMember, kept: dict[bytes, dict[int, int]]) -> bool:
-        """Add to `kept` what is free, or the member's own until now; whether something is not."""
+        """Add the partitions of the target that are free or the member's own to `kept`. Returns whether some are not."""
         is_waiting = False
         for topic_id in self.target:
             owners, revoked = self.owners.get(topic_id, {}), member.pending_revocation.get(topic_id, {})

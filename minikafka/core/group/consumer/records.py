@@ -24,12 +24,12 @@ from minikafka.wire.records.group_records import (
 )
 
 Records = list[CoordinatorRecord]
-#: The last epoch (INT32). Only who writes to the log by himself can bring a group there.
+#: The last epoch (INT32). A group reaches it only if something else writes to the log.
 EPOCH_MAX = (1 << 31) - 1
 
 
 def epoch_after_leaving(epoch: int) -> int:
-    """The group's epoch when a member has left. After the last one there is none; but who is gone has to be gone."""
+    """The group's epoch after a member has left. It stays at EPOCH_MAX, so that members can always leave."""
     return min(epoch + 1, EPOCH_MAX)
 
 
@@ -40,7 +40,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """What a member says of itself."""
+    """A member's metadata."""
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -56,7 +56,7 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
 
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
-    """What a member is to have."""
+    """A member's target assignment."""
     topic = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
     value = ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[topic(topic_id=topic_id, partitions=sorted(target[topic_id])) for topic_id in sorted(target)]
@@ -71,7 +71,7 @@ def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorR
 
 
 def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """What a member has."""
+    """A member's current assignment."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch,
         previous_member_epoch=member.previous_member_epoch,
@@ -94,23 +94,23 @@ def _topic_partitions(held: AssignmentEpochs) -> list[ConsumerGroupCurrentMember
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """The topics of a pattern."""
+    """The topics that a pattern matches."""
     value = ConsumerGroupRegularExpressionValue(topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.wall_ms)
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), value)
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Nobody subscribes to a pattern any more."""
+    """Deletes a pattern without subscribers."""
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Ends a record of brokers before 4.1: the hash stands for it."""
+    """Deletes a record of brokers before 4.1, which the metadata hash replaces."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> Records:
-    """A member is gone."""
+    """Tombstones that remove a member."""
     return [
         CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -119,7 +119,7 @@ def member_tombstones(group_id: str, member_id: str) -> Records:
 
 
 def group_tombstones(group: ConsumerGroup, member_ids: Sequence[str] | None = None) -> Records:
-    """A group is gone, and who is left in it: its members, unless others are told."""
+    """Tombstones that remove a group and its members. `member_ids`: the members to remove, all of them by default."""
     group_id, members = group.group_id, list(group.members) if member_ids is None else member_ids
     return [
         *(CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one), None) for one in members),

@@ -1,6 +1,6 @@
-"""Subscriptions by pattern: when a group's patterns are to be resolved, and what a resolution changes.
+"""Subscriptions by pattern: when to resolve a group's patterns, and what a resolution changes.
 
-The core only says that it wants patterns resolved; the host does it beside the loop and comes back. Rules:
+The core only asks for a resolution; the host resolves the patterns outside the event loop and reports the result. Rules:
 GroupMetadataManager.maybeUpdateRegularExpressions of Apache Kafka 4.3.
 """
 
@@ -15,22 +15,22 @@ from minikafka.core.group.consumer.member import ConsumerMember
 from minikafka.core.group.consumer.records import Records, epoch_record, regex_record, regex_tombstone
 from minikafka.core.group.consumer.topics import TopicHashes
 
-#: A group's patterns are not resolved again before this is over.
+#: Shortest time between two resolutions of a group's patterns.
 REFRESH_INTERVAL_MS_MIN = 10_000
 
 
 class RegexChange(Enum):
-    """What a heartbeat says of its member's pattern."""
+    """How a heartbeat changes its member's pattern."""
 
     NONE = 0
     CHANGED = 1
-    #: The topics of the new pattern are known, or there is no pattern any more.
+    #: The new pattern is already resolved, or the member no longer has a pattern.
     CHANGED_AND_RESOLVED = 2
 
 
 @dataclass(slots=True)
 class RegexPlan:
-    """What a heartbeat changes: records, and patterns that are to be resolved."""
+    """The result of a heartbeat: records to write and patterns to resolve."""
 
     change: RegexChange = RegexChange.NONE
     records: Records = field(default_factory=list)
@@ -39,7 +39,8 @@ class RegexPlan:
 
 @dataclass(slots=True, frozen=True)
 class RefreshRule:
-    """`topics_version`: of the metadata in which a topic was last created; `interval_ms`: `group.consumer.regex.refresh.interval.ms`."""
+    """`topics_version`: the metadata version that last created a topic. `interval_ms`: `group.consumer.regex.refresh.interval.ms`.
+    `is_resolving`: a resolution of the group is in progress."""
 
     topics_version: int
     interval_ms: int
@@ -48,7 +49,7 @@ class RefreshRule:
 
 
 def plan_regexes(group: ConsumerGroup, before: ConsumerMember, updated: ConsumerMember, rule: RefreshRule) -> RegexPlan:
-    """What becomes of the group's patterns when `before` becomes `updated`."""
+    """The changes of the group's patterns when the member `before` becomes `updated`."""
     old, new = before.subscribed_topic_regex or None, updated.subscribed_topic_regex or None
     if old == new and not group.regexes and new is None:
         return RegexPlan()
@@ -91,12 +92,12 @@ def _is_due(group: ConsumerGroup, rule: RefreshRule, count: int, is_new: bool) -
 
 
 def plan_resolution(group: ConsumerGroup, resolved: Mapping[str, ResolvedRegex], hashes: TopicHashes) -> Records:
-    """Records of a resolution: the patterns that somebody still subscribes to, and a new epoch when that changes anything."""
+    """Records of a resolution: the patterns that still have subscribers, and a new epoch if topics changed."""
     counts = group.subscribed_regexes()
-    wanted = {regex: found for regex, found in resolved.items() if regex in counts}
-    records = [regex_record(group.group_id, regex, found) for regex, found in wanted.items()]
-    has_changed = any(group.resolved(regex) != found.topics for regex, found in wanted.items())
-    topics = group.topics_of(list(group.members.values()), {**group.regexes, **wanted})
+    subscribed = {regex: found for regex, found in resolved.items() if regex in counts}
+    records = [regex_record(group.group_id, regex, found) for regex, found in subscribed.items()]
+    has_changed = any(group.resolved(regex) != found.topics for regex, found in subscribed.items())
+    topics = group.topics_of(list(group.members.values()), {**group.regexes, **subscribed})
     metadata_hash = hashes.of(topics)
     if has_changed or metadata_hash != group.metadata_hash:
         records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))

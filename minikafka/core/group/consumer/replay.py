@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` that are of consumer groups, and what each of them does."""
+"""Replay of the records of consumer groups in `__consumer_offsets`."""
 
 from __future__ import annotations
 

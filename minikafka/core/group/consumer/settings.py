@@ -1,4 +1,4 @@
-"""What a consumer group's coordinator is told by the configuration."""
+"""Configuration of the coordinator of consumer groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConsumerGroupConfig:
 
 @dataclass(slots=True, frozen=True)
 class GroupIntervals:
-    """What holds for one group: its own configuration, or else the broker's."""
+    """Intervals of one group, from its own configuration or else the broker's; times in milliseconds."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -30,7 +30,7 @@ class GroupIntervals:
 
 @dataclass(slots=True, frozen=True)
 class ConsumerSettings:
-    """What a shard is given for its consumer groups. `intervals(group id)`."""
+    """Settings of a shard for its consumer groups. `intervals(group_id)` returns the intervals of a group."""
 
     config: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     topics: Topics = field(default_factory=NoTopics)

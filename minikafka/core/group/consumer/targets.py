@@ -1,4 +1,4 @@
-"""The next target assignment of a group: at once for a small one, in steps beside the group's other work for a large one."""
+"""The next target assignment of a group: computed at once for a small group, in steps for a large one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minikafka.core.group.consumer.uniform_assignor import assign_uniform
 
 #: Assignors by the names that `group.consumer.assignors` and members use.
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-#: Members and partitions that are assigned within the turn of a heartbeat: some milliseconds. Apache Kafka 4.3 knows no bound.
+#: Most members and partitions that are assigned within a heartbeat, which takes a few milliseconds. Apache Kafka 4.3 has no limit.
 AT_ONCE_MAX = 600
 
 
@@ -34,19 +34,19 @@ def is_large(group: ConsumerGroup, updated: ConsumerMember, topics: Topics) -> b
 
 
 class Assigned(Protocol):
-    """A group of any protocol whose coordinator assigns."""
+    """A group of any protocol with server-side assignment."""
 
     @property
     def assignment_wall_ms(self) -> int:
-        """When its targets were computed; 0: they may be computed anew at any time."""
+        """When the group's targets were computed; 0 if they may be computed again at any time."""
 
 
 class Paced(Protocol):
-    """What holds for such a group."""
+    """Intervals of such a group."""
 
     @property
     def assignment_interval_ms(self) -> int:
-        """Least time between two assignments."""
+        """Shortest time between two assignments."""
 
 
 def is_early(group: Assigned, intervals: Paced, wall_ms: int) -> bool:
@@ -56,7 +56,7 @@ def is_early(group: Assigned, intervals: Paced, wall_ms: int) -> bool:
 
 
 def assignor_of(group: ConsumerGroup, updated: ConsumerMember | None, configured: Sequence[str]) -> Assignor:
-    """The one that most members ask for, or else the first of those configured."""
+    """The assignor that most members ask for, or else the first configured one."""
     name = group.preferred_assignor(updated) or configured[0]
     return ASSIGNORS.get(name, ASSIGNORS[configured[0]])
 
@@ -67,12 +67,12 @@ def subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: Topics)
 
 
 def next_targets(group: ConsumerGroup, updated: ConsumerMember, assignor: Assignor, topics: Topics) -> dict[str, Assignment]:
-    """Who is to have what, when one member has become `updated`; it takes the place of who had its instance id."""
+    """The target of every member after one has become `updated`, which also replaces an earlier member with its instance id."""
     return at_once(target_steps(group, updated, assignor, topics))
 
 
 def target_steps(group: ConsumerGroup, updated: ConsumerMember | None, assignor: Assignor, topics: Topics) -> Steps[dict[str, Assignment]]:
-    """The same, in steps, of the group as it is at the first one; without `updated` of those who are in it."""
+    """Like `next_targets`, but in steps, for the group as it is at the first step. `updated` is None to use only its current members."""
     members = list(group.members.values()) if updated is None else group.members_with(updated)
     targets, resolved, pace = dict(group.targets), {regex: found.topics for regex, found in group.regexes.items()}, Pace()
     if updated is not None:
@@ -84,7 +84,7 @@ def target_steps(group: ConsumerGroup, updated: ConsumerMember | None, assignor:
         subscription = member.subscribed_topic_names, member.subscribed_topic_regex
         if subscription not in topic_ids_of:
             names = member.subscribed_topic_names | resolved.get(member.subscribed_topic_regex or "", frozenset())
-            # What is wanted and how large it is are of one moment: topics may go between two steps.
+            # Read subscriptions and sizes at the same moment, because topics may be deleted between two steps.
             found = {topic.topic_id: topic.partition_count for topic in map(topics.by_name, names) if topic is not None}
             topic_ids_of[subscription] = frozenset(found)
             sizes.update(found)
@@ -98,7 +98,7 @@ def target_steps(group: ConsumerGroup, updated: ConsumerMember | None, assignor:
 
 
 def target_changes(group: ConsumerGroup, targets: Mapping[str, Assignment]) -> Records:
-    """Records of the members whose targets are others than they were."""
+    """Records of the members whose targets have changed."""
     return [
         target_record(group.group_id, member_id, target) for member_id, target in targets.items() if group.targets.get(member_id) != target
     ]
@@ -110,7 +110,7 @@ def _ids(names: frozenset[str], topics: Topics) -> frozenset[bytes]:
 
 
 class ConsumerTargets:
-    """How targets of consumer groups are computed and written in steps."""
+    """The TargetRule of consumer groups."""
 
     def __init__(self, configured: Sequence[str], topics: Topics, intervals: Callable[[str], GroupIntervals]) -> None:
         self._configured = configured
@@ -122,7 +122,7 @@ class ConsumerTargets:
         return is_early(group, self._intervals(group.group_id), wall_ms)
 
     def steps(self, group: ConsumerGroup) -> Steps[dict[str, Assignment]]:
-        """Who is to have what."""
+        """Compute the target of each member."""
         return target_steps(group, None, assignor_of(group, None, self._configured), self._topics)
 
     target_record: Callable[[str, str, Assignment], CoordinatorRecord] = staticmethod(target_record)

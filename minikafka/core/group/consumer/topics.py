@@ -1,4 +1,4 @@
-"""What consumer groups know of topics, and the hash by which they see that a topic they subscribe to has changed."""
+"""The topics that consumer groups see, and the hash by which a group notices that a subscribed topic has changed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Topic(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has."""
+        """Number of partitions."""
 
     def racks(self, index: int) -> list[str]:
-        """The rack of each replica of a partition whose broker has one."""
+        """The racks of a partition's replicas; replicas on brokers without a rack are left out."""
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as this broker knows them now."""
+    """The topics of the cluster in this broker's current metadata."""
 
     @property
     def version(self) -> int:
-        """The offset of the metadata log that they are as of."""
+        """The offset of the metadata log up to which the topics are current."""
 
     def by_name(self, name: str) -> Topic | None:
         """A topic, or None when there is none."""
@@ -76,12 +76,12 @@ class TopicHashes:
         self._hashes: dict[str, int] = {}
 
     def forget(self, names: Iterable[str]) -> None:
-        """These have changed, or are gone."""
+        """Drop the hashes of topics that have changed or were deleted."""
         for name in names:
             self._hashes.pop(name, None)
 
     def of(self, names: Iterable[str]) -> int:
-        """One hash of all of these that exist; 0 for none."""
+        """One hash of all these topics that exist; 0 if none does."""
         hashes = []
         for name in sorted(names, key=text_order):
             topic = self._topics.by_name(name)
@@ -94,7 +94,7 @@ class TopicHashes:
 
 
 def topic_hash(topic: Topic) -> int:
-    """Hash of a topic's id, name, partitions and their racks, as Apache Kafka computes it."""
+    """The hash of a topic's id, name, partitions and racks, as Apache Kafka computes it."""
     parts = [_MAGIC, topic.topic_id[7::-1], topic.topic_id[:7:-1], _java_string(topic.name), _INT32.pack(topic.partition_count)]
     for index in range(topic.partition_count):
         parts.append(_INT32.pack(index))

@@ -1,7 +1,7 @@
 """One change of a group at a time.
 
-What a group is changes when its records are committed. Who decides before that on what is there would give a partition twice, so whoever
-comes meanwhile waits for his turn.
+A group changes only when its records are committed. A request that used the state before that might assign a partition twice, so requests
+that arrive meanwhile wait for their turn.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from dataclasses import dataclass, field
 
 from minikafka.wire.errors import ErrorCode
 
-#: (now, ms) -> whether it has begun a change that is not committed yet.
+#: (now_ms) -> whether it has begun a change that is not committed yet.
 Work = Callable[[int], bool]
-#: (error, now in ms): it will not be done.
+#: (error, now_ms): called if the work will not be done.
 Refusal = Callable[[ErrorCode, int], None]
 
-#: Who waits longer than this many others is refused.
+#: Most works that may wait for one group; further ones are refused.
 WAITING_MAX = 10_000
 
 
 @dataclass(slots=True)
 class _Line:
     waiting: deque[tuple[Work, Refusal | None]] = field(default_factory=deque)
-    #: Nobody knows when the change under way will be committed.
+    #: The change in progress has timed out; when it will be committed is unknown.
     is_stalled: bool = False
 
 
 class Turns:
-    """Work by group. A group is in `_lines` while a change of it is under way."""
+    """Work by group. A group is in `_lines` while a change of it is in progress."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of the group is under way."""
+        """Whether a change of the group is in progress."""
         return group_id in self._lines
 
     def run(self, group_id: str, work: Work, refuse: Refusal | None, now_ms: int) -> None:
-        """Do it now, or in its turn. Work with a refusal is somebody's request: it is refused while the group is stalled."""
+        """Do the work now or in its turn. Work with a `refuse` callback is a client's request: it is refused while the group is stalled."""
         line = self._lines.get(group_id)
         if line is None:
             if work(now_ms):
@@ -50,7 +50,7 @@ class Turns:
             line.waiting.append((work, refuse))
 
     def settled(self, group_id: str, now_ms: int) -> None:
-        """The change under way is committed, or was not written: who is next?"""
+        """The change in progress is committed or was not written: continue with the next work."""
         line = self._lines.get(group_id)
         if line is None:
             return
@@ -61,7 +61,7 @@ class Turns:
         del self._lines[group_id]
 
     def stalled(self, group_id: str, now_ms: int) -> None:
-        """The change under way takes too long: whoever waits is told so."""
+        """The change in progress takes too long: refuse the waiting requests."""
         line = self._lines.get(group_id)
         if line is None:
             return
@@ -74,7 +74,7 @@ class Turns:
                 refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
 
     def shutdown(self, now_ms: int) -> None:
-        """Nothing will be done any more."""
+        """Refuse all waiting work; nothing more will be done."""
         lines, self._lines = self._lines, {}
         for line in lines.values():
             for _, refuse in line.waiting:

@@ -1,4 +1,4 @@
-"""The assignor `uniform`: everybody gets as many partitions as everybody else, give or take one, and keeps what it has as far as that goes.
+"""The assignor `uniform`: partition counts differ by at most one, and members keep their partitions as far as possible.
 
 Rules: org.apache.kafka.coordinator.group.assignor.UniformAssignor of Apache Kafka 4.3.
 """
@@ -10,19 +10,19 @@ import heapq
 from minikafka.core.group.consumer.assignor import GroupSpec, Pace, Steps, target_owners
 from minikafka.core.group.consumer.member import Assignment
 
-#: Rounds over all topics in which partitions go from who has more to who has less.
+#: Most rounds over all topics that move partitions from members with more to members with fewer.
 ROUNDS_MAX = 16
 Partition = tuple[bytes, int]
 
 
 def assign_uniform(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
-    """Dispatches on whether all members want the same topics."""
+    """Choose the algorithm by whether all members subscribe to the same topics."""
     if not spec.partition_counts:
         return {member_id: {} for member_id in spec.members}
     return (yield from (_assign_homogeneous(spec) if spec.is_homogeneous else _assign_heterogeneous(spec)))
 
 
-# -- all members want the same topics ------------------------------------------------------------------------------------
+# -- all members have the same topics ------------------------------------------------------------------------------------
 
 
 def _assign_homogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
@@ -37,7 +37,7 @@ def _assign_homogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
                 yield
     quota, extra = divmod(sum(spec.partition_counts.values()), len(spec.members))
     kept: dict[str, list[Partition]] = {}
-    wanting: list[tuple[str, int]] = []
+    members_with_room: list[tuple[str, int]] = []
     for number, (member_id, member) in enumerate(spec.members.items()):
         held = _held(spec, owners, member_id, member.assignment)
         has_extra = extra > 0
@@ -46,15 +46,15 @@ def _assign_homogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
         unassigned += given_up
         room -= len(kept[member_id])
         if room and has_extra and len(spec.members) - number > extra:
-            # Somebody who has more already may keep it.
+            # A member that already has one more may keep it.
             room, has_extra = room - 1, False
         extra -= has_extra
         if room:
-            wanting.append((member_id, room))
+            members_with_room.append((member_id, room))
         if pace.is_due(1 + len(held)):
             yield
     rest = iter(unassigned)
-    for member_id, room in wanting:
+    for member_id, room in members_with_room:
         kept[member_id] += [partition for _, partition in zip(range(room), rest, strict=False)]
         if pace.is_due(1 + room):
             yield
@@ -87,7 +87,7 @@ def _assignments(partitions: dict[str, list[Partition]]) -> Steps[dict[str, Assi
     return found
 
 
-# -- they want different ones --------------------------------------------------------------------------------------------
+# -- members have different topics ---------------------------------------------------------------------------------------
 
 
 def _assign_heterogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
@@ -107,7 +107,8 @@ def _assign_heterogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
 
 
 class _Balance:
-    """Partitions that nobody has go to who has least; then they go, topic by topic, from who has most to who has least."""
+    """Assigns free partitions to the members with the fewest, then moves partitions, topic by topic, from members with the most to members
+    with the fewest."""
 
     def __init__(self, spec: GroupSpec, subscribers: dict[bytes, list[str]], owners: dict[bytes, dict[int, str]]) -> None:
         self._spec = spec
@@ -116,7 +117,7 @@ class _Balance:
         self._owners = owners
         self._sizes = dict.fromkeys(spec.members, 0)
         self._pace = Pace()
-        #: Topics with much for few come first.
+        #: Topics with the most partitions per subscriber come first.
         self._topic_ids = sorted(spec.partition_counts, key=self._urgency)
 
     def _urgency(self, topic_id: bytes) -> tuple[float, int, bytes]:
@@ -163,7 +164,7 @@ class _Balance:
                 yield
 
     def _balance(self, topic_id: bytes) -> Steps[int]:
-        """Number of partitions of the topic that went to another member."""
+        """Balance one topic. The result is the number of partitions that moved to another member."""
         places, sizes = self._places, self._sizes
         held: dict[str, list[int]] = {member_id: [] for member_id in self._subscribers[topic_id]}
         for partition, member_id in sorted(self._owners[topic_id].items()):

@@ -1,4 +1,4 @@
-"""The assignor `simple`: every partition goes to as many members as it takes to give all of them something.
+"""The assignor `simple`: each partition goes to enough members that every member has at least one.
 
 Rules: org.apache.kafka.coordinator.group.assignor.SimpleAssignor of Apache Kafka 4.3. Members keep what they have as far as that goes.
 """
@@ -15,7 +15,8 @@ Partition = tuple[bytes, int]
 def assign_simple(
     subscriptions: Mapping[str, frozenset[bytes]], partitions: Mapping[bytes, frozenset[int]], targets: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
-    """Who is to have what. `subscriptions`: topics of each member; `partitions`: those that can be assigned; `targets`: until now."""
+    """Compute the target of each member. `subscriptions`: topic ids of each member. `partitions`: those that can be assigned, by topic id.
+    `targets`: the current targets."""
     assigned: dict[str, set[Partition]] = {member_id: set() for member_id in subscriptions}
     held = {member_id: {(topic_id, p) for topic_id in target for p in target[topic_id]} for member_id, target in targets.items()}
     if len(set(subscriptions.values())) == 1:
@@ -32,7 +33,7 @@ def assign_simple(
 def _share_out(
     members: Sequence[str], partitions: Sequence[Partition], held: Mapping[str, set[Partition]], assigned: Mapping[str, set[Partition]]
 ) -> None:
-    """Add to `assigned`: each partition goes to `sharing` members, and each member gets as many as every other, give or take one."""
+    """Add to `assigned`: each partition goes to `sharing` members, and the members' counts differ by at most one."""
     if not members or not partitions:
         return
     sharing = -(-len(members) // len(partitions))

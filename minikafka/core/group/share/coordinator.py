@@ -1,7 +1,7 @@
 """The share groups of one partition of `__consumer_offsets` (KIP-932).
 
-Requests and deadlines become plans, plans become records, and records change the groups when they are committed. One plan of a group is
-under way at a time. States of share partitions are made and deleted by share coordinators, whom the host asks (`StateQuestion`).
+Requests and deadlines become plans, plans become records, and records change the groups when they are committed. Each group has at most one
+plan in progress. Share coordinators initialize and delete the states of share partitions; the host asks them to (`StateQuestion`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from minikafka.core.group.share.group import ShareGroup, replay_record
 from minikafka.core.group.share.heartbeat import LEAVE_EPOCH, SharePlan, SharePlanner, check_heartbeat, together, without
 from minikafka.core.group.share.offsets import (
     OffsetsPlan,
+    add_alteration_results,
+    add_deletion_results,
     plan_alteration,
     plan_deletion,
     plan_group_deletion,
-    tell_alteration,
-    tell_deletion,
 )
 from minikafka.core.group.share.records import Records, group_tombstones, states_record
 from minikafka.core.group.share.settings import ShareSettings
@@ -41,7 +41,7 @@ Done = Callable[[ErrorCode], None]
 
 @dataclass(frozen=True, slots=True)
 class ShareSurroundings:
-    """What the groups see of the broker. `check_free(group id)` raises when a group of another type has the id, or there is no room."""
+    """The groups' interface to the broker. `check_free(group_id)` raises if a group of another type has the id, or there are too many."""
 
     settings: ShareSettings
     topics: Topics
@@ -50,7 +50,7 @@ class ShareSurroundings:
 
 
 class ShareGroups:
-    """Groups by id. `effects()` gives the effects that are to be filled now."""
+    """Share groups by id. `effects()` returns the effects object to fill now."""
 
     def __init__(self, surroundings: ShareSurroundings, effects: Callable[[], Effects]) -> None:
         self._around = surroundings
@@ -58,9 +58,9 @@ class ShareGroups:
         self._hashes = TopicHashes(surroundings.topics)
         self._planner = SharePlanner(surroundings.settings, surroundings.topics, self._hashes)
         self._turns = Turns()
-        #: When states of a topic were asked for, by group.
+        #: Group id -> topic id -> when share coordinators were last asked to initialize the topic's states.
         self._asked_ms: dict[str, dict[bytes, int]] = {}
-        #: Who waits for share coordinators.
+        #: How to refuse the requests that wait for share coordinators, by ticket.
         self._waiting: dict[int, Refuse] = {}
         self._tickets = 0
         #: Sessions, by group and member.
@@ -70,17 +70,17 @@ class ShareGroups:
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def replay(self, key: Any, value: Any) -> bool:
-        """Apply a committed record; False when it is not one of share groups."""
+        """Apply a committed record. Returns False if it does not belong to a share group."""
         return replay_record(self.groups, key, value)
 
     def loaded(self, now_ms: int) -> None:
-        """Everybody gets a fresh session."""
+        """Start a fresh session for every member."""
         for group in self.groups.values():
             for member_id in group.members:
                 self._touch(group.group_id, member_id, now_ms)
 
     def shutdown(self) -> None:
-        """Whoever waits is told NOT_COORDINATOR."""
+        """Answer waiting requests with NOT_COORDINATOR."""
         self._turns.shutdown(0)
         self.timers.clear()
         waiting, self._waiting = self._waiting, {}
@@ -90,7 +90,7 @@ class ShareGroups:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, reply: Reply, request: ShareGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
-        """ShareGroupHeartbeat: answered through the effects, when what it changes is committed."""
+        """ShareGroupHeartbeat: answered through the effects, when its changes are committed."""
         try:
             check_heartbeat(request)
         except ApiError as error:
@@ -99,7 +99,7 @@ class ShareGroups:
         group = self.groups.get(request.group_id)
         member = None if group is None else group.members.get(request.member_id)
         if member is not None and member.member_epoch == request.member_epoch != LEAVE_EPOCH:
-            # One that waits for its turn is alive.
+            # A member whose heartbeat waits for its turn is alive.
             self._touch(request.group_id, request.member_id, now_ms)
 
         def work(at_ms: int) -> bool:
@@ -129,7 +129,7 @@ class ShareGroups:
         asked = [topic_id for topic_id, at_ms in self._asked_ms.get(group_id, {}).items() if now_ms - at_ms < retry_ms]
         plan = self._planner.heartbeat(group, request, client, self._around.wall_ms(now_ms), asked)
         if plan.is_refreshed:
-            # Topics that change from now on are looked at again.
+            # Topics that change from now on need another refresh.
             group.is_refresh_due = False
         return plan
 
@@ -138,7 +138,7 @@ class ShareGroups:
             self._effects().answers.append((reply, answer))
 
     def _carry_out(self, group_id: str, plan: SharePlan, reply: Reply | None, now_ms: int) -> bool:
-        """Whether there is something to write, so that the group is busy."""
+        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy."""
         if not plan.records:
             self._follow_up(group_id, plan, now_ms)
             self._answer(reply, plan.answer)
@@ -182,7 +182,7 @@ class ShareGroups:
         self.timers.schedule((group_id, member_id), now_ms + self._around.settings.intervals(group_id).session_timeout_ms)
 
     def on_deadline(self, now_ms: int) -> None:
-        """Members whose session is over are no more."""
+        """Remove members whose session has ended."""
         for group_id, member_id in self.timers.expired(now_ms):
 
             def work(at_ms: int, group_id: str = group_id, member_id: str = member_id) -> bool:
@@ -196,7 +196,7 @@ class ShareGroups:
             self._turns.run(group_id, work, None, now_ms)
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of the group is under way."""
+        """Whether a change of the group is in progress."""
         return self._turns.is_busy(group_id)
 
     def describe(self, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
@@ -213,7 +213,7 @@ class ShareGroups:
             self._effects().questions.append(question)
 
     def _initialized(self, group_id: str, answers: StateAnswers, now_ms: int) -> None:
-        """Share coordinators have answered: partitions with a state may be assigned, the others are asked for again."""
+        """Share coordinators have answered: partitions with a state may be assigned; the others are requested again later."""
         made: dict[bytes, set[int]] = {}
         failed: dict[bytes, set[int]] = {}
         for (topic_id, partition), (code, _) in answers.items():
@@ -232,7 +232,8 @@ class ShareGroups:
         self._change(group_id, records, lambda code: None, now_ms)
 
     def _change(self, group_id: str, records: Callable[[ShareGroup], Records], done: Done, now_ms: int) -> None:
-        """Write what `records(group)` says in its turn; `done(error)` when it is committed. It raises ApiError for what cannot be."""
+        """Write the records that `records(group)` returns in the group's turn, then call `done(error)` when they are committed. `records`
+        raises ApiError for an impossible change."""
 
         def work(at_ms: int) -> bool:
             group = self.groups.get(group_id)
@@ -268,7 +269,7 @@ class ShareGroups:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def alter_offsets(self, reply: Reply, request: AlterShareGroupOffsetsRequest, now_ms: int) -> None:
-        """AlterShareGroupOffsets of a group without members; one that does not exist is made."""
+        """AlterShareGroupOffsets of a group without members. A group that does not exist is created."""
         group_id = request.group_id
 
         def fail(code: ErrorCode) -> None:
@@ -312,13 +313,13 @@ class ShareGroups:
         def answered(answers: StateAnswers, at_ms: int) -> None:
             self._initialized(group_id, answers, at_ms)
             if self._waiting.pop(ticket, None) is not None:
-                tell_alteration(response, answers)
+                add_alteration_results(response, answers)
                 self._answer(reply, response)
 
         self._ask(StateQuestion(group_id, plan.topics, epoch, answered))
 
     def delete_offsets(self, reply: Reply, request: DeleteShareGroupOffsetsRequest, now_ms: int) -> None:
-        """DeleteShareGroupOffsets of a group without members, whole topics."""
+        """DeleteShareGroupOffsets of a group without members; it deletes whole topics."""
         group_id = request.group_id
         planned: list[tuple[OffsetsPlan, DeleteShareGroupOffsetsResponse]] = []
 
@@ -344,7 +345,7 @@ class ShareGroups:
 
             def answered(answers: StateAnswers, at_ms: int) -> None:
                 names = {topic_id: topic.name for topic_id in plan.topics if (topic := self._around.topics.by_id(topic_id)) is not None}
-                gone = tell_deletion(response, answers, names)
+                gone = add_deletion_results(response, answers, names)
 
                 def forgotten(code: ErrorCode) -> None:
                     if self._waiting.pop(ticket, None) is not None:
@@ -357,7 +358,7 @@ class ShareGroups:
         self._change(group_id, records, written, now_ms)
 
     def delete_group(self, group_id: str, done: Done, now_ms: int) -> None:
-        """DeleteGroups: its states go first, then the group."""
+        """DeleteGroups: delete the group's states first, then the group."""
         planned: list[OffsetsPlan] = []
 
         def records(group: ShareGroup) -> Records:
@@ -397,7 +398,7 @@ class ShareGroups:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Topics were made, changed or deleted: groups that subscribe to them look at them with the next heartbeat."""
+        """Topics were created, changed or deleted: groups that subscribe to them refresh with the next heartbeat."""
         changed = frozenset(names)
         self._hashes.forget(changed)
         for group in self.groups.values():
@@ -405,7 +406,7 @@ class ShareGroups:
                 group.is_refresh_due = True
 
     def topics_deleted(self, topic_ids: Iterable[bytes], now_ms: int) -> None:
-        """Topics are gone from the cluster: the share coordinators have forgotten their states, and so do the groups."""
+        """Topics were deleted from the cluster: the groups forget their states, as share coordinators do themselves."""
         gone = frozenset(topic_ids)
         for group_id, group in list(self.groups.items()):
             if not gone.isdisjoint([*group.initializing, *group.initialized, *group.deleting]):
@@ -421,7 +422,7 @@ def _forgotten(group: ShareGroup, gone: frozenset[bytes]) -> Records:
 
 
 def _deleted(group: ShareGroup, gone: Iterable[bytes]) -> Records:
-    """The states of topics are deleted."""
+    """Records for topics whose states have been deleted."""
     left: Mapping[bytes, str] = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(gone)}
     return [] if left == group.deleting else [states_record(group.group_id, group.initializing, group.initialized, left)]
 

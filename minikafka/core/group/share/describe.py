@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: a group as its records tell it."""
+"""ShareGroupDescribe: the committed state of a group."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from minikafka.core.group.share.group import ShareGroup, ShareMember
 from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeResponse
 
-#: Members that are described in one go, each with its assignment.
+#: Members that are described in one step, each with its assignment.
 MEMBERS_AT_ONCE = 16
 
 def described_group(group: ShareGroup, topics: Topics) -> ShareGroupDescribeResponse.DescribedGroup:
-    """Topics that are gone are left out."""
+    """The description of a group. Deleted topics are left out."""
     return ShareGroupDescribeResponse.DescribedGroup(
         group_id=group.group_id,
         group_state=group.state,

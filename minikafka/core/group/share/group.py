@@ -1,4 +1,4 @@
-"""A share group: members, epochs, targets, and which partitions have a state. Changed by replay alone.
+"""A share group: members, epochs, targets, and which partitions have a state. Only replay changes it.
 
 Rules: org.apache.kafka.coordinator.group.modern.share.ShareGroup of Apache Kafka 4.3.
 """
@@ -25,7 +25,7 @@ EMPTY, STABLE = "Empty", "Stable"
 
 @dataclass(frozen=True, slots=True)
 class ShareMember:
-    """What the coordinator knows of one member."""
+    """One member of a share group. Only replay changes it."""
 
     member_id: str
     member_epoch: int = 0
@@ -40,14 +40,14 @@ class ShareMember:
 
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """Partitions of a topic, and the topic's name."""
+    """A topic's name, and those of its partitions that are in some stage of their state."""
 
     name: str
     partitions: frozenset[int]
 
 
 class ShareGroup:
-    """`initializing`, `initialized`, `deleting`: the topics whose partitions get a state, have one, or lose it."""
+    """`initializing`, `initialized`, `deleting`: topics, by id, whose partitions are getting a state, have one, or are losing it."""
 
     __slots__ = (
         "assignment_epoch", "assignment_wall_ms", "deleting", "epoch", "group_id", "has_states", "initialized", "initializing",
@@ -65,22 +65,22 @@ class ShareGroup:
         self.initializing: dict[bytes, TopicStates] = {}
         self.initialized: dict[bytes, TopicStates] = {}
         self.deleting: dict[bytes, str] = {}
-        #: Whether the log has a record of the three.
+        #: Whether the log has a record of these three.
         self.has_states = False
-        #: Whether topics may have changed since they were last looked at.
+        #: Whether topics may have changed since the last refresh.
         self.is_refresh_due = True
 
     @property
     def state(self) -> str:
-        """The name of its state."""
+        """The name of the group's state."""
         return STABLE if self.members else EMPTY
 
     def members_with(self, updated: ShareMember) -> dict[str, ShareMember]:
-        """The members when one has become `updated`."""
+        """The members with `updated` added or replaced."""
         return {**self.members, updated.member_id: updated}
 
     def subscribed_topics(self, members: Mapping[str, ShareMember] | None = None) -> frozenset[str]:
-        """Names of the topics that some member subscribes to."""
+        """Names of the topics that at least one member subscribes to."""
         subscribers = self.members if members is None else members
         return frozenset[str]().union(*(member.subscribed_topic_names for member in subscribers.values()))
 

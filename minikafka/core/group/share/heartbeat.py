@@ -1,7 +1,7 @@
-"""What a heartbeat of a share group's member changes.
+"""The changes that a member's heartbeat makes to its share group.
 
-Rules: GroupMetadataManager.shareGroupHeartbeat of Apache Kafka 4.3. Everything here is a plan: the group changes when the records are
-replayed.
+Rules: GroupMetadataManager.shareGroupHeartbeat of Apache Kafka 4.3. A plan only holds records and an answer. The group changes when the
+records are replayed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LEAVE_EPOCH = -1
 
 @dataclass(slots=True)
 class SharePlan:
-    """What is to be written, and what follows when it is committed.
+    """The records to write, and what follows when they are committed.
 
-    `member_id`: whose session goes on; `gone`: who is no member any more. `initialize`: partitions that get a state, by topic id, in
-    `state_epoch`. `is_refreshed`: the topics were looked at.
+    `member_id`: the member whose session is extended. `gone`: the id of a removed member. `initialize`: partitions to initialize, by topic
+    id, in `state_epoch`. `is_refreshed`: the topics were refreshed.
     """
 
     records: Records = field(default_factory=list)
@@ -52,7 +52,7 @@ class SharePlan:
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
-    """Raises INVALID_REQUEST for what no group would take."""
+    """Raises INVALID_REQUEST for a heartbeat that no group would accept."""
     for name, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if text is not None and not text.strip():
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
@@ -64,7 +64,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
 
 
 class SharePlanner:
-    """Makes plans; holds nothing but what it is given."""
+    """Makes plans. It has no state of its own."""
 
     def __init__(self, settings: ShareSettings, topics: Topics, hashes: TopicHashes) -> None:
         self._settings = settings
@@ -74,13 +74,13 @@ class SharePlanner:
     def heartbeat(
         self, group: ShareGroup, request: ShareGroupHeartbeatRequest, client: Client, wall_ms: int, asked: Collection[bytes]
     ) -> SharePlan:
-        """A member joins or goes on. `asked`: topics whose states have been asked for of late. Raises ApiError."""
+        """A member joins or continues. `asked`: ids of topics whose initialization was requested recently. Raises ApiError."""
         member_id, group_id = request.member_id, group.group_id
         if len(group.members) >= self._settings.size_max and member_id not in group.members:
             message = f"The share group has reached its maximum capacity of {self._settings.size_max} members."
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         intervals = self._settings.intervals(group_id)
-        before = _known(group, request)
+        before = _existing(group, request)
         updated = _updated(before, request, client)
         plan = SharePlan(member_id=member_id)
         if updated != before:
@@ -106,7 +106,7 @@ class SharePlanner:
         return group.epoch + 1, True
 
     def _has_unassigned(self, group: ShareGroup) -> bool:
-        """Whether the targets are not exactly the partitions that have a state, of the topics that are subscribed to."""
+        """Whether the targets differ from the initialized partitions of the subscribed topics."""
         if not group.members:
             return False
         assigned: dict[bytes, set[int]] = {}
@@ -154,8 +154,8 @@ class SharePlanner:
         return reconciled
 
     def _initialize(self, group: ShareGroup, updated: ShareMember, epoch: int, plan: SharePlan, asked: Collection[bytes]) -> None:
-        """Partitions of subscribed topics that have no state get one."""
-        wanted: dict[bytes, TopicStates] = {}
+        """Plan the initialization of partitions of subscribed topics that have no state."""
+        requested: dict[bytes, TopicStates] = {}
         for name in sorted(group.subscribed_topics(group.members_with(updated))):
             topic = self._topics.by_name(name)
             if topic is None:
@@ -165,14 +165,14 @@ class SharePlanner:
             have = (done.partitions if done else frozenset()) | (begun.partitions if begun else frozenset())
             missing = frozenset(range(topic.partition_count)) - have
             if missing:
-                wanted[topic.topic_id] = TopicStates(topic.name, missing)
-        if wanted:
-            plan.records.append(initializing_record(group, wanted))
-            plan.initialize = {topic_id: sorted(states.partitions) for topic_id, states in wanted.items()}
+                requested[topic.topic_id] = TopicStates(topic.name, missing)
+        if requested:
+            plan.records.append(initializing_record(group, requested))
+            plan.initialize = {topic_id: sorted(states.partitions) for topic_id, states in requested.items()}
             plan.state_epoch = epoch
 
     def leave(self, group: ShareGroup, member_id: str) -> SharePlan:
-        """A member is no more. Raises UNKNOWN_MEMBER_ID."""
+        """Remove a member. Raises UNKNOWN_MEMBER_ID."""
         if member_id not in group.members:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
         left = {other: member for other, member in group.members.items() if other != member_id}
@@ -181,15 +181,15 @@ class SharePlanner:
         return SharePlan([*member_tombstones(group.group_id, member_id), epoch], answer, gone=member_id)
 
 
-def initializing_record(group: ShareGroup, wanted: Mapping[bytes, TopicStates]) -> CoordinatorRecord:
-    """More partitions get a state; a topic that was losing its states does so no more."""
-    initializing = together(group.initializing, wanted)
+def initializing_record(group: ShareGroup, requested: Mapping[bytes, TopicStates]) -> CoordinatorRecord:
+    """The record that begins to initialize more partitions. Their topics leave `deleting`."""
+    initializing = together(group.initializing, requested)
     deleting = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in initializing}
     return states_record(group.group_id, initializing, group.initialized, deleting)
 
 
 def together(first: Mapping[bytes, TopicStates], second: Mapping[bytes, TopicStates]) -> dict[bytes, TopicStates]:
-    """The partitions of both."""
+    """The partitions that are in at least one of the two."""
     result = dict(first)
     for topic_id, states in second.items():
         before = result.get(topic_id)
@@ -207,8 +207,8 @@ def without(topics: Mapping[bytes, TopicStates], gone: Mapping[bytes, Collection
     return result
 
 
-def _known(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMember:
-    """The sender, as the group knows it. Raises UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH."""
+def _existing(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMember:
+    """The sender as the group has it. Raises UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH."""
     member, epoch = group.members.get(request.member_id), request.member_epoch
     if member is None:
         if epoch != 0:

@@ -20,7 +20,7 @@ _DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseT
 
 @dataclass(slots=True)
 class OffsetsPlan:
-    """Records to write first, and the partitions, with their start offsets, that share coordinators are asked about then."""
+    """Records to write first, and the request to share coordinators after that: (partition, start offset) by topic id."""
 
     records: Records = field(default_factory=list)
     topics: dict[bytes, Sequence[tuple[int, int]]] = field(default_factory=dict)
@@ -29,16 +29,16 @@ class OffsetsPlan:
 def plan_alteration(
     group: ShareGroup, request: AlterShareGroupOffsetsRequest, topics: Topics
 ) -> tuple[OffsetsPlan, AlterShareGroupOffsetsResponse]:
-    """AlterShareGroupOffsets: the answer as it is when all goes well."""
+    """Plan AlterShareGroupOffsets. The answer assumes success; `add_alteration_results` adds the errors of share coordinators."""
     plan, response = OffsetsPlan(), AlterShareGroupOffsetsResponse(responses=[])
-    wanted: dict[bytes, TopicStates] = {}
+    requested: dict[bytes, TopicStates] = {}
     kind = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
     for topic in request.topics:
         found = topics.by_name(topic.topic_name)
         count = 0 if found is None else found.partition_count
         existing = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if found is not None:
-            wanted[found.topic_id] = TopicStates(found.name, frozenset(p.partition_index for p in existing))
+            requested[found.topic_id] = TopicStates(found.name, frozenset(p.partition_index for p in existing))
             if existing:
                 plan.topics[found.topic_id] = [(p.partition_index, p.start_offset) for p in existing]
         codes = [(p.partition_index, ErrorCode.NONE if 0 <= p.partition_index < count else UNKNOWN) for p in topic.partitions]
@@ -52,13 +52,13 @@ def plan_alteration(
                 ],
             )
         )
-    if wanted:
-        plan.records.append(initializing_record(group, wanted))
+    if requested:
+        plan.records.append(initializing_record(group, requested))
     return plan, response
 
 
-def tell_alteration(response: AlterShareGroupOffsetsResponse, answers: StateAnswers) -> None:
-    """Fill in what share coordinators have refused."""
+def add_alteration_results(response: AlterShareGroupOffsetsResponse, answers: StateAnswers) -> None:
+    """Add the errors of share coordinators to the answer."""
     for topic in response.responses:
         for partition in topic.partitions:
             code, message = answers.get((topic.topic_id, partition.partition_index), (ErrorCode.NONE, None))
@@ -69,7 +69,7 @@ def tell_alteration(response: AlterShareGroupOffsetsResponse, answers: StateAnsw
 def plan_deletion(
     group: ShareGroup, request: DeleteShareGroupOffsetsRequest, topics: Topics
 ) -> tuple[OffsetsPlan, DeleteShareGroupOffsetsResponse]:
-    """DeleteShareGroupOffsets: the answer has the topics that cannot be deleted; the others follow (`tell_deletion`)."""
+    """Plan DeleteShareGroupOffsets. The answer has the topics that cannot be deleted; `add_deletion_results` adds the others."""
     plan, response = OffsetsPlan(), DeleteShareGroupOffsetsResponse(responses=[])
     initialized, deleting = dict(group.initialized), dict(group.deleting)
     for topic in request.topics:
@@ -90,8 +90,8 @@ def plan_deletion(
     return plan, response
 
 
-def tell_deletion(response: DeleteShareGroupOffsetsResponse, answers: StateAnswers, names: Mapping[bytes, str]) -> list[bytes]:
-    """Fill in what became of each topic; those that are gone."""
+def add_deletion_results(response: DeleteShareGroupOffsetsResponse, answers: StateAnswers, names: Mapping[bytes, str]) -> list[bytes]:
+    """Add the result of each topic to the answer. Returns the ids of the topics whose states were deleted."""
     gone = []
     for topic_id in dict.fromkeys(key[0] for key in answers):
         codes = [code for key, (code, _) in answers.items() if key[0] == topic_id and code is not ErrorCode.NONE]
@@ -105,7 +105,7 @@ def tell_deletion(response: DeleteShareGroupOffsetsResponse, answers: StateAnswe
 
 
 def plan_group_deletion(group: ShareGroup, topics: Topics) -> OffsetsPlan:
-    """Every state of the group is to go."""
+    """Plan the deletion of all states of the group."""
     states = together(group.initialized, group.initializing)
     for topic_id, name in group.deleting.items():
         found = topics.by_id(topic_id)

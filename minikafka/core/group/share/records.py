@@ -31,7 +31,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def member_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
-    """What a member says of itself."""
+    """A member's metadata."""
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -42,7 +42,7 @@ def member_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
 
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
-    """What a member is to have."""
+    """A member's target assignment."""
     kind = ShareGroupTargetAssignmentMemberValue.TopicPartition
     partitions = [kind(topic_id=topic_id, partitions=sorted(target[topic_id])) for topic_id in sorted(target)]
     value = ShareGroupTargetAssignmentMemberValue(topic_partitions=partitions)
@@ -56,7 +56,7 @@ def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorR
 
 
 def current_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
-    """What a member has."""
+    """A member's current assignment."""
     kind = ShareGroupCurrentMemberAssignmentValue.TopicPartitions
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch,
@@ -72,7 +72,7 @@ def current_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
 def states_record(
     group_id: str, initializing: Mapping[bytes, TopicStates], initialized: Mapping[bytes, TopicStates], deleting: Mapping[bytes, str]
 ) -> CoordinatorRecord:
-    """Which partitions get a state, have one, or lose it."""
+    """Which partitions are getting a state, have one, or are losing it."""
     kind = ShareGroupStatePartitionMetadataValue
 
     def infos(topics: Mapping[bytes, TopicStates]) -> list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo]:
@@ -90,7 +90,7 @@ def states_record(
 
 
 def member_tombstones(group_id: str, member_id: str) -> Records:
-    """A member is gone."""
+    """Tombstones that remove a member."""
     return [
         CoordinatorRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         CoordinatorRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -99,7 +99,7 @@ def member_tombstones(group_id: str, member_id: str) -> Records:
 
 
 def group_tombstones(group: ShareGroup) -> Records:
-    """A group without members is gone."""
+    """Tombstones that remove a group without members."""
     return [
         CoordinatorRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id), None),
         CoordinatorRecord(ShareGroupStatePartitionMetadataKey(group_id=group.group_id), None),

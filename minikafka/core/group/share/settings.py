@@ -1,4 +1,4 @@
-"""What a share group's coordinator is told by the configuration."""
+"""Configuration of the coordinator of share groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, frozen=True)
 class ShareIntervals:
-    """What holds for one group: its own configuration, or else the broker's; ms."""
+    """Intervals of one group, from its own configuration or else the broker's; times in milliseconds."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -17,7 +17,8 @@ class ShareIntervals:
 
 @dataclass(slots=True, frozen=True)
 class ShareSettings:
-    """`group.share.max.size`, the pause before states are initialized again, and `intervals(group id)`."""
+    """`size_max`: `group.share.max.size`. `initialize_retry_ms`: the pause before states are requested again. `intervals(group_id)` returns
+    the intervals of a group."""
 
     size_max: int = 200
     initialize_retry_ms: int = 30_000

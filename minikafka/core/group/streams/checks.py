@@ -1,29 +1,29 @@
-"""Which requests of members of streams groups are refused, and how Apache Kafka 4.4 says so."""
+"""Checks of requests of streams groups' members, with the errors and messages of Apache Kafka 4.4."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION, CommitCheck, check_texts, commit_any, invalid, known_member
+from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION, CommitCheck, check_texts, commit_any, existing_member, invalid
 from minikafka.core.group.streams.group import StreamsGroup
 from minikafka.core.group.streams.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, HeldTasks, StreamsMember, Task
 from minikafka.core.group.streams.model import ConfiguredTopology, Topology
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
-#: Subtopologies of a topology, with the topics that they read, write or keep their state in, and with their copartition groups: some
-#: milliseconds to configure, and as many internal topics at most. Apache Kafka has no bound but that of a request's bytes.
+#: Most entries of a topology: subtopologies, the topics that they read, write or keep their state in, and copartition groups. This many
+#: take a few milliseconds to configure, and limit the internal topics. Apache Kafka only limits the bytes of a request.
 TOPOLOGY_ENTRIES_MAX = 1_000
-#: Characters of the host of an endpoint: those of a name (RFC 1035). Every member is told those of all others.
+#: Most characters of an endpoint's host, as of a domain name (RFC 1035). Every member receives the endpoints of all others.
 ENDPOINT_HOST_MAX = 255
-#: Tags of a client, and characters of each of them, of its rack and of its process. Apache Kafka's clients have 5 tags of 50 characters;
-#: whatever of these is another than before is written to the group's log, and read by the assignor.
+#: Most tags of a client, and characters of each tag, of its rack and of its process id. Apache Kafka's clients have 5 tags of 50
+#: characters. Every change of these values is written to the log and read by the assignor.
 CLIENT_TAGS_MAX, CLIENT_TEXT_MAX = 32, 255
 _TaskIds = Sequence[StreamsGroupHeartbeatRequest.TaskIds]
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for what no group would take."""
+    """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for a heartbeat that no group would accept."""
     topology, endpoint = request.topology, request.user_endpoint
     if topology is not None:
         check_size(topology)
@@ -88,7 +88,7 @@ def _check_joining(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def _check_topology(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
-    """UNKNOWN_SERVER_ERROR is what Apache Kafka says of topologies that it did not expect."""
+    """Raises the errors of Apache Kafka, which answers UNKNOWN_SERVER_ERROR for topologies that it did not expect."""
     for subtopology in topology.subtopologies:
         for topic in subtopology.state_changelog_topics:
             if topic.partitions:
@@ -100,7 +100,7 @@ def _check_topology(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
 
 
 def _is_odd(subtopology: StreamsGroupHeartbeatRequest.Subtopology) -> bool:
-    """Whether it reads nothing, names a topic or a property twice, or says of a topic that it does not have how it is partitioned."""
+    """Whether the subtopology reads no topics, has a duplicate topic or property, or has a copartition group with a topic that it lacks."""
     if not subtopology.source_topics and not subtopology.repartition_source_topics:
         return True
     for topics in (subtopology.repartition_source_topics, subtopology.state_changelog_topics):
@@ -117,7 +117,7 @@ def _is_odd(subtopology: StreamsGroupHeartbeatRequest.Subtopology) -> bool:
 
 
 def check_room(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, size_max: int) -> None:
-    """Raises GROUP_MAX_SIZE_REACHED when a new member is one too many; who comes back under an instance id is none."""
+    """Raises GROUP_MAX_SIZE_REACHED if a new member would exceed `size_max`. A static member that rejoins is not a new one."""
     is_new = request.member_id not in group.members and group.static_member(request.instance_id) is None
     if is_new and len(group.members) >= size_max:
         message = f"The streams group has reached its maximum capacity of {size_max} members."
@@ -125,7 +125,8 @@ def check_room(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, size_
 
 
 def check_epoch(member: StreamsMember, epoch: int, owned: HeldTasks | None) -> None:
-    """Raises FENCED_MEMBER_EPOCH unless the member is in the epoch that it says, or the answer that told it of its epoch may be lost."""
+    """Raises FENCED_MEMBER_EPOCH unless the member sends its current epoch, or the previous one because the answer with the current epoch
+    may have been lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _is_within(owned, member.assigned):
@@ -145,7 +146,7 @@ def _is_within(owned: HeldTasks | None, assigned: HeldTasks) -> bool:
 
 
 def owned_tasks(request: StreamsGroupHeartbeatRequest) -> HeldTasks | None:
-    """What a member says that it has; None when it does not say."""
+    """The tasks that a member reports to have; None if the request does not list them."""
     active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
@@ -172,9 +173,9 @@ def check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatRe
                     raise invalid(f"{what} Number of tasks for this subtopology: {count}")
 
 
-def check_same_topology(known: Topology, told: Topology) -> None:
-    """Raises INVALID_REQUEST when a member that is not behind runs another topology than its group."""
-    if told.epoch >= known.epoch and told != known:
+def check_same_topology(existing: Topology, received: Topology) -> None:
+    """Raises INVALID_REQUEST if a member whose topology epoch is not behind has another topology than its group."""
+    if received.epoch >= existing.epoch and received != existing:
         raise invalid("Topology updates are not supported yet.")
 
 
@@ -182,13 +183,14 @@ def check_same_topology(known: Topology, told: Topology) -> None:
 
 
 def check_commit(group: StreamsGroup, member_id: str, instance_id: str | None, epoch: int, version: int | None) -> CommitCheck:
-    """Whether a member may commit, partition by partition: in its epoch all of them, in an older one those of tasks that it has had since
-    then. `version` of the OffsetCommit; None for a TxnOffsetCommit. Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH."""
+    """A check for each partition that a member commits. In its current epoch a member may commit all partitions, in an older one those of
+    tasks that it has had since then. `version`: of the OffsetCommit, None for a TxnOffsetCommit. Raises UNKNOWN_MEMBER_ID,
+    UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH."""
     if epoch < 0 and not group.members:
         return commit_any
     if version is None and epoch == -1 and not member_id and instance_id is None:
         return commit_any
-    member = known_member(group, member_id)
+    member = existing_member(group, member_id)
     if version is not None and version < MEMBER_EPOCH_VERSION:
         message = "OffsetCommit version 9 or above must be used by members using the streams group protocol"
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
@@ -207,8 +209,8 @@ def check_commit(group: StreamsGroup, member_id: str, instance_id: str | None, e
 
 
 def check_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> None:
-    """Whether a member may read offsets. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+    """Check that a member may read offsets. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
     if member_id is None and epoch < 0:
         return
-    if epoch != known_member(group, member_id or "").member_epoch:
+    if epoch != existing_member(group, member_id or "").member_epoch:
         raise ApiError(ErrorCode.STALE_MEMBER_EPOCH)

@@ -1,7 +1,7 @@
 """The streams groups of one partition of `__consumer_offsets` (KIP-1071).
 
-Requests and deadlines become plans, plans become records, and records change the groups when they are committed. One plan of a group is
-under way at a time.
+Requests and deadlines become plans, plans become records, and records change the groups when they are committed. Each group has at most one
+plan in progress.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Done = Callable[[ErrorCode], None]
 
 @dataclass(frozen=True, slots=True)
 class StreamsSurroundings:
-    """What the groups see of the broker.
+    """The groups' interface to the broker.
 
-    `wall_ms(now_ms)`; `make_room(group id)`: records that end an empty classic group, raises GROUP_ID_NOT_FOUND for any other group.
-    `is_other(group id)`: whether a group of another type has the id.
+    `wall_ms(now_ms)` returns the wall time. `make_room(group_id)` returns records that end an empty classic group, and raises
+    GROUP_ID_NOT_FOUND for any other group. `is_other(group_id)`: whether a group of another type has the id.
     """
 
     settings: StreamsSettings
@@ -52,7 +52,7 @@ class StreamsSurroundings:
 
 
 class StreamsGroups:
-    """Groups by id. `effects()` gives the effects that are to be filled now."""
+    """Streams groups by id. `effects()` returns the effects object to fill now."""
 
     def __init__(self, surroundings: StreamsSurroundings, effects: Callable[[], Effects]) -> None:
         self._around = surroundings
@@ -69,11 +69,11 @@ class StreamsGroups:
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def replay(self, key: Any, value: Any) -> bool:
-        """Apply a committed record; False when it is not one of streams groups."""
+        """Apply a committed record. Returns False if it does not belong to a streams group."""
         return replay_record(self.groups, key, value)
 
     def loaded(self, now_ms: int) -> None:
-        """Everybody gets a fresh session."""
+        """Start a fresh session for every member."""
         for group in self.groups.values():
             for member in group.members.values():
                 self._touch(group.group_id, member.member_id, now_ms)
@@ -81,7 +81,7 @@ class StreamsGroups:
                     self._expect_revocation(group.group_id, member, now_ms)
 
     def shutdown(self) -> None:
-        """Whoever waits is told NOT_COORDINATOR."""
+        """Answer waiting requests with NOT_COORDINATOR."""
         self._turns.shutdown(0)
         self.sessions.clear()
         self.delays.clear()
@@ -89,7 +89,7 @@ class StreamsGroups:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, reply: Reply, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
-        """StreamsGroupHeartbeat: answered through the effects, when what it changes is committed."""
+        """StreamsGroupHeartbeat: answered through the effects, when its changes are committed."""
         try:
             check_heartbeat(request)
         except ApiError as error:
@@ -98,7 +98,7 @@ class StreamsGroups:
         group = self.groups.get(request.group_id)
         member = None if group is None else group.members.get(request.member_id)
         if member is not None and member.member_epoch == request.member_epoch and request.member_epoch not in _LEAVING:
-            # One that waits for its turn is alive.
+            # A member whose heartbeat waits for its turn is alive.
             self._touch(request.group_id, request.member_id, now_ms)
 
         def work(at_ms: int) -> bool:
@@ -118,7 +118,7 @@ class StreamsGroups:
         group_id = request.group_id
         group, is_leaving = self.groups.get(group_id), request.member_epoch in _LEAVING
         records: Records = []
-        is_known = group is not None
+        is_existing = group is not None
         if group is None:
             if request.member_epoch != JOIN_EPOCH:
                 raise self._not_found(group_id, "Group" if is_leaving else "Streams group")
@@ -126,12 +126,12 @@ class StreamsGroups:
         if is_leaving:
             return self._planner.leave(group, request)
         moment = Moment(
-            self._around.settings.intervals(group_id), self._around.wall_ms(now_ms), group_id in self.delays, is_known=is_known
+            self._around.settings.intervals(group_id), self._around.wall_ms(now_ms), group_id in self.delays, is_existing=is_existing
         )
         plan = self._planner.heartbeat(group, request, client, moment)
         plan.records[:0] = records
         if plan.is_refreshed:
-            # Topics that change from now on are looked at again.
+            # Topics that change from now on need another refresh.
             group.is_refresh_due = False
         return plan
 
@@ -141,7 +141,7 @@ class StreamsGroups:
         return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of the group is under way."""
+        """Whether a change of the group is in progress."""
         return self._turns.is_busy(group_id)
 
     def describe(self, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
@@ -153,8 +153,8 @@ class StreamsGroups:
         return described_group(group, assignor_name(settings.intervals(group_id), settings))
 
     def when_ended(self, group_id: str, ended: Refusal, now_ms: int) -> None:
-        """A classic member comes: an empty group gives way. `ended(NONE, now)` when there is none any more;
-        INCONSISTENT_GROUP_PROTOCOL when it has members, or why it could not be ended."""
+        """End an empty group because a classic member wants to join. `ended(error, now_ms)` is called with NONE when the group is gone,
+        with INCONSISTENT_GROUP_PROTOCOL if it has members, or with the error of the append."""
 
         def work(at_ms: int) -> bool:
             group = self.groups.get(group_id)
@@ -167,8 +167,8 @@ class StreamsGroups:
         self._turns.run(group_id, work, ended, now_ms)
 
     def set_description_epochs(self, group_id: str, stored: int, failed: int, done: Done, now_ms: int) -> None:
-        """Record the epoch of the topology whose description is kept, and of the one that cannot be; -1: of none. `done` follows when it
-        is committed: GROUP_ID_NOT_FOUND when the group is gone."""
+        """Record the epoch of the topology whose description is stored, and of the one that could not be stored; -1 means none. `done` is
+        called when this is committed, or with GROUP_ID_NOT_FOUND if the group is gone."""
 
         def work(at_ms: int) -> bool:
             group = self.groups.get(group_id)
@@ -181,7 +181,7 @@ class StreamsGroups:
         self._turns.run(group_id, work, lambda code, at_ms: done(code), now_ms)
 
     def _append(self, group_id: str, records: Records, done: Refusal) -> None:
-        """In a turn of the group."""
+        """Write records in the group's turn."""
 
         def stored(error: ErrorCode, at_ms: int) -> None:
             if error is ErrorCode.REQUEST_TIMED_OUT:
@@ -197,12 +197,12 @@ class StreamsGroups:
             self._effects().answers.append((reply, answer))
 
     def _carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
-        """In a turn of the group: whether there is something to write, so that the group is busy."""
+        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy."""
         if plan.delay_ms is not None and group_id not in self.delays:
             self.delays.schedule(group_id, now_ms + plan.delay_ms)
         if not plan.records:
             self._follow_up(group_id, plan, now_ms)
-            self._tell(plan, reply)
+            self._answer_with_creations(plan, reply)
             return False
 
         def settled(is_written: bool, at_ms: int) -> None:
@@ -216,14 +216,14 @@ class StreamsGroups:
             if error is ErrorCode.REQUEST_TIMED_OUT:
                 self._turns.stalled(group_id, at_ms)
             if error is ErrorCode.NONE:
-                self._tell(plan, reply)
+                self._answer_with_creations(plan, reply)
             else:
                 self._answer(reply, StreamsGroupHeartbeatResponse(error_code=append_error(error)))
 
         self._effects().appends.append(Append(plan.records, done, None, settled))
         return True
 
-    def _tell(self, plan: Plan, reply: Reply | None) -> None:
+    def _answer_with_creations(self, plan: Plan, reply: Reply | None) -> None:
         if reply is not None and plan.answer is not None and plan.missing_topics:
             self._effects().creations.append(Creation(reply, plan.answer, plan.missing_topics))
         self._answer(reply, plan.answer)
@@ -242,14 +242,14 @@ class StreamsGroups:
         if plan.member_id is not None and plan.member_id in group.members:
             self._touch(group_id, plan.member_id, now_ms)
             if plan.offsets is not None:
-                group.told_offsets[plan.member_id] = plan.offsets
+                group.reported_offsets[plan.member_id] = plan.offsets
         if plan.is_assignment_due:
             self._assignments.start_if_due(group_id, now_ms, self._around.wall_ms(now_ms))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` is due."""
+        """When to call `on_deadline`."""
         deadlines = (self.sessions.timers.next_deadline(), self.delays.next_deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -260,7 +260,7 @@ class StreamsGroups:
         self.sessions.expect_revocation(group_id, member.member_id, member.member_epoch, now_ms + member.rebalance_timeout_ms)
 
     def on_deadline(self, now_ms: int) -> None:
-        """Members whose time is over are fenced; groups that have waited for members get their assignment."""
+        """Fence members whose deadline has passed, and assign in groups whose initial delay has ended."""
         for key in self.sessions.expired(now_ms):
             self._fence(key, now_ms)
         for group_id in self.delays.expired(now_ms):
@@ -295,7 +295,7 @@ class StreamsGroups:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Topics were made, changed or deleted: groups whose topology has them look at them with the next heartbeat."""
+        """Topics were created, changed or deleted: groups whose topology has them refresh with the next heartbeat."""
         changed = frozenset(names)
         self._hashes.forget(changed)
         for group in self.groups.values():
@@ -304,6 +304,6 @@ class StreamsGroups:
 
 
 def _failed(error: ApiError) -> StreamsGroupHeartbeatResponse:
-    """As Apache Kafka, without a word on what it did not expect."""
+    """A heartbeat's answer with an error. As in Apache Kafka, UNKNOWN_SERVER_ERROR has no message."""
     message = None if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else error.message
     return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=message)

@@ -1,11 +1,11 @@
-"""StreamsGroupDescribe: a group as its records tell it, and what its members have told since."""
+"""StreamsGroupDescribe: the committed state of a group, and the task offsets that its members last reported."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from minikafka.core.group.consumer.describe import MEMBERS_AT_ONCE
-from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
+from minikafka.core.group.streams.group import ReportedOffsets, StreamsGroup
 from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import ConfiguredSubtopology, InternalTopic, TaskOffsets, Tasks, TasksTuple
 from minikafka.wire.lazy_list import lazy_list
@@ -16,7 +16,7 @@ _Kind = StreamsGroupDescribeResponse
 
 
 def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeResponse.DescribedGroup:
-    """With its topology as it was configured last, or else as members told it."""
+    """The description of a group. The topology is the configured one if there is one, otherwise as the members sent it."""
     return _Kind.DescribedGroup(
         group_id=group.group_id,
         group_state=group.state,
@@ -29,13 +29,14 @@ def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeR
 
 
 def _topology(group: StreamsGroup) -> StreamsGroupDescribeResponse.Topology | None:
-    configured, told = group.configured, group.topology
+    configured, topology = group.configured, group.topology
     if configured is not None and configured.is_ready and configured.subtopologies is not None:
         subtopologies = [_configured(one, subtopology) for one, subtopology in configured.subtopologies.items()]
         return _Kind.Topology(epoch=configured.epoch, subtopologies=subtopologies)
-    if told is None:
+    if topology is None:
         return None
-    return _Kind.Topology(epoch=told.epoch, subtopologies=[_told(told.subtopologies[one]) for one in sorted(told.subtopologies)])
+    recorded = [_recorded(topology.subtopologies[one]) for one in sorted(topology.subtopologies)]
+    return _Kind.Topology(epoch=topology.epoch, subtopologies=recorded)
 
 
 def _configured(subtopology_id: str, subtopology: ConfiguredSubtopology) -> StreamsGroupDescribeResponse.Subtopology:
@@ -59,7 +60,7 @@ def _configured(subtopology_id: str, subtopology: ConfiguredSubtopology) -> Stre
     )
 
 
-def _told(subtopology: StreamsGroupTopologyValue.Subtopology) -> StreamsGroupDescribeResponse.Subtopology:
+def _recorded(subtopology: StreamsGroupTopologyValue.Subtopology) -> StreamsGroupDescribeResponse.Subtopology:
     def listed(topics: Iterable[StreamsGroupTopologyValue.TopicInfo]) -> list[StreamsGroupDescribeResponse.TopicInfo]:
         return [
             _Kind.TopicInfo(
@@ -81,7 +82,7 @@ def _told(subtopology: StreamsGroupTopologyValue.Subtopology) -> StreamsGroupDes
 
 
 def _member(group: StreamsGroup, member: StreamsMember) -> StreamsGroupDescribeResponse.Member:
-    told, endpoint = group.told_offsets.get(member.member_id, ToldOffsets()), member.user_endpoint
+    reported, endpoint = group.reported_offsets.get(member.member_id, ReportedOffsets()), member.user_endpoint
     return _Kind.Member(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
@@ -93,8 +94,8 @@ def _member(group: StreamsGroup, member: StreamsMember) -> StreamsGroupDescribeR
         process_id=member.process_id,
         user_endpoint=None if endpoint is None else _Kind.Endpoint(host=endpoint[0], port=endpoint[1]),
         client_tags=[_Kind.KeyValue(key=key, value=value) for key, value in member.client_tags.items()],
-        task_offsets=_offsets(told.task_offsets),
-        task_end_offsets=_offsets(told.task_end_offsets),
+        task_offsets=_offsets(reported.task_offsets),
+        task_end_offsets=_offsets(reported.task_end_offsets),
         assignment=_assignment(member.assigned.tasks()),
         target_assignment=_assignment(group.targets.get(member.member_id, TasksTuple())),
     )

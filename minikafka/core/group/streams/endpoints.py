@@ -14,7 +14,7 @@ from minikafka.core.group.streams.model import ConfiguredTopology
 from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
-#: Members whose endpoints are made in one go: each may have very many partitions.
+#: Members whose endpoints are built in one step; each may have very many partitions.
 ENDPOINTS_AT_ONCE = 32
 _Endpoint = StreamsGroupHeartbeatResponse.EndpointToPartitions
 
@@ -22,7 +22,8 @@ _Endpoint = StreamsGroupHeartbeatResponse.EndpointToPartitions
 def partitions_by_endpoint(
     group: StreamsGroup, updated: StreamsMember, configured: ConfiguredTopology, topics: Topics
 ) -> list[StreamsGroupHeartbeatResponse.EndpointToPartitions]:
-    """Of every member that has an endpoint, `updated` last. Those of many members are made in the steps in which the answer is encoded."""
+    """The endpoint and partitions of every member with an endpoint, `updated` last. With many members, they are built while the answer is
+    encoded in steps."""
 
     def one(member: StreamsMember) -> StreamsGroupHeartbeatResponse.EndpointToPartitions:
         host, port = member.user_endpoint or ("", 0)

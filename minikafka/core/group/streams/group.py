@@ -1,4 +1,4 @@
-"""A streams group: members, epochs, topology, targets and who has what. Replay changes it; what no record has is told by its members.
+"""A streams group: members, epochs, topology, targets and owners of tasks. Replay changes it; members report what no record holds.
 
 Rules: org.apache.kafka.coordinator.group.streams.StreamsGroup of Apache Kafka 4.4.
 """
@@ -18,40 +18,41 @@ from minikafka.wire.records.group_records import (
 )
 
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
-#: The topology epoch of what does not exist.
+#: The topology epoch if there is no topology or no description.
 NO_TOPOLOGY_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
-class ToldOffsets:
-    """How far a member's tasks are, and where their changelogs end, as the member has told it last."""
+class ReportedOffsets:
+    """How far a member's tasks are, and where their changelogs end, as the member last reported."""
 
     task_offsets: TaskOffsets = field(default_factory=dict)
     task_end_offsets: TaskOffsets = field(default_factory=dict)
 
 
 class StreamsGroup:
-    """Invariants: `owners` has exactly what the members have or have yet to give up; a static member's id is in `static_members`.
+    """Invariants: `owners` has exactly the tasks that members have or still have to revoke. `static_members` (instance id -> member id) has
+    every static member.
 
-    In memory alone, and lost with the coordinator: `configured`, `told_offsets`, `shutdown_by` (the member that asked that all stop) and
-    `endpoint_epoch` (counts changes of who answers interactive queries for what).
+    In memory only, and lost with the coordinator: `configured`, `reported_offsets`, `shutdown_by` (the member that asked all members to
+    shut down) and `endpoint_epoch` (counts changes of the endpoints for interactive queries and their partitions).
     """
 
     __slots__ = (
         "assignment_configs", "assignment_epoch", "assignment_wall_ms", "configured", "endpoint_epoch", "epoch",
-        "failed_description_epoch", "group_id", "is_refresh_due", "members", "metadata_hash", "owners", "shutdown_by", "static_members",
-        "stored_description_epoch", "targets", "told_offsets", "topology", "validated_topology_epoch",
+        "failed_description_epoch", "group_id", "is_refresh_due", "members", "metadata_hash", "owners", "reported_offsets", "shutdown_by",
+        "static_members", "stored_description_epoch", "targets", "topology", "validated_topology_epoch",
     )  # fmt: skip
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = 1
         self.metadata_hash = 0
-        #: The epoch of the topology when its topics were in order last.
+        #: The topology epoch for which all topics were last found valid.
         self.validated_topology_epoch = NO_TOPOLOGY_EPOCH
         self.stored_description_epoch = NO_TOPOLOGY_EPOCH
         self.failed_description_epoch = NO_TOPOLOGY_EPOCH
-        #: The configuration that the last assignment was made with, as it is recorded.
+        #: The recorded configuration of the last assignment.
         self.assignment_configs: Mapping[str, str] = {}
         self.assignment_epoch = 1
         self.assignment_wall_ms = 0
@@ -61,17 +62,17 @@ class StreamsGroup:
         self.targets: dict[str, TasksTuple] = {}
         self.owners = TaskOwners()
         self.configured: ConfiguredTopology | None = None
-        self.told_offsets: dict[str, ToldOffsets] = {}
+        self.reported_offsets: dict[str, ReportedOffsets] = {}
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
-        #: Whether topics may have changed since they were last looked at.
+        #: Whether topics may have changed since the last refresh.
         self.is_refresh_due = True
 
-    # -- what can be asked ---------------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """The name of its state, as DescribeGroups shows it."""
+        """The name of the group's state, as in DescribeGroups."""
         if not self.members:
             return EMPTY
         if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
@@ -82,23 +83,23 @@ class StreamsGroup:
         return STABLE if is_stable else RECONCILING
 
     def static_member(self, instance_id: str | None) -> StreamsMember | None:
-        """The member of an instance id, or None."""
+        """The member with an instance id, or None."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def target(self, member: StreamsMember) -> TasksTuple:
-        """What a member is to have; who comes back under an instance id has the target of who left."""
-        known = self.static_member(member.instance_id)
-        return self.targets.get(member.member_id if known is None else known.member_id, TasksTuple())
+        """A member's target. A static member that rejoins has the target of its earlier member id."""
+        existing = self.static_member(member.instance_id)
+        return self.targets.get(member.member_id if existing is None else existing.member_id, TasksTuple())
 
     def members_with(self, updated: StreamsMember) -> list[StreamsMember]:
-        """The members when one has become `updated`; it takes the place of who had its instance id."""
+        """The members with `updated` added or replaced. It also replaces an earlier member with its instance id."""
         replaced = self.static_member(updated.instance_id)
         gone = {updated.member_id} if replaced is None else {updated.member_id, replaced.member_id}
         return [*(member for member_id, member in self.members.items() if member_id not in gone), updated]
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that a task reads; none while the group is empty."""
+        """Topics that tasks read; empty while the group is empty."""
         if not self.members or self.topology is None:
             return frozenset()
         names: set[str] = set()
@@ -110,15 +111,15 @@ class StreamsGroup:
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def set_metadata(self, member_id: str, value: StreamsGroupMemberMetadataValue | None) -> None:
-        """What a member says of itself; None: it is gone."""
-        known = self.members.get(member_id)
+        """Set a member's metadata; None removes the member."""
+        existing = self.members.get(member_id)
         if value is None:
-            if known is not None:
-                self._remove(known)
+            if existing is not None:
+                self._remove(existing)
             return
         endpoint = value.user_endpoint
         member = replace(
-            known or StreamsMember(member_id),
+            existing or StreamsMember(member_id),
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -132,15 +133,15 @@ class StreamsGroup:
         self._put(member)
 
     def set_current(self, member_id: str, value: StreamsGroupCurrentMemberAssignmentValue | None) -> None:
-        """What a member has; None: nothing, and it is about to go."""
-        known = self.members.get(member_id)
+        """Set a member's current assignment; None if it has none because it is about to be removed."""
+        existing = self.members.get(member_id)
         if value is None:
-            if known is not None:
-                self._put(replace(known, member_epoch=-1, previous_member_epoch=-1, assigned=HeldTasks(), pending=HeldTasks()))
+            if existing is not None:
+                self._put(replace(existing, member_epoch=-1, previous_member_epoch=-1, assigned=HeldTasks(), pending=HeldTasks()))
             return
         epoch = value.member_epoch
         member = replace(
-            known or StreamsMember(member_id),
+            existing or StreamsMember(member_id),
             member_epoch=epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=MemberState.of(value.state),
@@ -154,7 +155,7 @@ class StreamsGroup:
         self._put(member)
 
     def set_target(self, member_id: str, value: StreamsGroupTargetAssignmentMemberValue | None) -> None:
-        """What a member is to have."""
+        """Set a member's target; None removes it."""
         if value is None:
             self.targets.pop(member_id, None)
             return
@@ -165,17 +166,17 @@ class StreamsGroup:
         self.targets[member_id] = TasksTuple(active, standby, warmup)
 
     def set_topology(self, topology: Topology | None) -> None:
-        """What members run."""
+        """Set the topology that the members run; None if there is none."""
         self.topology = topology
         self.configured = None
         self.is_refresh_due = True
 
     def _put(self, member: StreamsMember) -> None:
-        known = self.members.get(member.member_id)
-        if known is not None:
-            self.owners.remove(known)
-            if known.instance_id != member.instance_id:
-                self._forget_instance(known)
+        existing = self.members.get(member.member_id)
+        if existing is not None:
+            self.owners.remove(existing)
+            if existing.instance_id != member.instance_id:
+                self._forget_instance(existing)
         self.members[member.member_id] = member
         self.owners.add(member)
         if member.instance_id is not None:
@@ -184,7 +185,7 @@ class StreamsGroup:
     def _remove(self, member: StreamsMember) -> None:
         self.owners.remove(member)
         del self.members[member.member_id]
-        self.told_offsets.pop(member.member_id, None)
+        self.reported_offsets.pop(member.member_id, None)
         self._forget_instance(member)
         if not self.members:
             self.shutdown_by = None
@@ -199,7 +200,7 @@ def _tasks(value: Iterable[StreamsGroupCurrentMemberAssignmentValue.TaskIds]) ->
 
 
 def _epochs(value: Iterable[StreamsGroupCurrentMemberAssignmentValue.TaskIds], member_epoch: int) -> dict[Task, int]:
-    """Where a record has no epochs, the member's stands for them."""
+    """Tasks with their epochs. If the record has no epochs, the member's epoch is used."""
     found: dict[Task, int] = {}
     for tasks in value:
         epochs = tasks.assignment_epochs

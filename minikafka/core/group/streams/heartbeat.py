@@ -1,4 +1,4 @@
-"""What a heartbeat of a member changes in its streams group.
+"""The changes that a member's heartbeat makes to its streams group.
 
 Rules: GroupMetadataManager.streamsGroupHeartbeat of Apache Kafka 4.4.
 """
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.assignor import at_once
-from minikafka.core.group.consumer.checks import check_released, invalid, known_member, known_static_member
+from minikafka.core.group.consumer.checks import check_released, existing_member, existing_static_member, invalid
 from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.targets import is_early
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.streams.checks import check_epoch, check_room, check_same_topology, check_tasks, owned_tasks
 from minikafka.core.group.streams.endpoints import partitions_by_endpoint
-from minikafka.core.group.streams.group import NO_TOPOLOGY_EPOCH, StreamsGroup, ToldOffsets
+from minikafka.core.group.streams.group import NO_TOPOLOGY_EPOCH, ReportedOffsets, StreamsGroup
 from minikafka.core.group.streams.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, HeldTasks, MemberState, StreamsMember
 from minikafka.core.group.streams.model import ConfiguredTopology, Status, TaskOffsets, TasksTuple, Topology
 from minikafka.core.group.streams.plans import Plan, replace_static, without
@@ -35,7 +35,7 @@ from minikafka.core.group.streams.topology import InvalidTopology, configure
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
-#: From this version on members know of tags that they do not have.
+#: From this version on, members understand the status MISSING_CLIENT_TAGS.
 TAGS_VERSION = 1
 _Answer = StreamsGroupHeartbeatResponse
 _SHUTDOWN = "Streams group member {} encountered a fatal error and requested a shutdown for the entire application."
@@ -48,27 +48,27 @@ _STALE = "The member's topology epoch {} is behind the group's topology epoch {}
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What holds while a plan is made. `is_delayed`: the group's first assignment waits for more members. `is_known`: the group is there
-    already."""
+    """The conditions while a plan is made. `is_delayed`: the group's first assignment waits for more members. `is_existing`: the group
+    exists already."""
 
     intervals: StreamsIntervals
     wall_ms: int
     is_delayed: bool
-    is_known: bool
+    is_existing: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Who sends a heartbeat, as the group knows it and as it is with what it says; what it has (None: it does not say)."""
+    """A member's heartbeat: the member before and after it, and the tasks that it reports to have (None if it does not say)."""
 
     request: StreamsGroupHeartbeatRequest
-    known: StreamsMember
+    before: StreamsMember
     updated: StreamsMember
     owned: HeldTasks | None
 
 
 class HeartbeatPlanner:
-    """Makes plans of heartbeats; holds nothing but what it is given."""
+    """Makes plans for heartbeats. It has no state of its own."""
 
     def __init__(self, settings: StreamsSettings, topics: Topics, hashes: TopicHashes) -> None:
         self._settings = settings
@@ -76,7 +76,7 @@ class HeartbeatPlanner:
         self._hashes = hashes
 
     def heartbeat(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, client: Client, moment: Moment) -> Plan:
-        """A member joins or goes on. Raises ApiError."""
+        """A member joins or continues. Raises ApiError."""
         if request.member_epoch == JOIN_EPOCH:
             check_room(group, request, self._settings.size_max)
         plan = Plan(member_id=request.member_id)
@@ -93,18 +93,18 @@ class HeartbeatPlanner:
         if request.shutdown_application:
             group.shutdown_by = group.shutdown_by or request.member_id
         self._answer(group, step, member, configured, plan, moment)
-        _tell_of_group(group, member, configured, client.version, configs.get("rack.aware.assignment.tags", ""), plan)
+        _add_group_status(group, member, configured, client.version, configs.get("rack.aware.assignment.tags", ""), plan)
         return plan
 
     # -- topology ------------------------------------------------------------------------------------------------------
 
     def _look_at_topics(self, group: StreamsGroup, step: _Step, plan: Plan) -> tuple[Topology, ConfiguredTopology]:
-        """The group's topology, beside the topics that exist by now."""
-        if step.updated != step.known:
+        """The group's topology, and the same configured for the topics that exist now."""
+        if step.updated != step.before:
             plan.records.append(member_record(group.group_id, step.updated))
         topology = _next_topology(group, step.request, plan)
         if group.topology is not None and step.updated.topology_epoch < group.topology.epoch:
-            plan.tell(Status.STALE_TOPOLOGY, _STALE.format(step.updated.topology_epoch, group.topology.epoch))
+            plan.add_status(Status.STALE_TOPOLOGY, _STALE.format(step.updated.topology_epoch, group.topology.epoch))
         configured, is_new = group.configured, group.topology is None
         if configured is not None and not is_new and not group.is_refresh_due:
             return topology, configured
@@ -127,7 +127,7 @@ class HeartbeatPlanner:
         plan: Plan,
         moment: Moment,
     ) -> tuple[int, dict[str, str]]:
-        """The group's epoch, which goes on when something is other that an assignment goes by; and the configuration of assignments."""
+        """The group's epoch, increased if something has changed that affects assignments, and the configuration of assignments."""
         validated_epoch = topology.epoch if configured.is_ready else NO_TOPOLOGY_EPOCH
         configs = dict(moment.intervals.assignment_configs())
         is_other = (
@@ -148,12 +148,12 @@ class HeartbeatPlanner:
         self, group: StreamsGroup, updated: StreamsMember, epoch: int, configured: ConfiguredTopology, plan: Plan, moment: Moment
     ) -> tuple[int, TasksTuple]:
         if moment.is_delayed or plan.delay_ms is not None:
-            plan.tell(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")
+            plan.add_status(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")
             return group.assignment_epoch, TasksTuple()
         if group.assignment_epoch >= epoch:
             return group.assignment_epoch, group.target(updated)
         if is_early(group, moment.intervals, moment.wall_ms):
-            plan.tell(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+            plan.add_status(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
             return group.assignment_epoch, group.target(updated)
         if is_large(group, configured):
             plan.is_assignment_due = True
@@ -169,7 +169,7 @@ class HeartbeatPlanner:
         return at_once(target_steps(group, updated, configured, intervals, self._settings))
 
     def delayed_assignment(self, group: StreamsGroup, intervals: StreamsIntervals, wall_ms: int) -> Plan:
-        """A new group has waited for members long enough. Without records when somebody has to look at the topics first."""
+        """The initial rebalance delay of a new group has ended. The plan has no records if a heartbeat must refresh the topics first."""
         plan, configured = Plan(), group.configured
         if not group.members or configured is None or group.assignment_epoch >= group.epoch:
             return plan
@@ -191,7 +191,8 @@ class HeartbeatPlanner:
         plan: Plan,
         moment: Moment,
     ) -> None:
-        """Tasks are told to who joins or has others than before, and who answers queries for what to who does not know it."""
+        """Fill in the answer. It has the tasks if the member joins or its tasks have changed, and the endpoints for interactive queries if
+        the member's endpoint epoch is not current."""
         intervals = moment.intervals
         answer = plan.answer = _Answer(
             member_id=member.member_id,
@@ -201,26 +202,26 @@ class HeartbeatPlanner:
             acceptable_recovery_lag=intervals.acceptable_recovery_lag,
             status=plan.status,
         )
-        has_others = member.assigned != step.known.assigned
+        has_others = member.assigned != step.before.assigned
         if step.request.member_epoch == JOIN_EPOCH or has_others:
             tasks = member.assigned.tasks()
             answer.active_tasks, answer.standby_tasks, answer.warmup_tasks = (
                 [_Answer.TaskIds(subtopology_id=one, partitions=sorted(role[one])) for one in role]
                 for role in (tasks.active, tasks.standby, tasks.warmup)
             )
-        if member.user_endpoint != step.known.user_endpoint or (has_others and member.user_endpoint is not None):
+        if member.user_endpoint != step.before.user_endpoint or (has_others and member.user_endpoint is not None):
             group.endpoint_epoch += 1
         if group.endpoint_epoch != step.request.endpoint_information_epoch:
             answer.partitions_by_user_endpoint = partitions_by_endpoint(group, member, configured, self._topics)
-        if moment.is_known:
+        if moment.is_existing:
             answer.endpoint_information_epoch = group.endpoint_epoch
 
     def leave(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> Plan:
-        """A member leaves, for good or for a while. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """A member leaves, permanently (epoch -1) or temporarily (epoch -2). Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if request.instance_id is None:
-            member = known_member(group, request.member_id)
+            member = existing_member(group, request.member_id)
         else:
-            member = known_static_member(group, request.member_id, request.instance_id)
+            member = existing_static_member(group, request.member_id, request.instance_id)
         if request.shutdown_application:
             group.shutdown_by = group.shutdown_by or request.member_id
         answer = _Answer(member_id=request.member_id, member_epoch=request.member_epoch, status=[])
@@ -233,19 +234,19 @@ class HeartbeatPlanner:
         return plan
 
 
-# -- who sends it --------------------------------------------------------------------------------------------------------
+# -- the sender ----------------------------------------------------------------------------------------------------------
 
 
 def _step(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, client: Client, records: Records) -> _Step:
     owned = owned_tasks(request)
-    known = _sender(group, request, owned, records)
-    return _Step(request, known, _updated(known, request, client), owned)
+    before = _sender(group, request, owned, records)
+    return _Step(request, before, _updated(before, request, client), owned)
 
 
 def _sender(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: HeldTasks | None, records: Records
 ) -> StreamsMember:
-    """Who sends it, as the group knows it; one that it does not know when it joins."""
+    """The sender as the group has it, or a new member if it joins."""
     member_id, instance_id, is_joining = request.member_id, request.instance_id, request.member_epoch == JOIN_EPOCH
     if is_joining:
         left = group.static_member(instance_id)
@@ -254,74 +255,74 @@ def _sender(
         check_released(left, member_id, instance_id)
         return replace_static(group, left, member_id, records)
     if instance_id is None:
-        member = known_member(group, member_id)
+        member = existing_member(group, member_id)
     else:
-        member = known_static_member(group, member_id, instance_id)
+        member = existing_static_member(group, member_id, instance_id)
     check_epoch(member, request.member_epoch, owned)
     return member
 
 
-def _updated(known: StreamsMember, request: StreamsGroupHeartbeatRequest, client: Client) -> StreamsMember:
-    """The member with what the request says of it; what it leaves out stays, but for the endpoint of who joins."""
+def _updated(before: StreamsMember, request: StreamsGroupHeartbeatRequest, client: Client) -> StreamsMember:
+    """The member with the fields that the request sets. The others stay, except for the endpoint of a joining member."""
     endpoint, tags = request.user_endpoint, request.client_tags
-    told = None if endpoint is None else (endpoint.host, endpoint.port)
+    address = None if endpoint is None else (endpoint.host, endpoint.port)
     return replace(
-        known,
-        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
-        topology_epoch=known.topology_epoch if request.topology is None else request.topology.epoch,
-        process_id=known.process_id if request.process_id is None else request.process_id,
-        user_endpoint=told if told is not None or request.member_epoch == JOIN_EPOCH else known.user_endpoint,
-        client_tags=known.client_tags if tags is None else {tag.key: tag.value for tag in tags},
+        before,
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=before.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        topology_epoch=before.topology_epoch if request.topology is None else request.topology.epoch,
+        process_id=before.process_id if request.process_id is None else request.process_id,
+        user_endpoint=address if address is not None or request.member_epoch == JOIN_EPOCH else before.user_endpoint,
+        client_tags=before.client_tags if tags is None else {tag.key: tag.value for tag in tags},
         client_id=client.client_id,
         client_host=client.host,
     )
 
 
 def _changes_assignment(step: _Step) -> bool:
-    """Whether the member is other than it was, in what an assignment goes by; of a static member that is less."""
-    known, updated = step.known, step.updated
+    """Whether the request changes fields of the member that affect assignments. For a static member these are fewer."""
+    before, updated = step.before, step.updated
     if step.request.instance_id is None:
-        return updated != known
-    told = [(member.topology_epoch, member.rack_id, member.client_tags, member.process_id) for member in (known, updated)]
-    return told[0] != told[1]
+        return updated != before
+    compared = [(member.topology_epoch, member.rack_id, member.client_tags, member.process_id) for member in (before, updated)]
+    return compared[0] != compared[1]
 
 
 def _next_topology(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, plan: Plan) -> Topology:
-    known = group.topology
+    existing = group.topology
     if request.topology is None:
-        if known is None:
+        if existing is None:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return known
+        return existing
     value = topology_value(request.topology)
-    told = Topology.of(value)
-    if known is None:
+    received = Topology.of(value)
+    if existing is None:
         plan.records.append(topology_record(group.group_id, value))
-        return told
-    check_same_topology(known, told)
-    return known
+        return received
+    check_same_topology(existing, received)
+    return existing
 
 
 def _note_offsets(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, configured: ConfiguredTopology, plan: Plan) -> None:
-    """Keep how far the member says that tasks of the topology are; of one that joins when it is a member. Raises INVALID_REQUEST for a task
-    that it names twice."""
+    """Keep the task offsets that the member reports. Those of a joining member are kept once it is a member. Raises INVALID_REQUEST for a
+    duplicate task."""
     if request.task_offsets is None and request.task_end_offsets is None:
         return
-    known = group.told_offsets.get(request.member_id, ToldOffsets())
-    told = ToldOffsets(
-        known.task_offsets if request.task_offsets is None else _offsets(request.task_offsets, configured),
-        known.task_end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets, configured),
+    before = group.reported_offsets.get(request.member_id, ReportedOffsets())
+    reported = ReportedOffsets(
+        before.task_offsets if request.task_offsets is None else _offsets(request.task_offsets, configured),
+        before.task_end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets, configured),
     )
     if request.member_id in group.members:
-        group.told_offsets[request.member_id] = told
+        group.reported_offsets[request.member_id] = reported
     else:
-        plan.offsets = told
+        plan.offsets = reported
 
 
-def _offsets(told: Iterable[StreamsGroupHeartbeatRequest.TaskOffset], configured: ConfiguredTopology) -> TaskOffsets:
+def _offsets(reported: Iterable[StreamsGroupHeartbeatRequest.TaskOffset], configured: ConfiguredTopology) -> TaskOffsets:
     found: dict[str, dict[int, int]] = {}
-    for one in told:
+    for one in reported:
         partitions = found.setdefault(one.subtopology_id, {})
         if one.partition in partitions:
             what = f"subtopology {one.subtopology_id} and partition {one.partition}"
@@ -332,7 +333,7 @@ def _offsets(told: Iterable[StreamsGroupHeartbeatRequest.TaskOffset], configured
 
 
 def _reconcile(group: StreamsGroup, step: _Step, target_epoch: int, target: TasksTuple, plan: Plan) -> StreamsMember:
-    """The member, as far on its way to its target as it may be by now. Raises FENCED_MEMBER_EPOCH."""
+    """The member after reconciling to its target as far as possible now. Raises FENCED_MEMBER_EPOCH."""
     member = step.updated
     reconciled = Reconciliation(target_epoch, target, step.owned, group.owners).step(member)
     if reconciled != member:
@@ -344,15 +345,15 @@ def _reconcile(group: StreamsGroup, step: _Step, target_epoch: int, target: Task
     return reconciled
 
 
-def _tell_of_group(
+def _add_group_status(
     group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology, version: int, tags: str, plan: Plan
 ) -> None:
-    """What keeps the group from its work, and what the member lacks."""
+    """Add to the answer what prevents assignments in the group, and which tags the member lacks."""
     if configured.problem is not None:
-        plan.tell(*configured.problem)
+        plan.add_status(*configured.problem)
         plan.missing_topics = configured.missing_topics
     if group.shutdown_by is not None:
-        plan.tell(Status.SHUTDOWN_APPLICATION, _SHUTDOWN.format(group.shutdown_by))
+        plan.add_status(Status.SHUTDOWN_APPLICATION, _SHUTDOWN.format(group.shutdown_by))
     missing = [tag.strip() for tag in tags.split(",") if tag.strip() not in member.client_tags] if tags.strip() else []
     if missing and version >= TAGS_VERSION:
-        plan.tell(Status.MISSING_CLIENT_TAGS, _MISSING_TAGS.format(", ".join(missing)))
+        plan.add_status(Status.MISSING_CLIENT_TAGS, _MISSING_TAGS.format(", ".join(missing)))

@@ -11,25 +11,25 @@ from minikafka.core.group.streams.model import Tasks, TasksTuple
 #: Subtopology id and partition.
 Task = tuple[str, int]
 
-#: Member epochs of a heartbeat that say "I join", "I leave", and "I leave, and my instance id comes back".
+#: Member epochs of a heartbeat with which a member joins, leaves, and leaves temporarily (static members).
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to what it is to have; the values are those of its record."""
+    """How far a member is in reconciling to its target. The values are those of its record."""
 
     STABLE = 1
-    #: It has to give tasks up before it gets on.
+    #: It has to revoke tasks before it can continue.
     UNREVOKED_TASKS = 2
-    #: It waits for tasks that others still have.
+    #: It waits for tasks that other members still have.
     UNRELEASED_TASKS = 3
     UNKNOWN = 127
 
     @classmethod
     def of(cls, value: int) -> MemberState:
-        """The state of a record."""
+        """The state with the number of a record."""
         return cls(value) if value in _STATES else cls.UNKNOWN
 
 
@@ -38,7 +38,7 @@ _STATES = frozenset(int(state) for state in MemberState)
 
 @dataclass(frozen=True, slots=True)
 class HeldTasks:
-    """Tasks that a member has: active ones, each with the member epoch since which it has it, standby and warm-up ones."""
+    """The tasks of a member: active ones, each with the member epoch since which it has the task, standby ones and warm-up ones."""
 
     active: Mapping[Task, int] = field(default_factory=dict)
     standby: frozenset[Task] = frozenset()
@@ -52,7 +52,7 @@ class HeldTasks:
         return TasksTuple(by_subtopology(self.active), by_subtopology(self.standby), by_subtopology(self.warmup))
 
     def overlaps(self, other: HeldTasks) -> bool:
-        """Whether some task is in both, in the same role."""
+        """Whether at least one task is in both, in the same role."""
         is_active = not self.active.keys().isdisjoint(other.active)
         return is_active or not self.standby.isdisjoint(other.standby) or not self.warmup.isdisjoint(other.warmup)
 
@@ -66,16 +66,16 @@ def by_subtopology(tasks: Iterable[Task]) -> dict[str, frozenset[int]]:
 
 
 def flat(tasks: Tasks) -> frozenset[Task]:
-    """The tasks one by one."""
+    """The tasks as a flat set."""
     return frozenset((subtopology_id, partition) for subtopology_id, partitions in tasks.items() for partition in partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsMember:
-    """What the coordinator knows of one member; changed by replay alone.
+    """One member of a streams group. Only replay changes it.
 
-    `assigned` is what the member may run, `pending` what it has to give up first: it has both until it says otherwise. `user_endpoint`:
-    host and port at which its process answers interactive queries.
+    `assigned`: tasks that the member may run. `pending`: tasks that it has to revoke first. It counts as the owner of both until it reports
+    otherwise. `user_endpoint`: host and port at which its process answers interactive queries; None if it answers none.
     """
 
     member_id: str
@@ -95,10 +95,10 @@ class StreamsMember:
     pending: HeldTasks = HeldTasks()
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all that it is to have in an epoch, and nothing else."""
+        """Whether the member has exactly its target of an epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
     def active_since(self, task: Task) -> int | None:
-        """Since which epoch it has an active task; None when it does not."""
+        """The epoch since which the member has an active task; None if it does not."""
         since = self.assigned.active.get(task)
         return self.pending.active.get(task) if since is None else since

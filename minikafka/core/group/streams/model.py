@@ -1,4 +1,4 @@
-"""What the parts of streams groups (KIP-1071) hand to each other: tasks, topologies, and what an assignor is given.
+"""Types of streams groups (KIP-1071): tasks, topologies, and the input of assignors.
 
 Rules: org.apache.kafka.coordinator.group.streams of Apache Kafka 4.4.
 """
@@ -21,7 +21,7 @@ TaskOffsets = Mapping[str, Mapping[int, int]]
 
 
 class Status(IntEnum):
-    """What a heartbeat's answer says of the group, beside errors (StreamsGroupHeartbeatResponse.Status)."""
+    """States of the group in a heartbeat's answer, besides errors (StreamsGroupHeartbeatResponse.Status)."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -34,7 +34,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TasksTuple:
-    """Tasks of a member: those that it processes, those whose state it keeps, those whose state it catches up with."""
+    """Tasks of a member: active tasks that it processes, standby tasks whose state it keeps, and warm-up tasks whose state it restores."""
 
     active: Tasks = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -46,7 +46,7 @@ class TasksTuple:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A topology as members told it: its epoch, and its subtopologies by id, as they are recorded."""
+    """A topology as members sent it: its epoch, and its subtopologies by id, as they are recorded."""
 
     epoch: int
     subtopologies: Mapping[str, StreamsGroupTopologyValue.Subtopology]
@@ -64,7 +64,7 @@ class Topology:
         return cls(value.epoch, {subtopology.subtopology_id: subtopology for subtopology in value.subtopologies})
 
     def required_topics(self) -> frozenset[str]:
-        """Names of all topics that it reads or keeps its state in, those that the group has made for it among them."""
+        """Names of all topics that the topology reads or keeps its state in, internal ones included."""
         names: set[str] = set()
         for subtopology in self.subtopologies.values():
             names.update(subtopology.source_topics)
@@ -79,7 +79,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A topic that the group has made: a repartition topic or a changelog. `replication_factor` 0: the broker's default."""
+    """A topic that exists only for the group: a repartition topic or a changelog. `replication_factor` 0: the broker's default."""
 
     name: str
     partition_count: int
@@ -89,7 +89,7 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredSubtopology:
-    """A subtopology for which every number of partitions is decided. It has the tasks 0 to `task_count` - 1."""
+    """A subtopology with all numbers of partitions decided. It has the tasks 0 to `task_count` - 1."""
 
     task_count: int
     source_topics: frozenset[str]
@@ -99,16 +99,16 @@ class ConfiguredSubtopology:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether it has state, and so may have standby tasks."""
+        """Whether the subtopology has state, so that it may have standby tasks."""
         return bool(self.state_changelog_topics)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """A topology beside the topics that exist, as of some hash of them.
+    """A topology configured for the existing topics, whose hash is `metadata_hash`.
 
-    `subtopologies`: by id, in the order of the ids; None when numbers of partitions could not be decided. `missing_topics`: internal topics
-    that do not exist yet, by name. `problem`: why no task can be assigned; None: they can.
+    `subtopologies`: by id, in the order of the ids; None if numbers of partitions could not be decided. `missing_topics`: internal topics
+    that do not exist yet, by name. `problem`: why no task can be assigned; None if tasks can be assigned.
     """
 
     epoch: int
@@ -125,7 +125,7 @@ class ConfiguredTopology:
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One member as an assignor sees it. `tasks`: what it has now (not what it was to have); offsets as it told them last."""
+    """One member as an assignor sees it. `tasks`: its current tasks, not its target. The offsets are those that it last reported."""
 
     process_id: str
     tasks: TasksTuple = field(default_factory=TasksTuple)
@@ -138,9 +138,9 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group: its members in an order that an assignor heeds, and the configuration of the assignment.
+    """A group: its members, in an order that affects the result, and the configuration of the assignment.
 
-    `num_standby_replicas`, `rack_aware_assignment_tags`: as `streams.num.standby.replicas` and `streams.rack.aware.assignment.tags` say.
+    `num_standby_replicas`: `streams.num.standby.replicas`. `rack_aware_assignment_tags`: `streams.rack.aware.assignment.tags`.
     """
 
     members: Mapping[str, MemberSpec]
@@ -148,5 +148,5 @@ class GroupSpec:
     rack_aware_assignment_tags: tuple[str, ...] = ()
 
 
-#: Which tasks every member is to have: active and standby tasks, no warm-up tasks.
+#: Computes the target of every member: active and standby tasks, no warm-up tasks.
 Assignor = Callable[[GroupSpec, ConfiguredTopology], Steps[dict[str, TasksTuple]]]

@@ -1,4 +1,4 @@
-"""Who has which task in a streams group: what members run, and what they have yet to give up."""
+"""The owners of tasks in a streams group: tasks that members run, and tasks that they still have to revoke."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from minikafka.core.group.streams.member import StreamsMember, Task
 
 
 class TaskOwners:
-    """Kept by replay. An active task has one owner; standby and warm-up tasks are with any number of members."""
+    """Only replay changes it. An active task has one owner; standby and warm-up tasks have any number."""
 
     __slots__ = ("_active", "_standby", "_warmup")
 
@@ -18,7 +18,7 @@ class TaskOwners:
         self._warmup: dict[Task, dict[str, str]] = {}
 
     def add(self, member: StreamsMember) -> None:
-        """A member has what its record says."""
+        """Add the assigned and pending tasks of a member."""
         for held in (member.assigned, member.pending):
             for task in held.active:
                 self._active[task] = member.member_id, member.process_id
@@ -27,7 +27,7 @@ class TaskOwners:
                     owners.setdefault(task, {})[member.member_id] = member.process_id
 
     def remove(self, member: StreamsMember) -> None:
-        """It has nothing any more."""
+        """Remove all tasks of a member."""
         for held in (member.assigned, member.pending):
             for task in held.active:
                 if self._active.get(task, ("",))[0] == member.member_id:
@@ -40,14 +40,14 @@ class TaskOwners:
                         owners.pop(task, None)
 
     def active_process(self, task: Task) -> str | None:
-        """The process that runs a task; None when none does."""
+        """The process that runs a task; None if none does."""
         owner = self._active.get(task)
         return None if owner is None else owner[1]
 
     def standby_processes(self, task: Task) -> frozenset[str]:
-        """The processes that have it as standby task."""
+        """The processes that have the task as a standby task."""
         return frozenset(self._standby.get(task, {}).values())
 
     def warmup_processes(self, task: Task) -> frozenset[str]:
-        """The processes that warm it up."""
+        """The processes that have the task as a warm-up task."""
         return frozenset(self._warmup.get(task, {}).values())

@@ -1,7 +1,6 @@
-"""What a change of a streams group writes, and what follows when it is committed.
+"""Plans: the records of a change of a streams group, and what follows when they are committed.
 
-Rules: GroupMetadataManager of Apache Kafka 4.4. Everything here is a plan: records and an answer. The group changes when the records are
-replayed.
+Rules: GroupMetadataManager of Apache Kafka 4.4. A plan only holds records and an answer. The group changes when the records are replayed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from minikafka.core.group.consumer.records import Records, epoch_after_leaving
-from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
+from minikafka.core.group.streams.group import ReportedOffsets, StreamsGroup
 from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import InternalTopic, Status, TasksTuple
 from minikafka.core.group.streams.records import (
@@ -26,12 +25,12 @@ from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbea
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be written, and what follows when it is committed.
+    """The records to write, and what follows when they are committed.
 
-    `member_id`: whose session goes on. `unrevoked`: the member that has to give tasks up in time; `settled`: one that need not any more.
-    `gone`: one that is no more. `is_refreshed`: the topics were looked at. `is_assignment_due`: targets are computed in steps.
-    `delay_ms`: how long the group's first assignment waits. `missing_topics`: internal topics that the answer asks for, by name.
-    `offsets`: what `member_id` has told of its tasks with its request to join.
+    `member_id`: the member whose session is extended. `unrevoked`: the member that has to revoke tasks in time. `settled`: the id of a
+    member that no longer has to. `gone`: the id of a removed member. `is_refreshed`: the topics were refreshed. `is_assignment_due`:
+    targets have to be computed in steps. `delay_ms`: how long the group's first assignment waits. `missing_topics`: internal topics to
+    create, by name. `offsets`: the task offsets that the joining `member_id` reported. `status`: entries for the answer.
     """
 
     records: Records = field(default_factory=list)
@@ -43,17 +42,17 @@ class Plan:
     is_refreshed: bool = False
     is_assignment_due: bool = False
     delay_ms: int | None = None
-    offsets: ToldOffsets | None = None
+    offsets: ReportedOffsets | None = None
     missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
     status: list[StreamsGroupHeartbeatResponse.Status] = field(default_factory=list)
 
-    def tell(self, status: Status, detail: str) -> None:
-        """Say something of the group in the answer."""
+    def add_status(self, status: Status, detail: str) -> None:
+        """Add a status of the group to the answer."""
         self.status.append(StreamsGroupHeartbeatResponse.Status(status_code=status, status_detail=detail))
 
 
 def without(group: StreamsGroup, member: StreamsMember) -> Plan:
-    """A member is no more: what it had is free, and the group gets a new epoch."""
+    """Remove a member and free its tasks. The group gets a new epoch."""
     epoch = epoch_after_leaving(group.epoch)
     records = member_tombstones(group.group_id, member.member_id)
     records.append(epoch_record(group, epoch, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs))
@@ -63,7 +62,7 @@ def without(group: StreamsGroup, member: StreamsMember) -> Plan:
 
 
 def replace_static(group: StreamsGroup, left: StreamsMember, member_id: str, records: Records) -> StreamsMember:
-    """A member takes the place of who had its instance id."""
+    """A member replaces the member `left`, which had its instance id."""
     member = replace(left, member_id=member_id, member_epoch=0, previous_member_epoch=0)
     records += member_tombstones(group.group_id, left.member_id)
     records += [

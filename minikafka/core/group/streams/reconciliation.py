@@ -1,6 +1,6 @@
-"""How a member gets from the tasks that it has to those that it is to have: it gives up first, and takes only what nobody else has.
+"""How a member gets from its current tasks to its target: it revokes first, and takes only tasks without an owner.
 
-An active task is with one member at a time; a task is in one role at a time in a process, for its members share a directory of states.
+An active task has one owner at a time. Within a process a task has one role at a time, because its members share a state directory.
 Rules: org.apache.kafka.coordinator.group.streams.CurrentAssignmentBuilder of Apache Kafka 4.4.
 """
 
@@ -19,7 +19,7 @@ _UNKNOWN_STATE = "The streams group member is in a unknown state. The member mus
 
 @dataclass(slots=True)
 class _Change:
-    """One role's tasks: those that stay, those that have to go, and those that may come; `is_waiting`: some may not come yet."""
+    """The changes of one role's tasks: kept, to be revoked, and granted now. `is_waiting`: some tasks of the target are not free yet."""
 
     kept: set[Task]
     revoked: set[Task]
@@ -27,21 +27,21 @@ class _Change:
     is_waiting: bool
 
     def keep(self, task: Task) -> None:
-        """Have a task that was to come now, for the member has it already in another role."""
+        """Keep a task of the target at once, because the member already has it in another role."""
         self.granted.discard(task)
         self.kept.add(task)
 
 
-def _change(has: frozenset[Task], wanted: frozenset[Task], is_taken: Callable[[Task], bool]) -> _Change:
-    taken = {task for task in wanted - has if is_taken(task)}
-    return _Change(set(has & wanted), set(has - wanted), set(wanted - has - taken), bool(taken))
+def _change(has: frozenset[Task], target: frozenset[Task], is_taken: Callable[[Task], bool]) -> _Change:
+    taken = {task for task in target - has if is_taken(task)}
+    return _Change(set(has & target), set(has - target), set(target - has - taken), bool(taken))
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What decides a member's next step.
+    """The input to a member's next step.
 
-    `owned`: what the member says that it has; None when it does not say. `owners`: who has which task, of the whole group.
+    `owned`: the tasks that the member reports to have; None if it does not say. `owners`: owners of tasks in the whole group.
     """
 
     target_epoch: int
@@ -50,7 +50,7 @@ class Reconciliation:
     owners: TaskOwners
 
     def step(self, member: StreamsMember) -> StreamsMember:
-        """The member after this step; the same one when there is none. Raises FENCED_MEMBER_EPOCH."""
+        """The member after this step; the same object if nothing changes. Raises FENCED_MEMBER_EPOCH."""
         if member.is_reconciled_to(self.target_epoch):
             return member
         if member.state is MemberState.UNREVOKED_TASKS:
@@ -66,19 +66,19 @@ class Reconciliation:
 
     def _next(self, member: StreamsMember, member_epoch: int) -> StreamsMember:
         has = member.assigned
-        active_wanted = flat(self.target.active)
-        active = _change(frozenset(has.active), active_wanted, lambda task: self._is_active_taken(member, task))
+        active_target = flat(self.target.active)
+        active = _change(frozenset(has.active), active_target, lambda task: self._is_active_taken(member, task))
         standby = _change(has.standby, flat(self.target.standby), lambda task: self._is_standby_taken(member, task))
         warmup = _change(has.warmup, flat(self.target.warmup), lambda task: self._is_warmup_taken(member, task))
         _change_roles(has, standby, warmup)
         for change in (standby, warmup):
-            # What becomes active is not given up: its state goes on from where it is.
-            change.revoked -= active_wanted
+            # A task that becomes active is not revoked: it continues with its state.
+            change.revoked -= active_target
         pending = HeldTasks({task: has.active[task] for task in active.revoked}, frozenset(standby.revoked), frozenset(warmup.revoked))
         has_to_revoke = bool(pending) and self._has_still(pending)
         given = set() if has_to_revoke else active.granted
         for change, roles in ((standby, has.standby), (warmup, has.warmup)):
-            change.kept |= (roles & active_wanted) - given
+            change.kept |= (roles & active_target) - given
         epochs = {task: has.active[task] for task in active.kept}
         if has_to_revoke:
             return replace(
@@ -100,7 +100,7 @@ class Reconciliation:
             pending=HeldTasks(),
         )
 
-    # -- what others have ----------------------------------------------------------------------------------------------
+    # -- tasks of others ------------------------------------------------------------------------------------------------
 
     def _is_active_taken(self, member: StreamsMember, task: Task) -> bool:
         return (
@@ -131,7 +131,7 @@ class Reconciliation:
 
 
 def _change_roles(has: HeldTasks, standby: _Change, warmup: _Change) -> None:
-    """A task whose state the member has keeps it: it goes from one role to the other at once."""
+    """Move tasks between the standby and the warm-up role at once, because they keep their state."""
     for task in has.active:
         if task in standby.granted:
             standby.keep(task)

@@ -35,7 +35,7 @@ _Topology = StreamsGroupTopologyValue
 def epoch_record(
     group: StreamsGroup, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
 ) -> CoordinatorRecord:
-    """The group's epoch, and what it was decided with; what is known of the topology's description stays."""
+    """The group's epoch with its metadata hash and configuration. The description epochs stay as they are."""
     return CoordinatorRecord(
         StreamsGroupMetadataKey(group_id=group.group_id),
         StreamsGroupMetadataValue(
@@ -52,7 +52,8 @@ def epoch_record(
 
 
 def description_record(group: StreamsGroup, stored: int, failed: int) -> CoordinatorRecord:
-    """The same group; another epoch of the topology whose description is kept, or could not be."""
+    """The group's record with other description epochs: `stored` of the topology description that is stored, `failed` of one that is
+    not."""
     record = epoch_record(group, group.epoch, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
     value: Any = record.value
     value.stored_description_topology_epoch, value.failed_description_topology_epoch = stored, failed
@@ -60,7 +61,7 @@ def description_record(group: StreamsGroup, stored: int, failed: int) -> Coordin
 
 
 def member_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
-    """What a member says of itself."""
+    """A member's metadata."""
     kind, endpoint, tags = StreamsGroupMemberMetadataValue, member.user_endpoint, member.client_tags
     value = kind(
         instance_id=member.instance_id,
@@ -77,7 +78,7 @@ def member_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
 
 
 def target_record(group_id: str, member_id: str, target: TasksTuple) -> CoordinatorRecord:
-    """What a member is to have."""
+    """A member's target assignment."""
 
     def listed(tasks: Tasks) -> list[StreamsGroupTargetAssignmentMemberValue.TaskIds]:
         return [_Target.TaskIds(subtopology_id=one, partitions=sorted(tasks[one])) for one in sorted(tasks)]
@@ -95,7 +96,7 @@ def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorR
 
 
 def current_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
-    """What a member has."""
+    """A member's current assignment."""
     assigned, pending = member.assigned, member.pending
     value = _Current(
         member_epoch=member.member_epoch,
@@ -128,7 +129,7 @@ def _without_epochs(tasks: Iterable[Task]) -> list[StreamsGroupCurrentMemberAssi
 
 
 def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> CoordinatorRecord:
-    """What members run."""
+    """The topology that the members run."""
     return CoordinatorRecord(StreamsGroupTopologyKey(group_id=group_id), value)
 
 
@@ -175,7 +176,7 @@ def _topic_infos(topics: Iterable[StreamsGroupHeartbeatRequest.TopicInfo]) -> li
 
 
 def member_tombstones(group_id: str, member_id: str) -> Records:
-    """A member is gone."""
+    """Tombstones that remove a member."""
     return [
         CoordinatorRecord(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         CoordinatorRecord(StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -184,7 +185,7 @@ def member_tombstones(group_id: str, member_id: str) -> Records:
 
 
 def group_tombstones(group: StreamsGroup) -> Records:
-    """A group without members is gone."""
+    """Tombstones that remove a group without members."""
     group_id = group.group_id
     return [
         CoordinatorRecord(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), None),

@@ -1,4 +1,4 @@
-"""What a streams group's coordinator is told by the configuration."""
+"""Configuration of the coordinator of streams groups."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, frozen=True)
 class StreamsIntervals:
-    """What holds for one group: its own configuration, or else the broker's. Times in ms, the lag in records; `assignor`: None for the
-    broker's first one."""
+    """Settings of one group, from its own configuration or else the broker's; times in milliseconds, the lag in records. `assignor`: None
+    for the broker's first one."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -22,7 +22,7 @@ class StreamsIntervals:
     assignor: str | None = None
 
     def assignment_configs(self) -> Mapping[str, str]:
-        """What an assignment is made with, as it is recorded."""
+        """The configuration of an assignment, as it is recorded."""
         configs = {"num.standby.replicas": str(self.num_standby_replicas)}
         if self.rack_aware_assignment_tags:
             configs["rack.aware.assignment.tags"] = ",".join(self.rack_aware_assignment_tags)
@@ -31,7 +31,8 @@ class StreamsIntervals:
 
 @dataclass(slots=True, frozen=True)
 class StreamsSettings:
-    """`group.streams.max.size`, the assignors of the broker, the first is the default, and `intervals(group id)`."""
+    """`size_max`: `group.streams.max.size`. `assignors`: the broker's assignors; the first is the default. `intervals(group_id)` returns
+    the settings of a group."""
 
     size_max: int = 2_147_483_647
     assignors: tuple[str, ...] = ("sticky",)

@@ -1,7 +1,7 @@
-"""The assignor `sticky`: tasks stay where they or their state are as long as nobody has too many; the rest goes to the process with least.
+"""The assignor `sticky`: tasks stay where they or their state are, if that is balanced; the least loaded process gets the rest.
 
-Rules: org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor of Apache Kafka 4.4, which does not look at racks and client
-tags. It hands out the same tasks, also where several members are as good: so the order of its tables and queues is kept.
+Rules: org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor of Apache Kafka 4.4, which ignores racks and client tags. The
+result is the same even where several members are equally good, so the order of its tables and queues is the same, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def assign_sticky(spec: GroupSpec, topology: ConfiguredTopology) -> Steps[dict[s
 
 
 class _Process:
-    """What the members of one process have been given."""
+    """The tasks assigned to the members of one process so far."""
 
     __slots__ = ("_by_load", "_given", "counts", "load", "tasks")
 
@@ -37,12 +37,12 @@ class _Process:
         self._by_load: PriorityQueue[str] | None = None
 
     def add(self, member_id: str, task: Task) -> int:
-        """How many tasks the member has now."""
+        """Assign a task to a member. Returns how many tasks the member has now."""
         self._by_load = None
         return self._add(member_id, task)
 
     def add_to_least(self, task: Task) -> tuple[str, int]:
-        """To the member with the fewest tasks: who that is, and how many he has now."""
+        """Assign a task to the member with the fewest tasks. Returns the member id and how many tasks it has now."""
         if len(self.counts) == 1:
             (member_id,) = self.counts
             return member_id, self._add(member_id, task)
@@ -64,7 +64,8 @@ class _Process:
 
 
 class _Quota:
-    """How many tasks a member may have: of those that are left, his part, rounded up. Who has his part is out, with his tasks."""
+    """How many tasks a member may have: its share of the remaining tasks, rounded up. A member with its full share no longer counts, and
+    neither do its tasks."""
 
     __slots__ = ("_members", "_tasks", "size")
 
@@ -74,7 +75,7 @@ class _Quota:
         self._divide()
 
     def count(self, size: int) -> None:
-        """A member has got one more, which makes `size`."""
+        """A member has received one more task and now has `size`."""
         if size == self.size:
             self._members -= 1
             self._tasks -= size
@@ -116,7 +117,7 @@ class _Assignment:
                 yield
         return found
 
-    # -- who had what ----------------------------------------------------------------------------------------------------
+    # -- previous owners --------------------------------------------------------------------------------------------------
 
     def _look_back(self) -> Steps[None]:
         candidates: dict[Task, list[tuple[bool, int, str]]] = {}
@@ -141,7 +142,8 @@ class _Assignment:
         self._processes = {process_id: self._processes[process_id] for process_id in in_order}
 
     def _least_loaded(self, members: list[str], standby: Task | None) -> str | None:
-        """Of those who had a task: another than the first one only if both his process and he himself have less."""
+        """The least loaded of the task's previous owners: not the first one only if another member and its process both have fewer
+        tasks."""
         found, load, count = None, 0.0, 0
         for member_id in members:
             process = self._process_of[member_id]
@@ -154,7 +156,7 @@ class _Assignment:
     # -- active tasks ----------------------------------------------------------------------------------------------------
 
     def _keep_active(self) -> Steps[list[Task]]:
-        """To who had it, then to who has its state. The tasks that are left."""
+        """Assign each task to its previous owner, or else to a member that has its state. The result is the remaining tasks."""
         tasks = yield from self._by_partition(list(self._counts))
         for had in (self._active_before, self._state_before):
             rest = []
@@ -192,7 +194,7 @@ class _Assignment:
     # -- standby tasks ---------------------------------------------------------------------------------------------------
 
     def _keep_standbys(self) -> Steps[dict[Task, int]]:
-        """To who had the task, active or not. The tasks that have too few standbys, and how many they lack."""
+        """Assign standby tasks to members that had the task, active or not. The result is the number of standbys that tasks still lack."""
         tasks = yield from self._by_partition(self._stateful)
         few: dict[Task, int] = {}
         for task in reversed(tasks):
@@ -220,11 +222,11 @@ class _Assignment:
 
     def _spread_standbys(self, few: dict[Task, int]) -> Steps[None]:
         by_load = self._by_load()
-        # `few` is in the reverse order of partitions.
+        # `few` has the partitions in reverse order.
         tasks = yield from self._by_name(list(few)[::-1])
         for task in reversed(tasks):
             for _ in range(few[task]):
-                # Those that have it already come back in the reverse order.
+                # Processes that already have the task return to the queue in reverse order.
                 passed = [by_load.poll()]
                 while task in passed[-1].tasks and by_load:
                     passed.append(by_load.poll())
@@ -245,7 +247,7 @@ class _Assignment:
     # -- both ------------------------------------------------------------------------------------------------------------
 
     def _by_partition(self, subtopology_ids: list[str]) -> Steps[list[Task]]:
-        """All tasks of these, those of partition 0 first; sorting them at once would take too long."""
+        """All tasks of these subtopologies, by partition. Sorting them in one step would take too long."""
         tasks: list[Task] = []
         for partition in range(max((self._counts[subtopology_id] for subtopology_id in subtopology_ids), default=0)):
             found = [(subtopology_id, partition) for subtopology_id in subtopology_ids if partition < self._counts[subtopology_id]]
@@ -255,7 +257,7 @@ class _Assignment:
         return tasks
 
     def _by_name(self, tasks: list[Task]) -> Steps[list[Task]]:
-        """Tasks that are in the order of partitions, by subtopology now."""
+        """Tasks in the order of partitions, reordered by subtopology."""
         found: dict[str, list[Task]] = {subtopology_id: [] for subtopology_id in self._counts}
         for task in tasks:
             found[task[0]].append(task)
@@ -275,7 +277,8 @@ def _with_task(given: tuple[str, int], task: Task) -> tuple[str, Task, int]:
 
 
 def _state_held(member: MemberSpec) -> Iterable[tuple[Task, tuple[bool, int]]]:
-    """Tasks whose state a member has: standby tasks before what it only tells offsets of, those with more of it first."""
+    """Tasks whose state a member has, with their rank: standby tasks before tasks with reported offsets only, and those with more state
+    first."""
     standby = set(_tasks(member.tasks.standby))
     for task in standby:
         yield task, (False, -member.task_offsets.get(task[0], {}).get(task[1], 0))

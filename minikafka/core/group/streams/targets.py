@@ -1,6 +1,6 @@
-"""The next target assignment of a streams group: at once for a small one, in steps beside the group's other work for a large one.
+"""The next target assignment of a streams group: computed at once for a small group, in steps for a large one.
 
-As in Apache Kafka 4.4, targets have active and standby tasks, and no task is warmed up before it moves.
+As in Apache Kafka 4.4, targets have active and standby tasks, and no warm-up tasks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.consumer.assignor import Steps
 from minikafka.core.group.consumer.targets import AT_ONCE_MAX, is_early
 from minikafka.core.group.streams.assignors import ASSIGNORS
-from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
+from minikafka.core.group.streams.group import ReportedOffsets, StreamsGroup
 from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import ConfiguredTopology, GroupSpec, MemberSpec, TasksTuple
 from minikafka.core.group.streams.records import target_epoch_record, target_record
@@ -36,8 +36,8 @@ def target_steps(
     intervals: StreamsIntervals,
     settings: StreamsSettings,
 ) -> Steps[dict[str, TasksTuple]]:
-    """Who is to have what, of the group as it is at the first step; when one member has become `updated`, it takes the place of who had
-    its instance id. Nobody has anything while the topology is not ready."""
+    """Compute the target of every member, for the group as it is at the first step. `updated` replaces the member with its id, and an
+    earlier member with its instance id. All targets are empty while the topology is not ready."""
     members = list(group.members.values()) if updated is None else group.members_with(updated)
     if not configured.is_ready:
         return {member.member_id: TasksTuple() for member in members}
@@ -52,30 +52,30 @@ def target_steps(
 
 
 def _spec(group: StreamsGroup, member: StreamsMember) -> MemberSpec:
-    told = group.told_offsets.get(member.member_id, ToldOffsets())
+    reported = group.reported_offsets.get(member.member_id, ReportedOffsets())
     return MemberSpec(
         process_id=member.process_id,
         tasks=member.assigned.tasks(),
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_tags=member.client_tags,
-        task_offsets=told.task_offsets,
-        task_end_offsets=told.task_end_offsets,
+        task_offsets=reported.task_offsets,
+        task_end_offsets=reported.task_end_offsets,
     )
 
 
 class StreamsTargets:
-    """How targets of streams groups are computed and written in steps."""
+    """The TargetRule of streams groups."""
 
     def __init__(self, settings: StreamsSettings) -> None:
         self._settings = settings
 
     def is_early(self, group: StreamsGroup, wall_ms: int) -> bool:
-        """Whether the last assignment is too recent for another one, or nobody has looked at the topics yet."""
+        """Whether the last assignment is too recent for another one, or no heartbeat has configured the topology yet."""
         return group.configured is None or is_early(group, self._settings.intervals(group.group_id), wall_ms)
 
     def steps(self, group: StreamsGroup) -> Steps[dict[str, TasksTuple]]:
-        """Who is to have what."""
+        """Compute the target of each member."""
         assert group.configured is not None
         return target_steps(group, None, group.configured, self._settings.intervals(group.group_id), self._settings)
 
@@ -84,7 +84,7 @@ class StreamsTargets:
 
 
 def target_changes(group: StreamsGroup, targets: Mapping[str, TasksTuple]) -> list[CoordinatorRecord]:
-    """Records of the members whose targets are others than they were."""
+    """Records of the members whose targets have changed."""
     return [
         target_record(group.group_id, member_id, target)
         for member_id, target in targets.items()

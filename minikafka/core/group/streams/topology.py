@@ -1,7 +1,7 @@
-"""A topology beside the topics that exist: how many partitions its internal topics are to have, and why no task can be assigned yet.
+"""Configuring a topology for the existing topics: the numbers of partitions of internal topics, and why no task can be assigned yet.
 
-Rules: org.apache.kafka.coordinator.group.streams.topics of Apache Kafka 4.4, whose words the problems are in: they go to the members.
-Which of several problems is told goes by the order of Java's hash tables there, and so here.
+Rules: org.apache.kafka.coordinator.group.streams.topics of Apache Kafka 4.4. Members receive the problems in its words. Which of several
+problems is reported depends there on the order of Java's hash tables, which is reproduced here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minikafka.core.java_hash import names_in_table_order, text_order
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
-#: Names of topics that a problem lists before it only counts.
+#: Most topic names in a problem's text; it only counts further ones.
 NAMES_SHOWN_MAX = 3
 Subtopology = StreamsGroupTopologyValue.Subtopology
 _LOOP = (
@@ -28,7 +28,7 @@ _NO_SINK = (
 
 
 class InvalidTopology(Exception):
-    """No topics can make this topology work: the member that sent it gets `code` and the message."""
+    """The topology cannot work whatever topics exist. The member that sent it gets `code` and the message."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.STREAMS_INVALID_TOPOLOGY) -> None:
         super().__init__(message)
@@ -42,9 +42,9 @@ class _Problem(Exception):
 
 
 def configure(topology: Topology, topics: Topics, metadata_hash: int) -> ConfiguredTopology:
-    """Decides the number of partitions of every internal topic, and finds which of them do not exist.
+    """Decide the number of partitions of every internal topic, and find the internal topics that do not exist.
 
-    Indexes of copartition groups must be those of topics of their subtopology. Raises InvalidTopology.
+    The indexes in copartition groups must refer to topics of their subtopology. Raises InvalidTopology.
     """
     in_order = names_in_table_order(topology.subtopologies)
     subtopologies = [topology.subtopologies[subtopology_id] for subtopology_id in in_order]
@@ -62,12 +62,12 @@ def configure(topology: Topology, topics: Topics, metadata_hash: int) -> Configu
         missing = _missing_topics(configured, topology, counts)
     except _Problem as problem:
         return ConfiguredTopology(topology.epoch, metadata_hash, None, {}, (problem.status, str(problem)))
-    told = (Status.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}") if missing else None
-    return ConfiguredTopology(topology.epoch, metadata_hash, configured, missing, told)
+    status = (Status.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}") if missing else None
+    return ConfiguredTopology(topology.epoch, metadata_hash, configured, missing, status)
 
 
 class _Counts:
-    """Numbers of partitions: those of topics that exist, and those that are decided for others."""
+    """Numbers of partitions: those of existing topics, and those decided for other topics."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -96,10 +96,10 @@ def _check_sources(subtopologies: list[Subtopology], topics: Topics) -> None:
 
 
 def _repartition_counts(subtopologies: list[Subtopology], counts: _Counts) -> dict[str, int]:
-    """Partitions of repartition topics: as many as somebody wants, or as the largest topic has that their writer reads.
+    """Numbers of partitions of repartition topics: as the topology sets them, or as many as the largest topic that their writer reads.
 
-    Apache Kafka goes over all subtopologies again and again; what a writer reads and is not decided when his turn comes does not count.
-    Here a subtopology comes in the same turn (round and place), but only when something that it reads is decided.
+    Apache Kafka goes over all subtopologies repeatedly. It ignores topics of a writer that are undecided when it visits the writer. Here
+    each subtopology is visited at the same point (round and place), but only if a topic that it reads is decided.
     """
     found = {
         info.name: info.partitions for subtopology in subtopologies for info in subtopology.repartition_source_topics if info.partitions
@@ -131,39 +131,39 @@ def _repartition_counts(subtopologies: list[Subtopology], counts: _Counts) -> di
 
 
 def _largest_source(subtopology: Subtopology, counts: _Counts, found: Mapping[str, int]) -> int | None:
-    known = [found[info.name] for info in subtopology.repartition_source_topics if info.name in found]
-    known += [count for name in subtopology.source_topics if (count := counts.existing(name)) is not None]
-    return max(known, default=None)
+    decided = [found[info.name] for info in subtopology.repartition_source_topics if info.name in found]
+    decided += [count for name in subtopology.source_topics if (count := counts.existing(name)) is not None]
+    return max(decided, default=None)
 
 
 # -- copartitioning ------------------------------------------------------------------------------------------------------
 
 
 def _enforce_copartitioning(subtopologies: list[Subtopology], counts: _Counts) -> None:
-    """Topics that are joined have the same number of partitions: internal ones get it, others must have it."""
+    """Joined topics must have the same number of partitions. Internal topics are given that number; other topics must have it already."""
     repartition = [info for subtopology in subtopologies for info in subtopology.repartition_source_topics]
     fixed = {info.name for info in repartition if info.partitions}
-    known = {info.name for info in repartition}
-    # With fixed topics anywhere in the topology all of them have to agree, in whatever groups they are.
+    internal_names = {info.name for info in repartition}
+    # All topics with fixed numbers must agree across the whole topology, whatever groups they are in.
     agreed = {counts.of(name) for name in fixed}
     for subtopology in subtopologies:
         for group in subtopology.copartition_groups:
             names = [subtopology.source_topics[index] for index in group.source_topics]
             names += [subtopology.repartition_source_topics[index].name for index in group.repartition_source_topics]
             if names:
-                _enforce(names_in_table_order(dict.fromkeys(names)), fixed, agreed, known, counts)
+                _enforce(names_in_table_order(dict.fromkeys(names)), fixed, agreed, internal_names, counts)
 
 
-def _enforce(names: list[str], fixed: set[str], agreed: set[int], known: set[str], counts: _Counts) -> None:
-    internal = {name: counts.of(name) for name in names if name in known}
-    others = {name: counts.of(name) for name in names if name not in known}
-    wanted = set(others.values()) if others else agreed
-    if len(wanted) > 1:
+def _enforce(names: list[str], fixed: set[str], agreed: set[int], internal_names: set[str], counts: _Counts) -> None:
+    internal = {name: counts.of(name) for name in names if name in internal_names}
+    others = {name: counts.of(name) for name in names if name not in internal_names}
+    required = set(others.values()) if others else agreed
+    if len(required) > 1:
         shown = ", ".join(f"{name}={count}" for name, count in sorted((others or internal).items(), key=lambda item: text_order(item[0])))
         raise _Problem(
             Status.INCORRECTLY_PARTITIONED_TOPICS, f"Following topics do not have the same number of partitions: [{{{shown}}}]"
         )  # fmt: skip
-    count = max(wanted or internal.values())
+    count = max(required or internal.values())
     for name, has in internal.items():
         if name in fixed and has != count:
             raise _Problem(
