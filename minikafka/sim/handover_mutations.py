@@ -45,7 +45,7 @@ def _answer_at_once(original: Any) -> Any:
 
 def _prove_before_the_answer(original: Any) -> Any:
     def move(self: Any, key: Any, now_ms: int) -> Any:
-        target = self._lines[key].standing.target
+        target = self._lines[key].status.target
         if target is not None:
             self._proven[key] = target.leader_epoch
         return original(self, key, now_ms)
@@ -54,11 +54,11 @@ def _prove_before_the_answer(original: Any) -> Any:
 
 
 def _last_first(original: Any) -> Any:
-    def take(self: Any, key: Any, held: Any, standing: Any, now_ms: int) -> Any:
+    def take(self: Any, key: Any, held: Any, status: Any, now_ms: int) -> Any:
         before = self._lines.get(key)
         if before is not None:
             before.waiting.reverse()
-        return original(self, key, held, standing, now_ms)
+        return original(self, key, held, status, now_ms)
 
     return take
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.core.partition import handover_lines as lines
-from minikafka.core.partition.handover_lines import Effect, HandOn, HandoverLines, Key, Leadership, Standing, Target
+from minikafka.core.partition.handover_lines import Effect, HandOn, HandoverLines, Key, Leadership, PartitionStatus, Target
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -135,12 +135,12 @@ class HandoverHost:
         if topic_image is None:
             return None
         key = (topic_image.topic_id, index)
-        return key if self._core.accepts(key, self._standing(key), self._now_ms()) else None
+        return key if self._core.accepts(key, self._status(key), self._now_ms()) else None
 
     def take(self, key: Key, held: Held) -> None:
         """Hold a produce until it can be served, here or at the new leader. Then calls `held.finish`, `fail` or `serve`, perhaps at
         once."""
-        self._carry_out(self._core.take(key, held, self._standing(key), self._now_ms()))
+        self._carry_out(self._core.take(key, held, self._status(key), self._now_ms()))
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -154,13 +154,13 @@ class HandoverHost:
             self._look_again(key)
 
     def _look_again(self, key: Key) -> None:
-        self._carry_out(self._core.standing_changed(key, self._standing(key), self._now_ms()))
+        self._carry_out(self._core.status_changed(key, self._status(key), self._now_ms()))
 
-    def _standing(self, key: Key) -> Standing:
+    def _status(self, key: Key) -> PartitionStatus:
         partition = self._replicas.partition_by_id(*key)
         if partition is None:
-            return Standing(target=self._target(key))
-        return Standing(partition.appending is not None, partition.is_held, partition.is_internal, self._target(key))
+            return PartitionStatus(target=self._target(key))
+        return PartitionStatus(partition.appending is not None, partition.is_held, partition.is_internal, self._target(key))
 
     def _target(self, key: Key) -> Target | None:
         """The leader, if it is another broker that is alive."""
@@ -231,7 +231,7 @@ class HandoverHost:
         def answered(response: Any, error: Exception | None) -> None:
             answer: Any = error if error is not None else response.responses[0].partition_responses[0]
             code = None if error is not None else answer.error_code
-            self._carry_out(self._core.answered(entry, target, code, answer, self._standing(entry.key), self._now_ms()))
+            self._carry_out(self._core.answered(entry, target, code, answer, self._status(entry.key), self._now_ms()))
 
         self._peers.send(target.host, target.port, held.request, answered, held.version)
 

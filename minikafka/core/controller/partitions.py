@@ -24,7 +24,7 @@ from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirs
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
-NOBODY = NO_LEADER
+NO_BROKER = NO_LEADER
 ELECTION_PREFERRED = 0
 ELECTION_UNCLEAN = 1
 
@@ -74,9 +74,9 @@ class PartitionControl:
         self,
         partitions: Iterable[tuple[TopicImage, int, PartitionRegistration]],
         *,
-        leaving: int = NOBODY,
-        joining: int = NOBODY,
-        unclean: int = NOBODY,
+        leaving: int = NO_BROKER,
+        joining: int = NO_BROKER,
+        unclean: int = NO_BROKER,
     ) -> list[PartitionChangeRecord]:
         """New ISRs and leaders after a broker stopped (`leaving`), started (`joining`) or restarted uncleanly (`unclean`).
 
@@ -93,7 +93,7 @@ class PartitionControl:
         records = []
         for topic, index, partition in partitions:
             change = self.change(topic, index, partition, may_lead=may_lead)
-            if unclean != NOBODY:
+            if unclean != NO_BROKER:
                 change.unclean_shutdown(unclean)
             change.target_isr(replica for replica in partition.isr if replica not in {leaving, unclean})
             record = change.build()

@@ -33,7 +33,7 @@ from minikafka.core.group.streams.coordinator import StreamsGroups, StreamsSurro
 from minikafka.core.group.streams.records import group_tombstones as streams_tombstones
 from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.subscriptions import subscribed_topics
-from minikafka.core.group.transactional import IDS_VERSION, TopicResolver, sort_out
+from minikafka.core.group.transactional import IDS_VERSION, TopicResolver, select_commits
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -397,14 +397,14 @@ class GroupShard:
     ) -> tuple[ErrorCode, CommitCheck | None]:
         """Check a commit to a group whose members have epochs. `version` is that of an OffsetCommit, None for a TxnOffsetCommit."""
         group_id, epoch = request.group_id, request.generation_id_or_member_epoch
-        who = request.member_id, request.group_instance_id, epoch, version
+        sender = request.member_id, request.group_instance_id, epoch, version
         consumers, streams = self._consumers.groups.get(group_id), self.streams.groups.get(group_id)
         try:
             self._check_type(group_id)
             if consumers is not None:
-                return ErrorCode.NONE, check_commit(consumers, *who)
+                return ErrorCode.NONE, check_commit(consumers, *sender)
             assert streams is not None
-            return ErrorCode.NONE, check_streams_commit(streams, *who)
+            return ErrorCode.NONE, check_streams_commit(streams, *sender)
         except ApiError as error:
             return error.code, None
 
@@ -451,7 +451,7 @@ class GroupShard:
         if code is ErrorCode.STALE_MEMBER_EPOCH and version < IDS_VERSION:
             # Older producers only support the classic protocol's error.
             code = ErrorCode.ILLEGAL_GENERATION
-        response, commits, pending = sort_out(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
+        response, commits, pending = select_commits(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
         if not commits:
             self._rebalancer.effects.answers.append((reply, response))
             return

@@ -18,7 +18,7 @@ PartitionResult = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 IDS_VERSION = 6
 
 
-def sort_out(
+def select_commits(
     request: TxnOffsetCommitRequest, code: ErrorCode, resolve: TopicResolver, wall_ms: int, metadata_bytes_max: int
 ) -> tuple[TxnOffsetCommitResponse, Commits, list[PartitionResult]]:
     """Returns the answer, the commits to store, and the parts of the answer that belong to them. A `code` other than NONE refuses all."""

@@ -65,7 +65,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartitionStatus:
     """The state of a partition on this broker: whether it appends clients' records, or holds them, and which other broker leads.
 
     `target` is None if no other broker is known to lead, or the leader is fenced."""
@@ -120,7 +120,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Append clients' records again if the partition is still held, and call `standing_changed`."""
+    """Append clients' records again if the partition is still held, and call `status_changed`."""
 
     key: Key
 
@@ -176,10 +176,10 @@ Effect = Hold | WaitForFollowers | Prepared | Release | Drained | Serve | HandOn
 class _Line:
     """The requests of one partition that wait or are in flight."""
 
-    __slots__ = ("concurrent_sources", "sources", "standing", "under_way", "waiting")
+    __slots__ = ("concurrent_sources", "sources", "status", "under_way", "waiting")
 
     def __init__(self) -> None:
-        self.standing = Standing()
+        self.status = PartitionStatus()
         self.waiting: deque[Entry] = deque()
         self.under_way = 0
         self.sources: dict[Any, int] = {}
@@ -305,25 +305,25 @@ class HandoverLines:
 
     # -- produces --------------------------------------------------------------------------------------------------
 
-    def accepts(self, key: Key, standing: Standing, now_ms: int) -> bool:
+    def accepts(self, key: Key, status: PartitionStatus, now_ms: int) -> bool:
         """Whether to call `take` for a produce request that was refused because this broker does not lead the partition."""
         if self._closed or self.window_ms == 0 or self.bytes >= HELD_BYTES_MAX:
             return False
         has_line = key in self._lines
-        if not has_line and standing.is_internal:
+        if not has_line and status.is_internal:
             return False
         has_left = key in self._left and key not in self._given_up and now_ms < self._left[key] + self.window_ms
-        if not (has_line or standing.is_held or has_left):
+        if not (has_line or status.is_held or has_left):
             return False
         self._late_ms = now_ms
-        return has_line or standing.is_held or self._stage in (_Stage.STAYING, _Stage.HANDING_ON)
+        return has_line or status.is_held or self._stage in (_Stage.STAYING, _Stage.HANDING_ON)
 
-    def take(self, key: Key, held: Held, standing: Standing, now_ms: int) -> Sequence[Effect]:
+    def take(self, key: Key, held: Held, status: PartitionStatus, now_ms: int) -> Sequence[Effect]:
         """Hold a produce request until this broker or the new leader can serve it."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
-        line.standing = standing
+        line.status = status
         self.bytes += held.size
         before = line.sources.get(held.source, 0)
         line.sources[held.source] = before + 1
@@ -341,19 +341,21 @@ class HandoverLines:
             self._given_up.discard(key)
             self._left_timers.schedule(key, now_ms + self.window_ms)
 
-    def standing_changed(self, key: Key, standing: Standing, now_ms: int) -> Sequence[Effect]:
+    def status_changed(self, key: Key, status: PartitionStatus, now_ms: int) -> Sequence[Effect]:
         """The state of a partition with a line has changed: another broker leads it, or it is appended to again."""
         line = self._lines.get(key)
         if line is None:
             return ()
-        line.standing = standing
+        line.status = status
         return self._move(key, now_ms)
 
-    def answered(self, entry: Entry, target: Target, code: int | None, answer: Any, standing: Standing, now_ms: int) -> Sequence[Effect]:
+    def answered(
+        self, entry: Entry, target: Target, code: int | None, answer: Any, status: PartitionStatus, now_ms: int
+    ) -> Sequence[Effect]:
         """The new leader answered. `code` is its error code, None if the connection broke."""
         key, line = entry.key, self._lines[entry.key]
         line.under_way -= 1
-        line.standing = standing
+        line.status = status
         has_time = now_ms < entry.deadline_ms and not self._closed
         verdict = verdict_of(code, is_proven=self._proven.get(key) == target.leader_epoch, has_time=has_time)
         if verdict is Verdict.ASK_AGAIN:
@@ -402,12 +404,12 @@ class HandoverLines:
         return effects + self._next_stage(now_ms)
 
     def _view(self, line: _Line, key: Key) -> Waiting:
-        standing = line.standing
-        epoch = None if standing.target is None else standing.target.leader_epoch
-        return Waiting(standing.is_appending, standing.is_held, epoch, self._proven.get(key), line.under_way)
+        status = line.status
+        epoch = None if status.target is None else status.target.leader_epoch
+        return Waiting(status.is_appending, status.is_held, epoch, self._proven.get(key), line.under_way)
 
     def _let_go(self, line: _Line, entry: Entry, turn: Turn) -> Effect:
-        target = line.standing.target
+        target = line.status.target
         if turn is Turn.SERVE:
             self.outcomes["served"] += 1
             self._gone(line, entry)

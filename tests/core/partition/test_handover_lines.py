@@ -24,10 +24,10 @@ from minikafka.core.partition.handover_lines import (
     Hold,
     Leadership,
     Notice,
+    PartitionStatus,
     Prepared,
     Release,
     Serve,
-    Standing,
     Target,
     WaitForFollowers,
 )
@@ -35,11 +35,11 @@ from minikafka.wire.errors import ErrorCode
 
 KEY, OTHER = (b"t" * 16, 0), (b"t" * 16, 1)
 WINDOW_MS = 1_000
-APPENDING, HELD, NOBODY = Standing(is_appending=True), Standing(is_held=True), Standing()
+APPENDING, HELD, NOBODY = PartitionStatus(is_appending=True), PartitionStatus(is_held=True), PartitionStatus()
 
 
-def led(epoch: int = 5, port: int = 2) -> Standing:
-    return Standing(target=Target("host", port, epoch))
+def led(epoch: int = 5, port: int = 2) -> PartitionStatus:
+    return PartitionStatus(target=Target("host", port, epoch))
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class Story:
     def lose(self) -> None:
         self.lines.leadership_lost(KEY, False, self.now_ms)
 
-    def produce(self, *names: str, standing: Standing = NOBODY) -> None:
+    def produce(self, *names: str, status: PartitionStatus = NOBODY) -> None:
         for name in names:
-            assert self.lines.accepts(KEY, standing, self.now_ms), name
-            self.tell(self.lines.take(KEY, Request(name), standing, self.now_ms))
+            assert self.lines.accepts(KEY, status, self.now_ms), name
+            self.tell(self.lines.take(KEY, Request(name), status, self.now_ms))
 
-    def change(self, standing: Standing) -> None:
-        self.tell(self.lines.standing_changed(KEY, standing, self.now_ms))
+    def change(self, status: PartitionStatus) -> None:
+        self.tell(self.lines.status_changed(KEY, status, self.now_ms))
 
-    def answer(self, code: ErrorCode | None = ErrorCode.NONE, standing: Standing | None = None) -> None:
+    def answer(self, code: ErrorCode | None = ErrorCode.NONE, status: PartitionStatus | None = None) -> None:
         entry, target = self.sent.pop(0)
-        known = Standing(target=target) if standing is None else standing
+        known = PartitionStatus(target=target) if status is None else status
         self.tell(self.lines.answered(entry, target, code, "gone" if code is None else code.name, known, self.now_ms))
 
     def pass_to_deadline(self) -> int:
@@ -117,7 +117,7 @@ def test_one_at_a_time_until_the_new_leader_has_answered_as_one() -> None:
     assert story.said == ["a to 2"]
     story.answer()
     assert story.said[1:] == ["a NONE", "b to 2", "c to 2"]
-    story.produce("d", standing=led())
+    story.produce("d", status=led())
     assert story.said[-1] == "d to 2"
     for _ in range(3):
         story.answer()
@@ -127,7 +127,7 @@ def test_one_at_a_time_until_the_new_leader_has_answered_as_one() -> None:
 def test_a_new_leader_that_does_not_know_yet_is_asked_again_until_the_time_is_up() -> None:
     story = Story()
     story.lose()
-    story.produce("a", "b", standing=led())
+    story.produce("a", "b", status=led())
     asked = 0
     while story.lines.waiting:
         if story.sent:
@@ -142,7 +142,7 @@ def test_a_new_leader_that_does_not_know_yet_is_asked_again_until_the_time_is_up
 def test_what_was_under_way_when_the_connection_broke_is_never_sent_again() -> None:
     story = Story()
     story.lose()
-    story.produce("a", "b", standing=led())
+    story.produce("a", "b", status=led())
     story.answer(None)
     assert story.said == ["a to 2", "a REQUEST_TIMED_OUT", "b NOT_LEADER_OR_FOLLOWER"]
     assert not story.lines.accepts(KEY, led(), story.now_ms), "its client had better ask the new leader itself"
@@ -154,7 +154,7 @@ def test_what_was_under_way_when_the_connection_broke_is_never_sent_again() -> N
 def test_an_answer_that_is_not_for_the_client_sends_all_back_in_order(code: ErrorCode) -> None:
     story = Story()
     story.lose()
-    story.produce("a", "b", standing=led())
+    story.produce("a", "b", status=led())
     story.answer(code)
     assert story.said[1:] == ["a NOT_LEADER_OR_FOLLOWER", "b NOT_LEADER_OR_FOLLOWER"] and story.lines.waiting == 0
 
@@ -189,7 +189,7 @@ def test_the_controller_is_asked_when_every_follower_has_everything() -> None:
 def test_a_leadership_that_stays_serves_what_it_held_late_rather_than_never() -> None:
     story = leaving()
     story.take_others()
-    story.produce("a", "b", standing=HELD)
+    story.produce("a", "b", status=HELD)
     assert story.pass_to_deadline() == WINDOW_MS
     assert story.take_others() == [Release(KEY)]
     story.change(APPENDING)
@@ -199,7 +199,7 @@ def test_a_leadership_that_stays_serves_what_it_held_late_rather_than_never() ->
 def test_a_leadership_that_comes_back_serves_after_what_is_under_way() -> None:
     story = Story()
     story.lose()
-    story.produce("a", "b", standing=led())
+    story.produce("a", "b", status=led())
     story.change(APPENDING)
     assert story.said == ["a to 2"]
     story.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, APPENDING)
@@ -219,7 +219,7 @@ def test_nobody_waits_longer_than_the_window() -> None:
 def test_a_broker_may_go_when_nobody_has_been_late_for_a_while() -> None:
     story = leaving()
     story.lose()
-    story.produce("a", standing=led())
+    story.produce("a", status=led())
     story.take_others()
     story.tell(story.lines.drain(story.now_ms))
     story.now_ms += QUIET_MS
@@ -231,7 +231,7 @@ def test_a_broker_may_go_when_nobody_has_been_late_for_a_while() -> None:
 def test_a_broker_that_nobody_asked_late_goes_after_the_quiet() -> None:
     story = Story()
     story.lose()
-    story.produce("a", standing=led())
+    story.produce("a", status=led())
     story.answer()
     story.tell(story.lines.drain(story.now_ms))
     assert story.take_others() == [] and story.pass_to_deadline() == QUIET_MS and story.take_others() == [Drained()]
@@ -244,7 +244,7 @@ def test_those_who_stay_late_are_refused_and_in_the_end_left() -> None:
     """A producer that is at it all the time: handed on for so long, refused for so long."""
     story = Story()
     story.lose()
-    story.produce("first", standing=led())
+    story.produce("first", status=led())
     story.answer()
     begun_ms = story.now_ms
     story.tell(story.lines.drain(story.now_ms))
@@ -265,7 +265,7 @@ def test_those_who_stay_late_are_refused_and_in_the_end_left() -> None:
 def test_memory_and_internal_topics_have_their_bounds() -> None:
     story = Story()
     story.lose()
-    assert not story.lines.accepts(OTHER, Standing(is_internal=True, is_held=True), story.now_ms)
+    assert not story.lines.accepts(OTHER, PartitionStatus(is_internal=True, is_held=True), story.now_ms)
     story.tell(story.lines.take(KEY, Request("big", HELD_BYTES_MAX - 1), NOBODY, story.now_ms))
     story.produce("small")
     assert not story.lines.accepts(KEY, NOBODY, story.now_ms), "64 MiB are held"
@@ -276,7 +276,7 @@ def test_memory_and_internal_topics_have_their_bounds() -> None:
 def test_whoever_waits_at_the_end_is_refused_and_what_is_under_way_is_told_once() -> None:
     story = Story()
     story.lose()
-    story.produce("a", "b", standing=led())
+    story.produce("a", "b", status=led())
     story.tell(story.lines.close())
     assert story.said[1:] == ["b NOT_LEADER_OR_FOLLOWER"] and not story.lines.accepts(KEY, HELD, story.now_ms)
     story.answer(None)
@@ -286,11 +286,11 @@ def test_whoever_waits_at_the_end_is_refused_and_what_is_under_way_is_told_once(
 def test_the_hint_waits_for_a_client_without_other_requests() -> None:
     story = Story()
     story.lose()
-    story.produce("a", "b", standing=led())
+    story.produce("a", "b", status=led())
     story.answer()
     story.answer()
     assert [line for line in story.said if "NONE" in line] == ["a NONE", "b NONE"]
-    story.produce("c", standing=led())
+    story.produce("c", status=led())
     story.answer()
     assert story.said[-1] == "c NONE with hint"
 

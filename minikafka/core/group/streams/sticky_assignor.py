@@ -142,8 +142,7 @@ class _Assignment:
         self._processes = {process_id: self._processes[process_id] for process_id in in_order}
 
     def _least_loaded(self, members: list[str], standby: Task | None) -> str | None:
-        """The least loaded of the task's previous owners: not the first one only if another member and its process both have fewer
-        tasks."""
+        """The first of the task's previous owners, unless another one and its process both have fewer tasks."""
         found, load, count = None, 0.0, 0
         for member_id in members:
             process = self._process_of[member_id]
