@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-#: The one place where the version stands; the build reads it.
+#: The only definition of the version; the build reads it.
 __version__ = "0.1.0"
 
 __all__ = ["__version__"]

@@ -1,4 +1,4 @@
-"""What Python leaves behind in OpenSSL when a TLS connection breaks."""
+"""Clears errors that Python leaves in OpenSSL's queue when a TLS connection breaks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def forget_failures() -> None:
-    """Empty the calling thread's queue of OpenSSL errors; to be called when a method of an `ssl.SSLSocket` has raised OSError.
+    """Empty the calling thread's queue of OpenSSL errors. Call it when a method of an `ssl.SSLSocket` has raised OSError.
 
-    From OpenSSL 3.4 on a failed system call leaves an entry there, which Python (3.11.12, 3.12.10, 3.13.3 and newer) raises and does not
-    remove. Any other `SSLSocket` of the thread that merely would have to wait then fails with it: a broken pipe on a connection that is
-    whole (CPython issue 148594). `SSLContext.set_ciphers` empties the queue when no cipher has the name.
+    From OpenSSL 3.4 on, a failed system call leaves an entry in the queue. Python (3.11.12, 3.12.10, 3.13.3 and newer) raises the error but
+    does not remove the entry. The next `SSLSocket` of the thread that only needs to wait then fails with it: a broken pipe on an intact
+    connection (CPython issue 148594). `SSLContext.set_ciphers` empties the queue when it finds no cipher of that name.
     """
     with contextlib.suppress(ssl.SSLError):
         _context().set_ciphers("NONE-HAS-THIS-NAME")
@@ -25,7 +25,7 @@ def _context() -> ssl.SSLContext:
 
 
 class BlockingSocket(ssl.SSLSocket):
-    """For `SSLContext.sslsocket_class`: one of several in a thread, whose failures stay its own."""
+    """For `SSLContext.sslsocket_class`: a failure of one connection does not break others in the same thread."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from minikafka.client.records import ConsumedRecord
     from minikafka.client.transactional import TransactionalProducer
 
-#: name -> module; imported when they are asked for, so that a command that only needs an error imports no producer.
+#: name -> module. Modules are imported on first use, so that a command that needs only an error does not import the producer.
 _MODULES = {
     "Admin": "admin",
     "AuthenticationError": "errors",

@@ -13,20 +13,20 @@ from minikafka.wire.messages.describe_acls import DescribeAclsRequest
 
 
 class AclAdmin(Admin):
-    """An Admin that knows ACLs."""
+    """An Admin that manages ACLs."""
 
-    async def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """The ACLs that a filter means; all for None. Raises BrokerError."""
-        meant = wanted or AclFilter()
+    async def describe_acls(self, acl_filter: AclFilter | None = None) -> list[Acl]:
+        """The ACLs that match the filter; all of them for None. Raises BrokerError."""
+        chosen = acl_filter or AclFilter()
         response = await self._ask(
             DescribeAclsRequest(
-                resource_type_filter=meant.resource_type,
-                resource_name_filter=meant.resource_name,
-                pattern_type_filter=meant.pattern_type,
-                principal_filter=meant.principal,
-                host_filter=meant.host,
-                operation=meant.operation,
-                permission_type=meant.permission,
+                resource_type_filter=chosen.resource_type,
+                resource_name_filter=chosen.resource_name,
+                pattern_type_filter=chosen.pattern_type,
+                principal_filter=chosen.principal,
+                host_filter=chosen.host,
+                operation=chosen.operation,
+                permission_type=chosen.permission,
             )
         )
         if response.error_code:
@@ -46,7 +46,7 @@ class AclAdmin(Admin):
         ]
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
-        """Create ACLs; those that there are already stay. Raises BrokerError for the first that is refused."""
+        """Create ACLs; existing ones are kept. Raises BrokerError for the first ACL that the broker refuses."""
         kind = CreateAclsRequest
         response = await self._ask(
             kind(
@@ -69,21 +69,21 @@ class AclAdmin(Admin):
                 raise refusal(result.error_code, f"creating the ACL {acl}", result.error_message)
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Delete what any of the filters means; what was deleted. Raises BrokerError."""
+        """Delete the ACLs that match any of the filters, and return them. Raises BrokerError."""
         kind = DeleteAclsRequest
         response = await self._ask(
             kind(
                 filters=[
                     kind.DeleteAclsFilter(
-                        resource_type_filter=wanted.resource_type,
-                        resource_name_filter=wanted.resource_name,
-                        pattern_type_filter=wanted.pattern_type,
-                        principal_filter=wanted.principal,
-                        host_filter=wanted.host,
-                        operation=wanted.operation,
-                        permission_type=wanted.permission,
+                        resource_type_filter=acl_filter.resource_type,
+                        resource_name_filter=acl_filter.resource_name,
+                        pattern_type_filter=acl_filter.pattern_type,
+                        principal_filter=acl_filter.principal,
+                        host_filter=acl_filter.host,
+                        operation=acl_filter.operation,
+                        permission_type=acl_filter.permission,
                     )
-                    for wanted in filters
+                    for acl_filter in filters
                 ]
             )
         )

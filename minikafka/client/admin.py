@@ -13,7 +13,7 @@ from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, Part
 from minikafka.client.controllers import ControllerCluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
-from minikafka.client.repeating import until_known
+from minikafka.client.repeating import repeat_until_settled
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 SPECIAL_TIMESTAMPS = {"latest": -1, "earliest": -2, "max-timestamp": -3}
-#: The last version of DeleteTopics that knows topics by names only.
+#: The last version of DeleteTopics that identifies topics by name only.
 DELETE_TOPICS_VERSION_MAX = 5
 OFFSET_FETCH_VERSION_MAX = 7
 TIMEOUT_MS = 30_000
@@ -49,7 +49,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition; `elr` and `last_known_elr` are empty where the cluster does not tell (KIP-966)."""
+    """One partition; `elr` and `last_known_elr` are empty if the cluster does not report them (KIP-966). `leader` -1: there is none."""
 
     index: int
     leader: int
@@ -83,7 +83,7 @@ class ClusterDescription:
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One property; `source` is Kafka's number (1 topic, 2 broker, 3 cluster default, 4 static, 5 default, 7 client metrics, 8 group);
-    `synonyms` are where its value could come from, what counts first: (source, name, value)."""
+    `synonyms` are (source, name, value) of every place that sets the property, in order of precedence."""
 
     name: str
     value: str | None
@@ -95,7 +95,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """An answer of ListOffsets; timestamp -1 where it has none."""
+    """One result of ListOffsets; `timestamp` in milliseconds since 1970, -1 if the response carries none."""
 
     offset: int
     timestamp: int
@@ -115,7 +115,7 @@ class GroupDescription:
 
 
 class Admin:
-    """Asks and orders. Use as `async with Admin(bootstrap)`."""
+    """Describes and changes a cluster. Use as `async with Admin(bootstrap)`."""
 
     def __init__(
         self,
@@ -164,12 +164,12 @@ class Admin:
         return ClusterDescription(self.cluster.cluster_id or "", self.cluster.controller_id, brokers)
 
     async def list_topics(self, *, with_internal: bool = True) -> list[str]:
-        """Names in order."""
+        """The names of all topics, sorted."""
         response = await self.cluster.refresh(None)
         return sorted(t.name or "" for t in response.topics if with_internal or not t.is_internal)
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Topics in order of name; all of them for None. Raises BrokerError for a name that does not exist."""
+        """Topics sorted by name; all of them for None. Raises BrokerError for a name that does not exist."""
         channel = await self.cluster.any_channel()
         if names is not None and not list(names):
             return []
@@ -240,8 +240,8 @@ class Admin:
         validate_only: bool = False,
         wait: bool = True,
     ) -> None:
-        """Create a topic; -1 takes the cluster's default. Waits until every partition has a leader unless told not to. A try without an
-        answer is repeated, and a topic that is there then, just as it was asked for, counts as created. Raises BrokerError."""
+        """Create a topic; -1 takes the cluster's default. `wait`: until every partition has a leader. An attempt without a response is
+        repeated; if the topic then exists exactly as requested, it counts as created. Raises BrokerError."""
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=-1 if assignments else partitions,
@@ -259,14 +259,14 @@ class Admin:
             return ErrorCode(answer.error_code), answer.error_message
 
         async def is_done(code: ErrorCode) -> bool | None:
-            return not validate_only and code is ErrorCode.TOPIC_ALREADY_EXISTS and await self._is_as_asked(topic)
+            return not validate_only and code is ErrorCode.TOPIC_ALREADY_EXISTS and await self._matches_request(topic)
 
-        await until_known(ask, is_done, self._timeout_ms, f"creating topic {name}")
+        await repeat_until_settled(ask, is_done, self._timeout_ms, f"creating topic {name}")
         if wait and not validate_only:
             await self._wait_for_leaders(name)
 
-    async def _is_as_asked(self, topic: CreateTopicsRequest.CreatableTopic) -> bool | None:
-        """Whether a topic is what this asks for; None while the broker that is asked does not know of it."""
+    async def _matches_request(self, topic: CreateTopicsRequest.CreatableTopic) -> bool | None:
+        """Whether the existing topic is what this request asks for; None while the broker has not yet learned of the topic."""
         found = await self._partitions_now(topic.name)
         if not found:
             return None
@@ -281,11 +281,11 @@ class Admin:
         try:
             entries = await self.describe_configs(TOPIC, topic.name, list(wanted))
         except BrokerError:
-            return False  # it may not be looked at
+            return False  # this user may not describe it
         return {entry.name: entry.value for entry in entries} == wanted
 
     async def _topic_now(self, name: str) -> TopicInfo | None:
-        """What the broker that is asked knows of a topic."""
+        """A topic as one broker describes it now; None if the broker has none of that name."""
         self.cluster.topics.pop(name, None)
         await self.cluster.refresh([name])
         return self.cluster.topics.get(name)
@@ -307,27 +307,27 @@ class Admin:
         await self.cluster.retry(led, self._timeout_ms)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic. A try without an answer is repeated, and a topic that is gone then counts as deleted. Raises BrokerError."""
-        asked_for: bytes | None = None
+        """Delete a topic. An attempt without a response is repeated; if the topic is gone then, the call succeeds. Raises BrokerError."""
+        deleted_id: bytes | None = None
 
         async def ask(broker_ms: int, wait_ms: int) -> tuple[ErrorCode, str | None]:
-            nonlocal asked_for
+            nonlocal deleted_id
             topic_id = await self._topic_id_now(name)
-            if asked_for and topic_id and topic_id != asked_for:
-                return ErrorCode.NONE, None  # another topic has the name by now: it must not be taken for ours
-            asked_for = asked_for or topic_id
-            answer = await self._ask_to_delete(name, asked_for, broker_ms, wait_ms)
+            if deleted_id and topic_id and topic_id != deleted_id:
+                return ErrorCode.NONE, None  # a new topic has taken the name: it must not be deleted
+            deleted_id = deleted_id or topic_id
+            answer = await self._ask_to_delete(name, deleted_id, broker_ms, wait_ms)
             code = ErrorCode(answer.error_code)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is ErrorCode.UNKNOWN_TOPIC_ID else code, answer.error_message
 
         async def is_done(code: ErrorCode) -> bool:
             return code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-        await until_known(ask, is_done, self._timeout_ms, f"deleting topic {name}")
+        await repeat_until_settled(ask, is_done, self._timeout_ms, f"deleting topic {name}")
         self.cluster.topics.pop(name, None)
 
     async def _ask_to_delete(self, name: str, topic_id: bytes | None, broker_ms: int, wait_ms: int) -> Any:
-        """By id where brokers know that: a broker that has not heard of the end of the topic may say that the name is still its."""
+        """Delete by topic id if brokers support that: a broker with old metadata may still resolve the name to the deleted topic."""
         channel = await self.cluster.any_channel()
         if topic_id is not None and channel.version_for(DeleteTopicsRequest) > DELETE_TOPICS_VERSION_MAX:
             topic = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)
@@ -336,8 +336,8 @@ class Admin:
         return (await self._ask(request, DELETE_TOPICS_VERSION_MAX, timeout_ms=wait_ms)).responses[0]
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Grow a topic to `count` partitions. A try without an answer is repeated, and a topic that has as many then counts as grown.
-        Raises BrokerError."""
+        """Grow a topic to `count` partitions. An attempt without a response is repeated; if the topic then has that many, the call
+        succeeds. Raises BrokerError."""
         topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
 
         async def ask(broker_ms: int, wait_ms: int) -> tuple[ErrorCode, str | None]:
@@ -350,13 +350,13 @@ class Admin:
             now = len(await self._partitions_now(name))
             return None if now < count else now == count
 
-        await until_known(ask, is_done, self._timeout_ms, f"adding partitions to {name}")
+        await repeat_until_settled(ask, is_done, self._timeout_ms, f"adding partitions to {name}")
         self.cluster.forget(name)
 
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Elect preferred (or unclean) leaders; None = everywhere. The outcome of each partition."""
+        """Elect preferred (or unclean) leaders, for all partitions if None is given. Returns the outcome of each partition."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions or []:
             topics.setdefault(topic, []).append(index)
@@ -404,14 +404,14 @@ class Admin:
             raise refusal(answer.error_code, f"changing the configuration of {name}", answer.error_message)
 
     def _own_broker(self, resource_type: int, name: str) -> int | None:
-        """Only the broker itself knows its static properties and its loggers."""
+        """The broker to ask about its own static properties and loggers, which only it can report; None: any broker."""
         is_own = resource_type in (BROKER, BROKER_LOGGER) and name.isdigit() and not isinstance(self.cluster, ControllerCluster)
         return int(name) if is_own else None
 
     # -- users -----------------------------------------------------------------------------------------------------
 
     async def describe_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, dict[str, int]]:
-        """user -> mechanism -> iterations; of all users when none is named. Raises BrokerError for one who has none."""
+        """user -> mechanism -> iterations; for all users if none is named. Raises BrokerError for a user without credentials."""
         kind = DescribeUserScramCredentialsRequest
         named = [kind.UserName(name=name) for name in users]
         response = await self._ask(kind(users=named or None))
@@ -425,7 +425,7 @@ class Admin:
         return found
 
     async def set_scram_credential(self, user: str, mechanism: str, *, password: str, salt: bytes, iterations: int) -> None:
-        """Give a user a password for SCRAM-SHA-256 or SCRAM-SHA-512; only what is made of it is sent. Raises BrokerError."""
+        """Set a user's password for SCRAM-SHA-256 or SCRAM-SHA-512; only the salted password is sent. Raises BrokerError."""
         scram = SCRAM_MECHANISMS[mechanism]
         upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
             name=user,
@@ -437,7 +437,7 @@ class Admin:
         await self._alter_user(user, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
 
     async def delete_scram_credential(self, user: str, mechanism: str) -> None:
-        """Take a user's password away. Raises BrokerError when there is none."""
+        """Remove a user's password. Raises BrokerError when there is none."""
         kind = AlterUserScramCredentialsRequest
         deletion = kind.ScramCredentialDeletion(name=user, mechanism=SCRAM_MECHANISMS[mechanism].number)
         await self._alter_user(user, kind(deletions=[deletion]))
@@ -479,7 +479,7 @@ class Admin:
         return cast(ListedOffset, await self.cluster.retry(ask))
 
     async def delete_records(self, wanted: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Delete records before an offset (-1 = the high watermark); the new low watermarks. Raises BrokerError."""
+        """Delete the records before an offset (-1 = the high watermark). Returns the new low watermarks. Raises BrokerError."""
         low: dict[tuple[str, int], int] = {}
         for (topic, index), offset in wanted.items():
             leader = await self.cluster.leader(topic, index)
@@ -502,11 +502,11 @@ class Admin:
     # -- groups ----------------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[tuple[str, str, str]]:
-        """(group id, protocol type, state) of every group, in order. Raises BrokerError."""
+        """(group id, protocol type, state) of every group, sorted by id. Raises BrokerError."""
         return [(group_id, protocol_type, state) for group_id, protocol_type, state, _ in await self.list_groups_with_types()]
 
     async def list_groups_with_types(self) -> list[tuple[str, str, str, str]]:
-        """(group id, protocol type, state, "classic" or "consumer") of every group, in order. Raises BrokerError."""
+        """(group id, protocol type, state, "classic" or "consumer") of every group, sorted by id. Raises BrokerError."""
         await self.cluster.refresh([])
         found: dict[str, tuple[str, str, str, str]] = {}
         for node_id in sorted(self.cluster.brokers):
@@ -538,7 +538,7 @@ class Admin:
         return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, coordinator, members)
 
     async def _consumer_group(self, group_id: str, coordinator: BrokerInfo) -> GroupDescription | None:
-        """A group of the consumer protocol (KIP-848); None when there is none, or nobody who knows of such."""
+        """A group of the consumer protocol (KIP-848); None if there is none, or if the broker does not support the protocol."""
         channel = await self.cluster.channel_to(coordinator.node_id)
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
         try:
@@ -559,11 +559,11 @@ class Admin:
         return GroupDescription(group_id, group.group_state, "consumer", group.assignor_name, coordinator, members)
 
     async def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
-        """Everything that a group has committed. Raises BrokerError."""
+        """All committed offsets of a group. Raises BrokerError."""
         return {partition: offset for partition, (offset, _) in (await self.group_offsets_and_epochs(group_id)).items()}
 
     async def group_offsets_and_epochs(self, group_id: str) -> dict[tuple[str, int], tuple[int, int]]:
-        """The same, with the leader epochs; -1 is not known. Raises BrokerError."""
+        """All committed offsets of a group as (offset, leader epoch); epoch -1: unknown. Raises BrokerError."""
         coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
         response = await self._ask(OffsetFetchRequest(group_id=group_id, topics=None), OFFSET_FETCH_VERSION_MAX, coordinator.node_id)
         if response.error_code:

@@ -12,7 +12,7 @@ Assignment = dict[str, list[int]]
 
 
 def encode_subscription(topics: list[str]) -> bytes:
-    """Version and message."""
+    """The subscription as bytes: a 16-bit version and the message."""
     return struct.pack(">h", VERSION) + ConsumerProtocolSubscription(topics=sorted(topics)).encode(VERSION)
 
 
@@ -23,7 +23,7 @@ def decode_subscription(data: bytes) -> list[str]:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Version and message."""
+    """The assignment as bytes: a 16-bit version and the message."""
     partitions = [
         ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=sorted(indexes)) for topic, indexes in sorted(assignment.items())
     ]
@@ -31,7 +31,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """The partitions of a member; empty bytes are no partitions. Raises WireError."""
+    """The partitions of a member; empty bytes mean no partitions. Raises WireError."""
     if not data:
         return {}
     version = min(int.from_bytes(data[:2], "big"), ConsumerProtocolAssignment.MAX_VERSION)
@@ -56,7 +56,7 @@ def assign_range(members: Mapping[str, list[str]], partitions: Mapping[str, int]
 
 
 def assign_round_robin(members: Mapping[str, list[str]], partitions: Mapping[str, int]) -> dict[str, Assignment]:
-    """All partitions in order, dealt out in turn among those who subscribe (RoundRobinAssignor)."""
+    """All partitions in order, dealt in turn to the members that subscribe to their topic (RoundRobinAssignor)."""
     result: dict[str, Assignment] = {member: {} for member in members}
     order = sorted(members)
     turn = 0

@@ -1,7 +1,7 @@
-"""What a running cluster takes and gives: ready-made batches, so that nothing is encoded or compressed while the clock runs.
+"""Measures the throughput and latency of a running cluster. Batches are built beforehand, so the timed part encodes and compresses nothing.
 
-One connection a leader, some requests in flight on each. The client is one Python process: `client_busy` says how much of a core it used,
-and near 1 the figure is the client's, not the cluster's.
+There is one connection to each leader, with several requests in flight. The client is one Python process: `client_busy` is the share of a
+core that it used. Near 1, the figure measures the client and not the cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 RECORD_BYTES = 1000
-#: Bytes of one record around a value of RECORD_BYTES, and of the batch around its records.
+#: Size of a record beyond its value of RECORD_BYTES.
 RECORD_OVERHEAD_BYTES = 12
 PRODUCE_VERSION_MAX = 12
 FETCH_VERSION_MAX = 12
@@ -33,7 +33,7 @@ NO_SESSION_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One figure: requests/s, MB/s (1e6 bytes of batches), latencies in milliseconds, the client's share of a core."""
+    """One measurement: requests/s, MB/s (1e6 bytes of batches), latencies in milliseconds, the client's share of a core."""
 
     measure: str
     requests_per_s: float
@@ -45,7 +45,7 @@ class Measured:
 
 
 class Bench:
-    """Measures one topic of a cluster. Raises ClientError for what a broker refuses, TimeoutError, NoBrokers."""
+    """Measures one topic of a cluster. Raises ClientError for a request that a broker refuses, TimeoutError, NoBrokers."""
 
     def __init__(self, admin: Admin, topic: str, *, seconds: float, in_flight: int, megabytes_max: float) -> None:
         self._cluster: Cluster = admin.cluster
@@ -55,7 +55,7 @@ class Bench:
         self._bytes_max = megabytes_max * 1e6
 
     async def produce(self, batch_bytes: int, acks: int) -> Measured:
-        """Produce requests of one batch of about `batch_bytes` to every partition in turn, as many as are taken."""
+        """Send batches of about `batch_bytes`, one per request, to all partitions at once, as fast as the brokers acknowledge them."""
         batch = _batch(batch_bytes)
         channels = await self._leaders()
         run = _Run(f"produce {size_text(batch_bytes)} acks={'all' if acks == -1 else acks}", self._seconds, self._bytes_max)
@@ -75,7 +75,7 @@ class Bench:
         return await run.drive([(start, channel, partition) for channel, partition in channels for _ in range(self._in_flight)])
 
     async def fetch(self, partition_bytes: int) -> Measured:
-        """Fetches of up to `partition_bytes` of one partition each, from its beginning to its end, over and over."""
+        """Read every partition from beginning to end, again and again, with fetches of up to `partition_bytes`."""
         channels = await self._leaders()
         run = _Run(f"consume {size_text(partition_bytes)} a fetch", self._seconds, float("inf"))
 
@@ -116,7 +116,7 @@ class Bench:
         return await run.drive([(start,)])
 
     async def end_to_end(self, reader: Cluster) -> Measured:
-        """One record at a time, from sending it (acks=all) to having it in the hands of a consumer whose fetch was waiting."""
+        """One record at a time: from sending it (acks=all) until a consumer's waiting fetch returns it."""
         channel, partition = (await self._leaders())[0]
         await reader.topic(self._topic)
         consumer = await reader.channel_to(partition.leader)
@@ -155,12 +155,12 @@ class Bench:
         return await run.drive([(start, offset)])
 
     async def settle(self) -> None:
-        """Wait until the followers have what was written."""
+        """Wait until the followers have replicated everything: one more append to each partition with acks=all."""
         batch = _batch(RECORD_BYTES)
         await asyncio.gather(*(self._append(channel, partition.index, batch) for channel, partition in await self._leaders()))
 
     async def _append(self, channel: Channel, index: int, batch: bytes) -> int:
-        """Append one batch; its offset."""
+        """Append one batch and return its base offset."""
         request = produce_request(self._topic, index, batch, -1)
         response: Any = await channel.request(request, channel.version_for(request, PRODUCE_VERSION_MAX), REQUEST_TIMEOUT_MS)
         if (error := _produce_error(response)) is not None:
@@ -173,7 +173,7 @@ class Bench:
 
 
 class _Run:
-    """The clock of one measure: chains of requests that each start the next until the time or the bytes are used up."""
+    """One timed run: chains of requests, in which each response starts the next request until the time or the bytes are used up."""
 
     def __init__(self, name: str, seconds: float, bytes_max: float) -> None:
         self._name = name
@@ -186,12 +186,12 @@ class _Run:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> float:
-        """A request goes out; the time to give to `end`."""
+        """Note that a request is sent. Returns the start time that `end` needs."""
         self._open += 1
         return time.perf_counter()
 
     def end(self, sent: float, size: int, error: Exception | None) -> bool:
-        """Its answer is there; whether the chain goes on."""
+        """Note that its response has arrived. Returns whether to send the next request of the chain."""
         now = time.perf_counter()
         self._open -= 1
         if self._ended.done():
@@ -208,7 +208,7 @@ class _Run:
         return False
 
     async def drive(self, chains: list[tuple[Any, ...]]) -> Measured:
-        """Start the chains and wait for the last answer."""
+        """Start the chains and wait for the last response."""
         started, cpu = time.perf_counter(), time.process_time()
         self._deadline = started + self._seconds
         for start, *arguments in chains:
@@ -252,7 +252,7 @@ def _produce_error(response: ProduceResponse) -> Exception | None:
 
 
 def _fetched(response: FetchResponse, offset: int) -> tuple[int, int]:
-    """Bytes of records, and the offset behind the last whole batch."""
+    """(bytes of records, the offset after the last whole batch)."""
     if response.error_code:
         raise refusal(response.error_code, "a fetch")
     answer = response.responses[0].partitions[0]
@@ -290,7 +290,7 @@ async def measure(
     megabytes_max: float,
     on_measured: Callable[[Measured], None],
 ) -> list[Measured]:
-    """Create `topic`, measure, delete it again. Raises as `Bench`; the topic is deleted then, too."""
+    """Create `topic`, measure, and delete it, also after an error. Raises as `Bench`."""
     found: list[Measured] = []
 
     def note(measured: Measured) -> None:

@@ -1,4 +1,4 @@
-"""A blocking face of what is asynchronous here, for code without an event loop: tasks of Spark, threads, scripts."""
+"""Runs the asynchronous clients from code without an event loop: Spark tasks, threads, scripts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Result = TypeVar("Result")
 
 
 class BlockingLoop:
-    """An event loop that runs while somebody waits in `run`, and stands still else; a context manager. Not for several threads at once.
+    """An event loop that runs only during a call of `run`. A context manager; not safe for use by several threads at once.
 
-    In a thread that runs a loop of its own (a notebook's cell), the work is done in another thread.
+    If the calling thread already runs an event loop (a notebook does), the work is done in another thread.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class BlockingLoop:
         self.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What the coroutine returns or raises."""
+        """Run the coroutine. Returns or raises what it does."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -43,7 +43,7 @@ class BlockingLoop:
         return self._loop.is_closed()
 
     def close(self) -> None:
-        """Cancel what is under way. Closing again does nothing."""
+        """Cancel the tasks that are still running. Closing again does nothing."""
         if self._loop.is_closed():
             return
         left = asyncio.all_tasks(self._loop)

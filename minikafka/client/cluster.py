@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
 
 Answer = TypeVar("Answer")
-#: Kafka's client properties of clients that were not told any; the command line sets them once for all that a command does.
+#: Kafka's client properties for clients that are created without any. The command line sets them once per command.
 default_security: ContextVar[Mapping[str, str] | None] = ContextVar("default_security", default=None)
-#: Whether administrators' clients connect to controllers, not to brokers (KIP-919); set as `default_security` is.
+#: Whether admin clients connect to controllers instead of brokers (KIP-919); set in the same way as `default_security`.
 ask_controllers: ContextVar[bool] = ContextVar("ask_controllers", default=False)
-#: How long a client that has never been answered tries; None: as long as its requests may take. A command's user wants to know soon.
+#: How long a client tries to reach its first broker; None: as long as its requests may take. Commands set it to fail early.
 first_answer_ms: ContextVar[int | None] = ContextVar("first_answer_ms", default=None)
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
@@ -37,7 +37,7 @@ TRANSPORT_ERRORS = (OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker as metadata tells."""
+    """A broker as described by the cluster's metadata."""
 
     node_id: int
     host: str
@@ -47,7 +47,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition as metadata tells; leader -1 = none."""
+    """A partition as described by the cluster's metadata; leader -1 = none."""
 
     topic: str
     index: int
@@ -60,7 +60,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as metadata tells, partitions in order of index."""
+    """A topic as described by the cluster's metadata, partitions in order of index."""
 
     name: str
     topic_id: bytes
@@ -87,7 +87,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 
 def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSecurity | None:
-    """What Kafka's client properties say; None for plain text. Raises ClientError with what is wrong."""
+    """The security that Kafka's client properties ask for; None for plain text. Raises ClientError, whose text names the bad property."""
     from minikafka.security.client import ClientSecurity
     from minikafka.security.client_properties import client_properties
     from minikafka.security.errors import SecurityError
@@ -101,7 +101,7 @@ def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSec
 
 
 class Cluster:
-    """Metadata and connections, shared by what a client does."""
+    """Metadata and connections, shared by everything that a client does."""
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class Cluster:
         network: Network | None = None,
         security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
-        """`network`: None is this machine's, of the loop that runs when it is first needed. `security`: Kafka's client properties
-        (security.protocol, ssl.*, sasl.*), or what was made of them; None is `default_security`. Raises ClientError."""
+        """`network`: None uses real sockets, on the event loop that runs at the first connection. `security`: Kafka's client properties
+        (security.protocol, ssl.*, sasl.*), or a ClientSecurity; None uses `default_security`. Raises ClientError."""
         self._security = client_security(security if security is not None else default_security.get() or {})
         self._bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
@@ -140,8 +140,8 @@ class Cluster:
     # -- connections -----------------------------------------------------------------------------------------------
 
     async def channel_at(self, host: str, port: int, purpose: str = "") -> Channel:
-        """A connection to an address. Raises OSError or TimeoutError. Brokers answer a connection's requests in their order: what is
-        made to wait, as fetches are, has a connection of its own `purpose`."""
+        """A connection to an address. Raises OSError or TimeoutError. A broker answers the requests of one connection in order, so requests
+        that may wait at the broker, such as fetches, use a separate connection with its own `purpose`."""
         key = (host, port, purpose)
         channel = self._channels.get(key)
         if channel is not None and not channel.closed:
@@ -149,7 +149,7 @@ class Cluster:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.ensure_future(self._open(key))
-            # All who wait for it may give up before it fails.
+            # Every waiter may give up before the task fails: retrieve the exception, or asyncio logs it.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
@@ -170,14 +170,14 @@ class Cluster:
             self._opening.pop(key, None)
 
     async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
-        """A connection to a broker, as `channel_at`. Raises OSError or TimeoutError; ConnectionError for a broker that nobody knows."""
+        """A connection to a broker, as `channel_at`. Raises OSError or TimeoutError; ConnectionError if the metadata lacks the broker."""
         broker = self.brokers.get(node_id)
         if broker is None:
             raise ConnectionError(f"broker {node_id} is not in the cluster's metadata")
         return await self.channel_at(broker.host, broker.port, purpose)
 
     async def any_channel(self) -> Channel:
-        """A connection to some broker: one that is open, one that is known, one of the bootstrap list. Raises NoBrokers."""
+        """A connection to any broker: an open one first, then the brokers of the metadata, then the bootstrap list. Raises NoBrokers."""
         for (_, _, purpose), channel in self._channels.items():
             if not purpose and not channel.closed:
                 return channel
@@ -195,7 +195,7 @@ class Cluster:
     # -- requests --------------------------------------------------------------------------------------------------
 
     async def request(self, request: Request, node_id: int | None = None, *, timeout_ms: int | None = None) -> Response:
-        """Ask one broker once. Raises transport errors, NoBrokers, ClientError for an API that the broker lacks."""
+        """Send one request to one broker, without retries. Raises transport errors, NoBrokers, ClientError for an API that it lacks."""
         channel = await (self.any_channel() if node_id is None else self.channel_to(node_id))
         try:
             return await channel.request(request, None, timeout_ms or self.request_timeout_ms)
@@ -205,14 +205,14 @@ class Cluster:
             raise ClientError(f"{channel.host}:{channel.port} cannot take the request: {error}") from error
 
     async def retry(self, work: Callable[[], Any], timeout_ms: int | None = None) -> Any:
-        """Call the coroutine function `work` until it returns something else than None; transport errors count as None.
+        """Call the coroutine function `work` until it returns something other than None; transport errors count as None.
 
-        Raises NoBrokers when no broker ever answered, TimeoutError when the time is up.
+        When the time is up, raises NoBrokers if that was the last failure, else TimeoutError.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + (timeout_ms or self.request_timeout_ms) / 1000
-        patience_ms = first_answer_ms.get()
+        first_ms = first_answer_ms.get()
         backoff = BACKOFF_S_MIN
         last: BaseException | None = None
         while True:
@@ -222,7 +222,7 @@ class Cluster:
                     return result
             except NoBrokers as error:
                 last = error
-                if patience_ms is not None and self.cluster_id is None and loop.time() - started > patience_ms / 1000:
+                if first_ms is not None and self.cluster_id is None and loop.time() - started > first_ms / 1000:
                     raise
             except TRANSPORT_ERRORS as error:
                 last = error
@@ -238,7 +238,7 @@ class Cluster:
     # -- metadata --------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None = (), *, create: bool = False) -> MetadataResponse:
-        """Ask for metadata once: of `topics`, of all topics for None, of the brokers only for none."""
+        """Request metadata once: of `topics`; of all topics for None; of the brokers alone if `topics` is empty."""
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         channel = await self.any_channel()
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
@@ -247,7 +247,7 @@ class Cluster:
         except UnsupportedVersion as error:
             raise ClientError(f"{error}: is this the port of a controller? A broker's is needed") from error
         except TimeoutError:
-            # Silent, as a broker behind a broken network is: the next attempt must not choose it again.
+            # The broker may be unreachable behind a broken network: the next attempt must choose another.
             channel.close("no answer to a metadata request in time")
             raise
         self._take(response)
@@ -277,7 +277,7 @@ class Cluster:
             self._refreshed_s[name] = now
 
     async def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicInfo:
-        """A topic with partitions, from the cache if it is fresh. Raises BrokerError when the cluster says that there is none."""
+        """A topic with its partitions, from the cache if that is fresh. Raises BrokerError if the cluster has no such topic."""
         cached = self.topics.get(name)
         age = asyncio.get_running_loop().time() - self._refreshed_s.get(name, float("-inf"))
         if cached is not None and cached.partitions and age < METADATA_AGE_S_MAX:
@@ -285,7 +285,7 @@ class Cluster:
         return await self.fresh_topic(name, create=create, timeout_ms=timeout_ms)
 
     async def fresh_topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicInfo:
-        """A topic as the cluster knows it now. Raises BrokerError when it says that there is none, TimeoutError."""
+        """A topic from newly requested metadata. Raises BrokerError if the cluster has no such topic, TimeoutError."""
 
         async def ask() -> TopicInfo | None:
             response = await self.refresh([name], create=create)
@@ -293,7 +293,7 @@ class Cluster:
                 if topic.name != name or not topic.error_code:
                     continue
                 code = ErrorCode(topic.error_code)
-                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create and not await self._is_unknown_to_all(name):
+                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create and not await self._is_missing_everywhere(name):
                     continue
                 if not code.retriable or (code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create):
                     raise refusal(code, f"topic {name}")
@@ -302,8 +302,8 @@ class Cluster:
 
         return cast(TopicInfo, await self.retry(ask, timeout_ms))
 
-    async def _is_unknown_to_all(self, name: str) -> bool:
-        """Whether no broker knows the topic: one of them may not have heard of it yet. A broker that does not answer does not count."""
+    async def _is_missing_everywhere(self, name: str) -> bool:
+        """Whether no broker has the topic. One broker alone may lag behind the metadata log. Brokers that do not answer are skipped."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         for node_id in list(self.brokers):
             try:
@@ -316,7 +316,7 @@ class Cluster:
         return True
 
     async def leader(self, topic: str, index: int, *, timeout_ms: int | None = None) -> PartitionInfo:
-        """A partition that has a leader we know the address of. Raises BrokerError, TimeoutError."""
+        """A partition whose leader is a broker in the metadata, so that its address is available. Raises BrokerError, TimeoutError."""
 
         async def look(fresh: bool) -> PartitionInfo | None:
             info = await (self.fresh_topic(topic) if fresh else self.topic(topic))
@@ -328,11 +328,11 @@ class Cluster:
         return await look(False) or cast(PartitionInfo, await self.retry(lambda: look(True), timeout_ms))
 
     def forget(self, topic: str) -> None:
-        """What is known of the topic has proven wrong."""
+        """Discard a topic's cached metadata, because it has proved wrong."""
         self._refreshed_s.pop(topic, None)
 
     def moved(self, topic: str, index: int, leader: int, leader_epoch: int) -> bool:
-        """A broker hints at a newer leader (KIP-951); whether that was news that can be used."""
+        """Take over a newer leader that a broker has named in a response (KIP-951). Returns whether the metadata changed."""
         cached = self.topics.get(topic)
         if cached is None or index >= len(cached.partitions) or leader not in self.brokers:
             return False
@@ -344,7 +344,7 @@ class Cluster:
 
 
 def _reason(error: BaseException | None) -> str:
-    # asyncio has words of its own for it, with a tuple of Python's in them.
+    # asyncio's own text contains a Python tuple.
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     text = getattr(error, "strerror", None) or str(error)

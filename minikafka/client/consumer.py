@@ -14,7 +14,7 @@ from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, NoOffsetForPartition, refusal
 from minikafka.client.group import GroupMetadata, committed_offsets, find_coordinator
-from minikafka.client.membership import MemberOptions, Membership, Reader, Subscription
+from minikafka.client.membership import MemberOptions, Membership, RebalanceListener, Subscription
 from minikafka.client.records import ConsumedRecord
 from minikafka.net.network import Network
 from minikafka.wire.batch import iterate_batches
@@ -33,14 +33,14 @@ LAST_FETCHED_EPOCH_VERSION_MIN = 12
 OFFSET_COMMIT_VERSION_MAX = 9
 PREFETCH_RECORDS_MAX = 20_000
 IDLE_S = 0.02
-#: Longest time after which leaders and partitions are looked at again though nobody told of news.
-LOOK_S_MAX = 0.25
+#: Longest time until leaders and partitions are checked again without a wake-up.
+LEADER_CHECK_S_MAX = 0.25
 TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _FetchLimits:
-    """Of one request to one broker."""
+    """Limits of one fetch request to one broker."""
 
     wait_ms_max: int
     bytes_min: int
@@ -55,12 +55,21 @@ def _check(name: str, value: str, *allowed: str) -> None:
 
 @dataclass(slots=True)
 class _Position:
+    """Where one assigned partition is read. `seek`, and losing and regaining the partition, replace the object: a response belongs to the
+    current position only if it is for the same object and the same `fetch_offset`."""
+
+    #: Offset of the next record that `poll` returns; None until it has been looked up.
     offset: int | None = None
+    #: Offset after the last prefetched batch; -1 until `offset` has been looked up.
     fetch_offset: int = -1
+    #: Leader epoch of the last prefetched batch, sent to detect truncation (KIP-320); -1: unknown.
     last_epoch: int = -1
+    #: Node id of the replica that the leader told this client to read from (KIP-392); -1: read from the leader.
     preferred: int = -1
+    #: Records from `offset` on that `poll` has not returned yet.
     buffered: deque[ConsumedRecord] = field(default_factory=deque)
     high_watermark: int = -1
+    #: Time of the event loop before which nothing is fetched.
     paused_until_s: float = 0.0
 
 
@@ -70,7 +79,7 @@ class Consumer:
     _supervisor: asyncio.Task[None] | None = None
     _committer: asyncio.Task[None] | None = None
     _failure: ClientError | None = None
-    _polled_as: GroupMetadata | None = None
+    _metadata_at_poll: GroupMetadata | None = None
 
     def __init__(
         self,
@@ -97,9 +106,9 @@ class Consumer:
         network: Network | None = None,
         security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
-        """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none.
-        `group_protocol`: classic; or consumer (KIP-848), where the broker assigns, with `group_remote_assignor` if one is named, and sets
-        the session's time-out and the interval of heartbeats. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
+        """Kafka's settings under Kafka's names, except that units come last. `auto_offset_reset`: earliest, latest or none.
+        `group_protocol`: classic, or consumer (KIP-848): then the broker assigns partitions (with `group_remote_assignor`, if given) and
+        sets the session time-out and the heartbeat interval. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
         _check("auto_offset_reset", auto_offset_reset, "earliest", "latest", "none")
         _check("isolation_level", isolation_level, "read_uncommitted", "read_committed")
         self.cluster = Cluster(bootstrap, client_id=client_id, network=network, security=security)
@@ -113,19 +122,19 @@ class Consumer:
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
         #: Set when leaders have to be looked up again, and when there may be something to fetch.
-        self._look, self._readable = asyncio.Event(), asyncio.Event()
+        self._leaders_stale, self._maybe_readable = asyncio.Event(), asyncio.Event()
         self._leaders: dict[TopicPartition, int] = {}
         self._generation = 0
         options = MemberOptions(
             session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms, group_protocol, group_instance_id, partition_assignors,
             group_remote_assignor, client_rack,
         )  # fmt: skip
-        self._member = None if group_id is None else Membership(self.cluster, group_id, options, self._reader)
+        self._member = None if group_id is None else Membership(self.cluster, group_id, options, self._listener)
         self._subscribed = False
 
     @property
-    def _reader(self) -> Reader:
-        return Reader(self._assigned, self._changed, self._lost, self._arrived.set)
+    def _listener(self) -> RebalanceListener:
+        return RebalanceListener(self._assigned, self._changed, self._lost, self._arrived.set)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -142,7 +151,7 @@ class Consumer:
             self._committer = asyncio.ensure_future(self._commit_regularly())
 
     async def close(self) -> None:
-        """Commit when committing automatically, leave the group, disconnect."""
+        """Commit if auto-commit is enabled, leave the group, and disconnect."""
         for task in (self._supervisor, self._committer, *self._fetchers.values()):
             if task is not None:
                 task.cancel()
@@ -158,15 +167,15 @@ class Consumer:
     # -- assignment ------------------------------------------------------------------------------------------------
 
     async def subscribe(self, topics: Iterable[str] = (), *, pattern: str | None = None) -> None:
-        """Take part in the group; partitions come with the first rebalance. `pattern`: of names, as RE2 has them, which the broker looks
-        at; with group_protocol=consumer only. Raises ClientError, also without a group id."""
+        """Join the group; the first rebalance assigns partitions. `pattern`: an RE2 pattern of topic names that the broker evaluates, only
+        with group_protocol=consumer. Raises ClientError, also without a group id."""
         if self._member is None:
             raise ClientError("subscribe needs a group_id; without a group use assign")
         self._member.start(Subscription(tuple(topics), pattern))
         self._subscribed = True
 
     async def assign(self, partitions: Iterable[TopicPartition], offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Read these partitions, from `offsets`, else from the group's commits, else as auto_offset_reset says."""
+        """Read these partitions from `offsets`, or else from the committed offsets, or else as auto_offset_reset says."""
         self._generation += 1
         made = {key: _Position() for key in partitions}
         self._positions = dict(made)
@@ -180,10 +189,10 @@ class Consumer:
         if unknown:
             offsets |= await self._reset_offsets(unknown)
         for key, offset in offsets.items():
-            # While the offsets were asked for the application may have gone elsewhere (`seek`), or the assignment may have changed.
+            # The application may have called `seek`, or the assignment may have changed, while the request was under way.
             if key in made and self._positions.get(key) is made[key]:
                 made[key].offset = made[key].fetch_offset = offset
-        self._news()
+        self._wake_fetchers()
 
     async def _assigned(self, assignment: Assignment) -> None:
         self._positions = {}
@@ -197,7 +206,7 @@ class Consumer:
         if gone and self._auto_commit_s is not None:
             with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
                 await self.commit({key: offset for key, offset in gone.items() if offset is not None})
-        # A position that was not found the last time is looked for again.
+        # Includes partitions whose position could not be found last time.
         made = {key: _Position() for key in wanted if self.position(key) is None}
         self._positions |= made
         try:
@@ -217,24 +226,24 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """Rises whenever partitions are assigned or lost, or a position is set: what was read before says nothing about what follows."""
+        """Rises whenever partitions are assigned or lost, or a position is set: records read before and after it need not be contiguous."""
         return self._generation
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Offset of the next record that `poll` hands out."""
+        """Offset of the next record that `poll` returns; None if the partition is not assigned or its offset is not found yet."""
         found = self._positions.get(partition)
         return None if found is None else found.offset
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """As the last fetch told; -1 before it."""
+        """The high watermark in the last fetch response; -1 before the first."""
         found = self._positions.get(partition)
         return -1 if found is None else found.high_watermark
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Who this was in its group when `poll` returned last, for `TransactionalProducer.send_offsets_to_transaction`: what was polled
-        before a rebalance is refused after it. Raises ClientError without a group id."""
-        return self._polled_as or self._metadata()
+        """This member's id and generation at the last `poll`, for `TransactionalProducer.send_offsets_to_transaction`: the broker refuses
+        offsets that were polled before a rebalance. Raises ClientError without a group id."""
+        return self._metadata_at_poll or self._metadata()
 
     def _metadata(self) -> GroupMetadata:
         if self.group_id is None:
@@ -244,17 +253,17 @@ class Consumer:
         return GroupMetadata(self.group_id, self._member.generation, self._member.member_id, self._member.group_instance_id)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from `offset`."""
+        """Continue from `offset`. Raises ClientError if the partition is not assigned."""
         found = self._positions.get(partition)
         if found is None:
             raise ClientError(f"{partition[0]}-{partition[1]} is not assigned")
         self._generation += 1
         self._positions[partition] = _Position(offset=offset, fetch_offset=offset)
-        self._news()
+        self._wake_fetchers()
 
-    def _news(self) -> None:
-        self._look.set()
-        self._readable.set()
+    def _wake_fetchers(self) -> None:
+        self._leaders_stale.set()
+        self._maybe_readable.set()
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -307,14 +316,14 @@ class Consumer:
         return await channel.request(request, channel.version_for(request, version_max))
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """What the group has committed; None for nothing. Raises ClientError, TimeoutError."""
+        """The group's committed offsets; None where it has none. Raises ClientError, TimeoutError."""
         if self.group_id is None:
             raise ClientError("committed offsets need a group_id")
         found = await committed_offsets(self.cluster, self.group_id, partitions)
         return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit `offsets`, or the positions of everything assigned. Raises BrokerError (a rebalance among them), TimeoutError."""
+        """Commit `offsets`, or the positions of all assigned partitions. Raises BrokerError (also during a rebalance), TimeoutError."""
         if self.group_id is None:
             raise ClientError("commit needs a group_id")
         chosen = dict(offsets) if offsets is not None else {k: p.offset for k, p in self._positions.items() if p.offset is not None}
@@ -339,7 +348,7 @@ class Consumer:
             for code in codes:
                 newer = -1 if member is None else member.generation
                 if code is ErrorCode.STALE_MEMBER_EPOCH and newer > request.generation_id_or_member_epoch:
-                    # A heartbeat has overtaken the commit.
+                    # A heartbeat raised the member epoch while the commit was under way.
                     request.generation_id_or_member_epoch = newer
                     return None
                 if code.retriable:
@@ -356,12 +365,12 @@ class Consumer:
             try:
                 await self.commit()
             except (ClientError, *TRANSPORT_ERRORS):
-                continue  # the next round, or the rebalance that made it fail, puts it right
+                continue  # the next round, or the rebalance that made this one fail, commits
 
     # -- records ---------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int = 1000, records_max: int = 500) -> list[ConsumedRecord]:
-        """Up to `records_max` records; waits at most `timeout_ms` for the first. Raises ClientError for what cannot heal."""
+        """Up to `records_max` records; waits at most `timeout_ms` for the first. Raises ClientError for an error that is not retriable."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while True:
@@ -369,7 +378,7 @@ class Consumer:
             records = self._take(records_max)
             left = deadline - loop.time()
             if records or left <= 0:
-                self._polled_as = None if self.group_id is None else self._metadata()
+                self._metadata_at_poll = None if self.group_id is None else self._metadata()
                 return records
             self._arrived.clear()
             await self._wait(self._arrived, left)
@@ -384,7 +393,7 @@ class Consumer:
         records: list[ConsumedRecord] = []
         for position in self._positions.values():
             if len(position.buffered) > PREFETCH_RECORDS_MAX:
-                self._readable.set()
+                self._maybe_readable.set()
             while position.buffered and len(records) < records_max:
                 record = position.buffered.popleft()
                 position.offset = record.offset + 1
@@ -394,11 +403,11 @@ class Consumer:
         return records
 
     async def _supervise(self) -> None:
-        """Keep one fetcher for every broker that leads something assigned."""
+        """Run one fetcher task for every broker from which an assigned partition is read."""
         while True:
             wanted: set[int] = set()
             leaders: dict[TopicPartition, int] = {}
-            is_sure = True
+            found_all = True
             for (topic, index), position in list(self._positions.items()):
                 try:
                     leader = await self.cluster.leader(topic, index, timeout_ms=5000)
@@ -406,22 +415,22 @@ class Consumer:
                     leaders[(topic, index)] = source
                     wanted.add(source)
                 except BrokerError as error:
-                    self._failure, is_sure = error, False
+                    self._failure, found_all = error, False
                     self._arrived.set()
                 except (ClientError, *TRANSPORT_ERRORS):
-                    is_sure = False
+                    found_all = False
             for node_id in wanted:
                 task = self._fetchers.get(node_id)
                 if task is None or task.done():
                     self._fetchers[node_id] = asyncio.ensure_future(self._fetch_from(node_id))
             if leaders != self._leaders:
                 self._leaders = leaders
-                self._readable.set()
-            await self._wait(self._look, LOOK_S_MAX if is_sure else IDLE_S)
+                self._maybe_readable.set()
+            await self._wait(self._leaders_stale, LEADER_CHECK_S_MAX if found_all else IDLE_S)
 
     @staticmethod
     async def _wait(event: asyncio.Event, seconds: float) -> None:
-        """For the event, but no longer than that."""
+        """Wait for the event, at most `seconds`, and clear it."""
         alarm = asyncio.get_running_loop().call_later(seconds, event.set)
         try:
             await event.wait()
@@ -450,7 +459,7 @@ class Consumer:
             if not readable:
                 now = asyncio.get_running_loop().time()
                 is_paused = any(now < position.paused_until_s <= now + IDLE_S for position in self._positions.values())
-                await self._wait(self._readable, IDLE_S if is_paused else LOOK_S_MAX)
+                await self._wait(self._maybe_readable, IDLE_S if is_paused else LEADER_CHECK_S_MAX)
                 continue
             try:
                 await self._fetch_once(node_id, readable)
@@ -458,7 +467,7 @@ class Consumer:
                 for (topic, _), position, _ in readable:
                     position.preferred = -1
                     self.cluster.forget(topic)
-                self._look.set()
+                self._leaders_stale.set()
                 await asyncio.sleep(IDLE_S)
 
     async def _fetch_once(self, node_id: int, readable: list[tuple[TopicPartition, _Position, int]]) -> None:
@@ -505,7 +514,7 @@ class Consumer:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if position.preferred >= 0:
                 position.preferred = -1
-                self._news()
+                self._wake_fetchers()
                 return
             await self._out_of_range(topic, data.partition_index, position)
             return
@@ -516,7 +525,7 @@ class Consumer:
                 self._failure = refusal(code, f"fetching {topic}-{data.partition_index}")
                 self._arrived.set()
             self.cluster.forget(topic)
-            self._look.set()
+            self._leaders_stale.set()
             return
         if data.diverging_epoch.end_offset >= 0:
             self._diverged(topic, data, position)
@@ -524,14 +533,14 @@ class Consumer:
         position.high_watermark = data.high_watermark
         if data.preferred_read_replica >= 0:
             position.preferred = data.preferred_read_replica
-            self._news()
+            self._wake_fetchers()
             return
         if data.records:
             try:
                 self._decode(topic, data, position)
             except WireError as error:
                 self._failure = ClientError(f"{topic}-{data.partition_index} holds records that cannot be read: {error}")
-                # The same bytes come again at once.
+                # Without a pause the fetcher would read the same bytes again at once.
                 position.paused_until_s = asyncio.get_running_loop().time() + IDLE_S
             self._arrived.set()
 
@@ -549,11 +558,11 @@ class Consumer:
         position.last_epoch = -1
 
     def _diverged(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
-        """What was read beyond some offset is not in the log any more (KIP-320): go on where the logs part, or say so."""
+        """The log was truncated below the records already read (KIP-320): continue where the logs diverge, or fail if there is no reset."""
         end_offset = data.diverging_epoch.end_offset
         if self._reset == "none":
             self._failure = ClientError(
-                f"{topic}-{data.partition_index} was cut: what was read from offset {end_offset} on is not in the log any more"
+                f"{topic}-{data.partition_index} was truncated: the records read from offset {end_offset} on are not in the log any more"
                 " (unclean election?), and auto_offset_reset is none"
             )
             position.paused_until_s = float("inf")
@@ -565,7 +574,7 @@ class Consumer:
         position.fetch_offset = min(position.fetch_offset, end_offset)
         position.offset = min(position.offset if position.offset is not None else end_offset, end_offset)
         position.last_epoch = data.diverging_epoch.epoch
-        self._news()
+        self._wake_fetchers()
 
     def _decode(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
         aborted = sorted(((a.first_offset, a.producer_id) for a in data.aborted_transactions or []), reverse=True)
@@ -583,17 +592,8 @@ class Consumer:
                 epoch = batch.partition_leader_epoch
                 for record in batch.records():
                     if record.offset >= position.fetch_offset:
-                        position.buffered.append(
-                            ConsumedRecord(
-                                topic,
-                                data.partition_index,
-                                record.offset,
-                                record.timestamp,
-                                record.key,
-                                record.value,
-                                record.headers,
-                                epoch,
-                            )
-                        )
+                        position.buffered.append(ConsumedRecord(
+                            topic, data.partition_index, record.offset, record.timestamp, record.key, record.value, record.headers, epoch
+                        ))  # fmt: skip
             position.last_epoch = batch.partition_leader_epoch
             position.fetch_offset = max(position.fetch_offset, batch.next_offset)

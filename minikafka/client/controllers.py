@@ -1,4 +1,4 @@
-"""An administrator's view of the controllers alone, for when no broker answers or none is to be asked (KIP-919)."""
+"""An admin client that talks to controllers only, for clusters whose brokers do not answer (KIP-919)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ENDPOINT_CONTROLLER = 2
 
 
 class ControllerCluster(Cluster):
-    """A Cluster whose nodes are the registered controllers. Requests to no node in particular go to the active one."""
+    """A Cluster whose nodes are the registered controllers. A request without a node id goes to the active controller."""
 
     async def any_channel(self) -> Channel:
-        """The active controller, or any that answers while none is known. Raises NoBrokers."""
+        """A connection to the active controller, or to any that answers while the active one is unknown. Raises NoBrokers."""
         if self.controller_id in self.brokers:
             try:
                 return await self.channel_to(self.controller_id)
@@ -28,7 +28,7 @@ class ControllerCluster(Cluster):
         return await super().any_channel()
 
     async def refresh(self, topics: Iterable[str] | None = (), *, create: bool = False) -> MetadataResponse:
-        """Ask who the controllers are. Controllers know no more of topics than that; raises ClientError when they are wanted."""
+        """Request the list of controllers. Controllers do not describe topics: raises ClientError if any are requested."""
         if topics is None or list(topics):
             raise ClientError("controllers do not describe topics: ask a broker, with --bootstrap-server")
         channel = await self.any_channel()

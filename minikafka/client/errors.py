@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the client, in sentences for people."""
+"""The errors that the client raises. Their texts say what failed, why and what to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from minikafka.wire.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Something that the caller has to know; the text says what, why and what to do."""
+    """Base class of the client's errors; the text says what failed, why and what to do."""
 
 
 class WrongAddress(ClientError):
-    """Text that is no address, or a list without one."""
+    """A text that is not an address, or a bootstrap list without one."""
 
 
 class NoBrokers(ClientError):
@@ -18,15 +18,15 @@ class NoBrokers(ClientError):
 
 
 class AuthenticationError(ClientError):
-    """A broker and this client do not accept each other: a certificate, a password, a SASL mechanism. Trying again does not help."""
+    """A broker or this client rejects the other: its certificate, password or SASL mechanism. Trying again does not help."""
 
 
 class NoOffsetForPartition(ClientError):
-    """A group has committed nothing of a partition, and auto_offset_reset is none: `seek` says where to begin."""
+    """A group has no committed offset of a partition, and auto_offset_reset is none. Set the position with `seek`."""
 
 
 class BrokerError(ClientError):
-    """A broker refused; `code` is the protocol's."""
+    """A broker refused a request; `code` is the protocol's error code."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -34,15 +34,15 @@ class BrokerError(ClientError):
 
 
 class DeliveryFailed(BrokerError):
-    """A record was not acknowledged within delivery.timeout.ms, or can never be; whether it was stored is not known after a timeout."""
+    """A record was not acknowledged within delivery.timeout.ms, or never will be. After a time-out it may or may not have been stored."""
 
 
 class TransactionFailed(ClientError):
-    """The open transaction cannot be committed; `abort` it, and begin the next."""
+    """The open transaction cannot be committed; `abort` it, then begin the next."""
 
 
 class ProducerFenced(ClientError):
-    """A newer producer has taken the transactional id over. This one is of no more use."""
+    """A newer producer has taken over the transactional id. This producer can only be closed."""
 
 
 def refusal(code: int, what: str, message: str | None = None) -> BrokerError:

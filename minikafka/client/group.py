@@ -50,8 +50,8 @@ async def find_coordinator(cluster: Cluster, key: str, timeout_ms: int | None = 
 async def committed_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[tuple[str, int]], timeout_ms: int | None = None
 ) -> dict[tuple[str, int], int]:
-    """What a group has committed, -1 for nothing; not from before a transaction whose outcome is decided and whose markers are still on
-    their way (KIP-447). Raises BrokerError, TimeoutError."""
+    """A group's committed offsets, -1 where it has none. Waits for pending transactional commits, so that it does not return an offset from
+    before a transaction that has been decided but whose marker is not yet written (KIP-447). Raises BrokerError, TimeoutError."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
@@ -75,7 +75,8 @@ async def committed_offsets(
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """Who commits offsets for a group: `Consumer.group_metadata`. Generation -1 without a member id: anybody (KIP-447)."""
+    """The member that commits offsets for a group, from `Consumer.group_metadata`. With generation -1 and no member id the coordinator does
+    not check the membership (KIP-447)."""
 
     group_id: str
     generation: int = -1
@@ -93,8 +94,8 @@ class MemberTimes:
 
 
 class GroupMember:
-    """One member. `on_assigned` is awaited with each new assignment, `on_lost` before a rebalance; `on_failed` is called when
-    there will be none any more, for which `failure` is the reason."""
+    """One member. `on_assigned` is awaited with each new assignment, `on_lost` before each rebalance. `on_failed` is called when the
+    membership ends; `failure` is then the reason."""
 
     def __init__(
         self,
@@ -123,13 +124,13 @@ class GroupMember:
         self._topics: list[str] = []
         self._coordinator: BrokerInfo | None = None
         self._task: asyncio.Task[None] | None = None
-        #: Member id and generation of the last assignment.
+        #: Member id and generation of the last assignment; ("", -1) before the first.
         self._assigned_to = ("", -1)
         self.joined = asyncio.Event()
         self.failure: ClientError | None = None
 
     def start(self, topics: list[str]) -> None:
-        """Join with these topics."""
+        """Join the group, subscribed to these topics."""
         self._topics = topics
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
@@ -148,7 +149,7 @@ class GroupMember:
         await self.ask(LeaveGroupRequest(group_id=self.group_id, members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)]))
 
     async def ask(self, request: Request, timeout_ms: int | None = None) -> Response:
-        """Send a request to the group's coordinator; None waits for a rebalance. Raises transport errors and BrokerError."""
+        """Send a request to the group's coordinator. `timeout_ms` None: enough for a rebalance. Raises transport errors, BrokerError."""
         if self._coordinator is None:
             self._coordinator = await find_coordinator(self._cluster, self.group_id)
         try:
@@ -159,7 +160,7 @@ class GroupMember:
             raise
 
     def coordinator_lost(self) -> None:
-        """The broker says that it is not the coordinator."""
+        """Look up the coordinator again: the broker has answered that it is not."""
         self._coordinator = None
 
     async def _run(self) -> None:
@@ -217,8 +218,8 @@ class GroupMember:
                 raise refusal(response.error_code, f"joining group {self.group_id}")
             if (response.member_id, response.generation_id) != self._assigned_to:
                 break
-            # What was read in a generation may still be committed in it, and is read again by whoever begins at what is committed: so one
-            # that was given up is not taken up again, but by another member.
+            # The coordinator put us back into the generation that we have left. Offsets read in it may still be committed, while we would
+            # read the same records again from the last commit. So leave, and join as a new member.
             if self.group_instance_id is None:
                 await self._leave()
             self.member_id = ""
@@ -250,7 +251,7 @@ class GroupMember:
         return ASSIGNORS[joined.protocol_name or self._assignors[0]](members, counts)
 
     async def _heartbeats(self) -> None:
-        """Until the group asks this member to join again. A coordinator that is away takes nothing from a member."""
+        """Send heartbeats until the group asks this member to rejoin. It keeps its partitions while the coordinator is unavailable."""
         while True:
             await asyncio.sleep(self._heartbeat_interval_s)
             request = HeartbeatRequest(

@@ -1,4 +1,4 @@
-"""An administrator's rarer requests: moving replicas, electing leaders, the metadata quorum, features, disks."""
+"""Less common admin requests: moving replicas, electing leaders, the metadata quorum, features, offsets of groups."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ OFFSET_COMMIT_VERSION_MAX = 9
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one thing that was asked for; `message` is the broker's, or the code's own text."""
+    """The result for one item of a request; `message` is the broker's, or else the standard text of the code."""
 
     code: ErrorCode
     message: str
 
     @property
     def is_good(self) -> bool:
-        """Done."""
+        """Whether the item succeeded."""
         return self.code is ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition on the move: all its replicas, and those that come and go."""
+    """A partition that is being reassigned: all its replicas, and those being added and removed."""
 
     replicas: list[int]
     adding: list[int]
@@ -56,7 +56,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class FeatureState:
-    """Levels of a feature: what the broker supports, what the cluster has finalized (None = not), and the epoch of that."""
+    """A feature: the versions that the broker supports, the finalized level (None = not finalized), and the epoch of that."""
 
     name: str
     min_version: int
@@ -71,13 +71,13 @@ def _outcome(code: int, message: str | None = None) -> Outcome:
 
 
 class Maintenance(Admin):
-    """Admin with what operators need now and then."""
+    """An Admin with the requests that operators need now and then."""
 
     async def alter_reassignments(
         self, wanted: Mapping[Partition, list[int] | None], timeout_ms: int | None = None
     ) -> dict[Partition, Outcome]:
-        """Give partitions these replicas; None cancels a move. Raises BrokerError when the request is refused as a whole, and for the
-        first partition that is, when only one was asked for."""
+        """Give partitions these replicas; None cancels a move. Raises BrokerError if the whole request is refused, or if it names only one
+        partition and that one is refused."""
         topics: dict[str, list[Any]] = {}
         for (topic, index), replicas in wanted.items():
             entry = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=index, replicas=replicas)
@@ -99,7 +99,7 @@ class Maintenance(Admin):
         return found
 
     async def list_reassignments(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, Reassignment]:
-        """Partitions on the move, of all or of these. Raises BrokerError."""
+        """The reassignments under way, of all partitions or of these. Raises BrokerError."""
         topics = None
         if partitions is not None:
             named: dict[str, list[int]] = {}
@@ -119,7 +119,7 @@ class Maintenance(Admin):
         }
 
     async def elect(self, partitions: Iterable[Partition] | None, *, unclean: bool) -> dict[Partition, Outcome]:
-        """Elect preferred (or unclean) leaders; None = everywhere. Raises BrokerError when the request is refused as a whole."""
+        """Elect preferred (or unclean) leaders, for all partitions if None is given. Raises BrokerError if the whole request is refused."""
         wanted = None
         if partitions is not None:
             topics: dict[str, list[int]] = {}
@@ -137,7 +137,7 @@ class Maintenance(Admin):
         }
 
     async def delete_records_of(self, wanted: Mapping[Partition, int]) -> dict[Partition, int | Outcome]:
-        """Delete records before an offset (-1 = the high watermark): the new low watermark of each, or why not."""
+        """Delete the records before an offset (-1 = the high watermark). Returns each partition's new low watermark, or its error."""
         found: dict[Partition, int | Outcome] = {}
         for (topic, index), offset in wanted.items():
             leader = await self.cluster.leader(topic, index)
@@ -179,7 +179,7 @@ class Maintenance(Admin):
                     raise refusal(p.error_code, f"setting the offset of {topic.name}-{p.partition_index} for group {group_id}")
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
-        """Forget a group's offsets; what became of each. Raises BrokerError when the group is refused."""
+        """Delete a group's offsets. Returns the result of each partition. Raises BrokerError if the group is refused."""
         coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
         topics: dict[str, list[Any]] = {}
         for topic, index in partitions:
@@ -241,13 +241,13 @@ class Maintenance(Admin):
         return response
 
     async def unregister(self, broker_id: int) -> None:
-        """Forget a broker that has gone for good. Raises BrokerError."""
+        """Remove the registration of a broker that will not return. Raises BrokerError."""
         response = await self._ask(UnregisterBrokerRequest(broker_id=broker_id))
         if response.error_code:
             raise refusal(response.error_code, f"unregistering broker {broker_id}", response.error_message)
 
     async def unregister_controller(self, controller_id: int) -> None:
-        """Forget a controller that has gone for good (KIP-1312). Raises BrokerError."""
+        """Remove the registration of a controller that will not return (KIP-1312). Raises BrokerError."""
         response = await self._ask(UnregisterControllerRequest(controller_id=controller_id))
         if response.error_code:
             raise refusal(response.error_code, f"unregistering controller {controller_id}", response.error_message)
@@ -261,7 +261,7 @@ class Maintenance(Admin):
         return response
 
     async def features(self, node_id: int | None = None) -> list[FeatureState]:
-        """Every feature that the broker supports, in order of name."""
+        """Every feature that the broker supports, sorted by name."""
         response = await self.api_versions(node_id)
         levels = {entry.name: entry.max_version_level for entry in response.finalized_features}
         return [
@@ -270,7 +270,7 @@ class Maintenance(Admin):
         ]
 
     async def update_features(self, levels: Mapping[str, int], *, upgrade_type: int = 1, dry_run: bool = False) -> dict[str, Outcome]:
-        """Set features to levels (0 disables); `upgrade_type` 1 upgrade, 2 safe downgrade, 3 unsafe downgrade. What became of each."""
+        """Set features to levels (0 disables); `upgrade_type` 1 upgrade, 2 safe downgrade, 3 unsafe downgrade. Returns each result."""
         updates = [
             UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
             for name, level in levels.items()

@@ -1,4 +1,4 @@
-"""A consumer's part in its group, of whichever protocol."""
+"""A consumer's membership in its group, with either group protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.client.consumer_member import ConsumerGroupMember, Subscription
 from minikafka.client.errors import ClientError
 from minikafka.client.group import GroupMember, MemberTimes
 
-__all__ = ["MemberOptions", "Membership", "Reader", "Subscription"]
+__all__ = ["MemberOptions", "Membership", "RebalanceListener", "Subscription"]
 
 
 PROTOCOLS = ("classic", "consumer")
@@ -32,9 +32,9 @@ class MemberOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """Who reads what the group says. `assigned(all that is to be read, anew)`; `changed(all that is to be read)`: what is read already goes
-    on, and what is not in it is given up; `lost()`: nothing is to be read; `failed()`: it is over."""
+class RebalanceListener:
+    """The consumer's callbacks. `assigned(assignment)`: start reading the whole assignment anew. `changed(assignment)`: continue partitions
+    that are already read, start new ones, give up missing ones. `lost()`: read nothing. `failed()`: the membership has ended."""
 
     assigned: Callable[[Assignment], Awaitable[None]]
     changed: Callable[[Assignment], Awaitable[None]]
@@ -43,10 +43,10 @@ class Reader:
 
 
 class Membership:
-    """A member of a classic group, or of one of the consumer protocol (KIP-848)."""
+    """A member of a group of the classic or the consumer protocol (KIP-848). Exactly one of `_classic` and `_consumer` is set."""
 
-    def __init__(self, cluster: Cluster, group_id: str, options: MemberOptions, reader: Reader) -> None:
-        """Raises ClientError for settings that the protocol does not have."""
+    def __init__(self, cluster: Cluster, group_id: str, options: MemberOptions, listener: RebalanceListener) -> None:
+        """Raises ClientError for settings that the group protocol does not have."""
         self._classic: GroupMember | None = None
         self._consumer: ConsumerGroupMember | None = None
         self._assignor = options.remote_assignor
@@ -59,9 +59,9 @@ class Membership:
                 rebalance_timeout_ms=options.rebalance_timeout_ms,
                 group_instance_id=options.instance_id,
                 rack=options.rack,
-                on_changed=reader.changed,
-                on_lost=reader.lost,
-                on_failed=reader.failed,
+                on_changed=listener.changed,
+                on_lost=listener.lost,
+                on_failed=listener.failed,
             )
             return
         if options.remote_assignor is not None:
@@ -72,9 +72,9 @@ class Membership:
             MemberTimes(options.session_timeout_ms, options.rebalance_timeout_ms, options.heartbeat_interval_ms),
             group_instance_id=options.instance_id,
             assignors=options.assignors,
-            on_assigned=reader.assigned,
-            on_lost=reader.lost,
-            on_failed=reader.failed,
+            on_assigned=listener.assigned,
+            on_lost=listener.lost,
+            on_failed=listener.failed,
         )
 
     @property
@@ -98,20 +98,20 @@ class Membership:
 
     @property
     def member_id(self) -> str:
-        """As the group knows it."""
+        """The member id; empty until a classic group has assigned one."""
         return self._member.member_id
 
     @property
     def generation(self) -> int:
-        """The generation; the member epoch."""
+        """The generation of a classic group, or the member epoch."""
         return self._member.generation
 
     @property
     def group_instance_id(self) -> str | None:
-        """Of a static member."""
+        """group.instance.id of a static member; None for a dynamic one."""
         return self._member.group_instance_id
 
     @property
     def failure(self) -> ClientError | None:
-        """Why there is no membership any more."""
+        """Why the membership has ended; None while it lasts."""
         return self._member.failure

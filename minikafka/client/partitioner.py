@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Java's murmur2 of the key, or one partition at a time for records without a key (KIP-480)."""
+"""Chooses a record's partition: by Java's murmur2 of the key, or one partition at a time for records without a key (KIP-480)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class StickyPartitioner:
-    """Keeps keyless records of a topic on one partition until its batch has left."""
+    """Keeps keyless records of a topic on one partition until its batch is sent."""
 
     def __init__(self, generator: random.Random | None = None) -> None:
         self._random = generator or random.Random()
@@ -47,6 +47,6 @@ class StickyPartitioner:
         return current
 
     def batch_left(self, topic: str, partition: int) -> None:
-        """The batch that the topic stuck to is on its way: choose anew for the next record."""
+        """The topic's current batch is complete: choose a new partition for the next record."""
         if self._current.get(topic) == partition:
             del self._current[topic]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 RECORD_OVERHEAD_BYTES = 24
 PRODUCE_VERSION_MAX = 12
-#: Batches of a partition that are on their way at once when idempotent, as max.in.flight.requests.per.connection: a leader remembers as
-#: many of a producer, and answers for them when they come again. Without idempotence one, or a retry would change the order.
+#: Batches of a partition in flight at once with idempotence, as max.in.flight.requests.per.connection: a leader remembers this many batches
+#: of a producer and recognizes their retries. Without idempotence it is one, because a retry would change the order.
 IN_FLIGHT_MAX = 5
 _SEQUENCE_LOST = frozenset(
     {
@@ -41,9 +41,9 @@ _SEQUENCE_LOST = frozenset(
 )
 
 
-#: A duplicate is stored: its leader knows the number.
+#: A duplicate counts as stored: the leader has seen its sequence number.
 _STORED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-#: Of one batch; None without acks.
+#: The response for one batch, or why there is none; None with acks=0.
 _Answer = ProduceResponse.PartitionProduceResponse | BaseException | None
 
 
@@ -58,7 +58,12 @@ class RecordMetadata:
 
 
 class Batch:
-    """Records of one partition. `prepared`: the batch came as bytes, whose producer fields are set when it is first sent."""
+    """Records of one partition.
+
+    Either `records` holds them, or `prepared` the bytes of a whole batch that the caller has built. `encoded` is None until the batch is
+    first sent; then it keeps its bytes, its `producer` and its `sequence` for every retry. `sequence` -1: not numbered yet. `closed`: takes
+    no more records. Times are those of the event loop.
+    """
 
     __slots__ = ("closed", "count", "created_s", "deadline_s", "encoded", "futures", "prepared", "producer", "records", "sequence", "size")
 
@@ -75,13 +80,13 @@ class Batch:
         self.count = 0
         self.closed = False
 
-    def forget_number(self) -> None:
-        """It was not stored: it may be sent with another number."""
+    def reset_sequence(self) -> None:
+        """The batch was not stored, so it may be sent again with another sequence number."""
         self.encoded, self.sequence = None, -1
 
 
-class Again(Exception):
-    """A batch, and what follows it, has to be sent again."""
+class RetryBatch(Exception):
+    """A batch, and those after it, have to be sent again; `at_once`: without back-off."""
 
     def __init__(self, code: ErrorCode, reason: str, *, at_once: bool = False) -> None:
         super().__init__(reason)
@@ -89,7 +94,7 @@ class Again(Exception):
 
 
 class PartitionQueue:
-    """What waits for a partition; the first batches may be on their way."""
+    """The batches of a partition that are not settled, in order of sending; the first ones may be in flight."""
 
     __slots__ = ("batches", "index", "next_sequence", "task", "topic", "wake")
 
@@ -105,7 +110,7 @@ class PartitionQueue:
 class Producer:
     """Sends records. Use as `async with Producer(...)` or with `start` and `close`."""
 
-    #: Of a `TransactionalProducer`.
+    #: Set by `TransactionalProducer`.
     transactional_id: str | None = None
 
     def __init__(
@@ -134,18 +139,16 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._request_timeout_ms = request_timeout_ms
         self._buffer_memory = buffer_memory
-        self.cluster = Cluster(
-            bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, network=network, security=security
-        )
+        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, network=network, security=security)
         self._partitioner = StickyPartitioner()
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._in_flight_max = IN_FLIGHT_MAX
-        #: How often something had to be sent again.
+        #: How many times batches had to be sent again.
         self.retries = 0
         self._produce_version_max = PRODUCE_VERSION_MAX
         self._producer: tuple[int, int] = (-1, -1)
         self._has_producer_id = False
-        self._asking_producer_id = asyncio.Lock()
+        self._producer_id_lock = asyncio.Lock()
         self._buffered = 0
         self._drained = asyncio.Event()
         self._drained.set()
@@ -162,20 +165,20 @@ class Producer:
         await self.close(timeout_ms=None if error is None else 0)
 
     async def start(self) -> None:
-        """Connect, and get a producer id when idempotent. Raises ClientError."""
+        """Connect, and request a producer id if idempotence is enabled. Raises ClientError."""
         await self.cluster.retry(lambda: self.cluster.refresh([]))
         if self._idempotent:
             await self._ensure_producer_id()
 
     async def _ensure_producer_id(self) -> None:
-        """Get a producer id unless there is one that can be used. Raises as `Cluster.retry` and BrokerError."""
-        async with self._asking_producer_id:
+        """Request a producer id unless there is a usable one. Raises as `Cluster.retry`, and BrokerError."""
+        async with self._producer_id_lock:
             if not self._has_producer_id:
                 await self._init_producer_id()
                 self._has_producer_id = True
 
     async def new_producer_id(self) -> tuple[int, int]:
-        """(producer id, epoch) that nobody had before. Raises as `Cluster.retry`, and BrokerError."""
+        """A new (producer id, epoch) from the cluster. Raises as `Cluster.retry`, and BrokerError."""
 
         async def ask() -> tuple[int, int] | None:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -205,7 +208,7 @@ class Producer:
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queue a record; the future is settled when the cluster has answered. Waits while too much is buffered. Raises ClientError."""
+        """Queue a record; the future is settled when the leader has answered. Waits while `buffer_memory` is full. Raises ClientError."""
         if self._closing:
             raise ClientError("the producer is closed")
         if partition is None or (topic, partition) not in self._queues:
@@ -242,8 +245,8 @@ class Producer:
     async def send_batch(
         self, topic: str, partition: int, data: bytearray, records: int, sequence: int = -1
     ) -> asyncio.Future[RecordMetadata]:  # fmt: skip
-        """Queue a whole record batch of format 2, without producer fields and CRC: they are set here. The future is settled with its first
-        offset. `sequence`: the batch's number, of a caller who counts on his own. Waits while too much is buffered. Raises ClientError."""
+        """Queue a whole record batch of format 2; its producer fields and CRC are set here. The future is settled with the batch's first
+        offset. `sequence`: the base sequence, if the caller numbers batches itself. Waits as `send`. Raises ClientError."""
         if self._closing:
             raise ClientError("the producer is closed")
         while self._buffered and self._buffered + len(data) > self._buffer_memory:
@@ -272,12 +275,13 @@ class Producer:
         return queue
 
     async def turns(self, number: int = 8) -> None:
-        """Let the loop go round, so that answers that are there are taken and what is ready is sent. For who runs it only now and then."""
+        """Run the event loop `number` times, so that it handles arrived responses and sends complete batches. For callers that run the loop
+        only now and then."""
         for _ in range(number):
             await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Wait until every record that was queued is settled."""
+        """Send all queued records and wait until they are settled."""
         for queue in self._queues.values():
             if queue.batches:
                 queue.batches[-1].closed = True
@@ -285,7 +289,7 @@ class Producer:
         await self._idle.wait()
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Send what is queued, within `timeout_ms` if given, and disconnect; what is left fails."""
+        """Send the queued records, within `timeout_ms` if given, and disconnect; the rest fails with DeliveryFailed."""
         self._closing = True
         try:
             if timeout_ms is None:
@@ -299,7 +303,7 @@ class Producer:
             await self.cluster.close()
 
     def _drop(self, reason: str) -> None:
-        """Give up whatever is not acknowledged."""
+        """Fail every batch that is not acknowledged."""
         for queue in self._queues.values():
             if queue.task is not None:
                 queue.task.cancel()
@@ -331,7 +335,7 @@ class Producer:
             await self._deliver(queue)
 
     async def _deliver(self, queue: PartitionQueue) -> None:
-        """Send the first batch until it is settled, and what is ready behind it along."""
+        """Send batches, with retries, until the first in the queue is still open for records."""
         loop = asyncio.get_running_loop()
         backoff = BACKOFF_S_MIN
         while queue.batches and queue.batches[0].closed:
@@ -339,7 +343,7 @@ class Producer:
             try:
                 await self._send_group(queue)
                 backoff = BACKOFF_S_MIN
-            except Again as again:
+            except RetryBatch as again:
                 self.retries += 1
                 if again.at_once or queue.batches[0] is not first:
                     backoff = BACKOFF_S_MIN
@@ -353,7 +357,7 @@ class Producer:
                 backoff = min(backoff * 2, BACKOFF_S_MAX)
 
     def _group(self, queue: PartitionQueue) -> list[Batch]:
-        """The first batch, and those behind it that are complete and of the same producer id: an order holds within one only."""
+        """The batches to send together: complete, and of the producer id of the first, because sequence numbers order only one id."""
         group: list[Batch] = []
         for batch in queue.batches:
             if not batch.closed or len(group) == (self._in_flight_max if self._idempotent else 1):
@@ -369,37 +373,37 @@ class Producer:
         return self._producer if self._has_producer_id or not self._idempotent else None
 
     async def _send_group(self, queue: PartitionQueue) -> None:
-        """Send a few batches, one behind the other, and look at their answers in order. Raises Again for the first that is not settled."""
+        """Send a group of batches and handle their responses in order. Raises RetryBatch for the first that is not settled."""
         try:
             sent = await self._attempt(queue)
         except (NoBrokers, *TRANSPORT_ERRORS) as error:
-            raise Again(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+            raise RetryBatch(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except ClientError as error:
             code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
             if self._is_temporary(queue, error):
-                raise Again(code, str(error)) from error
+                raise RetryBatch(code, str(error)) from error
             self._give_up(queue, code, str(error))
             return
         is_refused = False
         for batch, answer in sent:
             if is_refused:
-                self._stands_behind_a_gap(queue, batch, answer)
+                self._settle_after_gap(queue, batch, answer)
             else:
                 is_refused = await self._answered(queue, batch, answer)
 
-    def _stands_behind_a_gap(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> None:
-        """A batch was refused for good, and this one was on its way behind it."""
+    def _settle_after_gap(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> None:
+        """Handle the response of a batch that was in flight after one that is given up."""
         if isinstance(answer, BaseException):
             self._give_up(queue, ErrorCode.REQUEST_TIMED_OUT, str(answer), batch)
         elif answer is None or ErrorCode(answer.error_code) in _STORED:
             self._settle(queue, batch, -1 if answer is None else answer.base_offset, -1 if answer is None else answer.log_append_time_ms)
         else:
-            batch.forget_number()  # not stored: sent anew, with a number of the next producer id
+            batch.reset_sequence()  # not stored: sent again under the next producer id
 
     async def _answered(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> bool:
-        """Settle the first batch, or raise Again. True: it was refused for good, so that those behind it stand behind a gap."""
+        """Settle the first batch, or raise RetryBatch. Returns True if it is given up, which leaves a gap before the following ones."""
         if isinstance(answer, BaseException):
-            raise Again(ErrorCode.REQUEST_TIMED_OUT, str(answer)) from answer
+            raise RetryBatch(ErrorCode.REQUEST_TIMED_OUT, str(answer)) from answer
         if answer is None:
             self._settle(queue, batch, -1, -1)
             return False
@@ -407,42 +411,42 @@ class Producer:
         reason = answer.error_message or ""
         if code in _STORED:
             if hint.leader_id >= 0:
-                # An old leader has handed the batch on and says so: the next one goes to the new leader.
+                # The old leader forwarded the batch and names the new leader: send the next batch there.
                 self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch)
             self._settle(queue, batch, answer.base_offset, answer.log_append_time_ms)
             return False
         if code in _SEQUENCE_LOST and self._idempotent:
             try:
-                if await self._sequence_found(queue, batch, code):
+                if await self._settle_lost_sequence(queue, batch, code):
                     return False
             except BrokerError as error:
                 reason = str(error)
-            # A new id comes with the next batch, within that batch's time and with its retries.
+            # The next batch requests the new producer id, within its own delivery time-out.
             self._give_up(queue, code, reason)
             return True
         if not code.retriable:
             self._give_up(queue, code, reason)
             return True
-        raise Again(code, reason, at_once=self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch))
+        raise RetryBatch(code, reason, at_once=self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch))
 
-    async def _sequence_found(self, queue: PartitionQueue, batch: Batch, code: ErrorCode) -> bool:
-        """Whether the first batch was settled although the leader does not take its number: of producers that go on for others. Raises
-        Again, and BrokerError with a better reason."""
+    async def _settle_lost_sequence(self, queue: PartitionQueue, batch: Batch, code: ErrorCode) -> bool:
+        """A hook of producers that continue an earlier one's id: settle the first batch although the leader refused its sequence number.
+        Returns whether it did. Raises RetryBatch, or BrokerError with a better reason."""
         return False
 
     def _is_temporary(self, queue: PartitionQueue, error: ClientError) -> bool:
-        """Whether it is tried again although a broker refuses to say who leads."""
+        """A hook: whether to try again after this error, although it is not retriable."""
         return False
 
     def _give_up(self, queue: PartitionQueue, code: ErrorCode, reason: str, batch: Batch | None = None) -> None:
-        """A batch, the first one if none is named, is not sent any more."""
+        """Fail a batch, by default the first, and remove it from the queue."""
         batch = batch or queue.batches[0]
         self._leave_gap(batch)
         self._fail(batch, code, reason)
         queue.batches.remove(batch)
 
     async def _attempt(self, queue: PartitionQueue) -> list[tuple[Batch, _Answer]]:
-        """Send a group once; each batch with its answer, None for one that has none, or why none came."""
+        """Send a group once. Returns each batch with its response, or with the exception; None with acks=0."""
         left_ms = max(int((queue.batches[0].deadline_s - asyncio.get_running_loop().time()) * 1000), 1)
         timeout_ms = min(left_ms, self._request_timeout_ms)
         if self._idempotent and queue.batches[0].encoded is None:
@@ -463,10 +467,10 @@ class Producer:
         return [(batch, answer) for (batch, _), answer in zip(asked, answers, strict=True)]
 
     async def _before_sending(self, queue: PartitionQueue) -> None:
-        """What must have been said of a partition before its first batch."""
+        """A hook that runs before a group is sent: transactions add the partition at the coordinator here."""
 
     def _produce(self, channel: Channel, version: int, queue: PartitionQueue, batch: Batch, timeout_ms: int) -> asyncio.Future[Any]:
-        """Send a batch now; its answer comes later, or why it cannot come."""
+        """Send a batch now. The future receives the response or the exception."""
         data = ProduceRequest.PartitionProduceData(index=queue.index, records=self._encode(queue, batch))
         request = ProduceRequest(
             transactional_id=self.transactional_id,
@@ -501,7 +505,7 @@ class Producer:
                 batch.producer = self._producer
                 batch.sequence = queue.next_sequence if batch.sequence < 0 else batch.sequence
                 queue.next_sequence = (batch.sequence + batch.count) & 0x7FFFFFFF
-            batch.encoded = self._stamped(batch, batch.prepared) if batch.prepared is not None else build_batch(
+            batch.encoded = self._with_producer(batch, batch.prepared) if batch.prepared is not None else build_batch(
                 batch.records,
                 compression=self._codec,
                 producer_id=batch.producer[0],
@@ -511,7 +515,7 @@ class Producer:
             )  # fmt: skip
         return batch.encoded
 
-    def _stamped(self, batch: Batch, data: bytearray) -> bytearray:
+    def _with_producer(self, batch: Batch, data: bytearray) -> bytearray:
         set_producer(data, *batch.producer, batch.sequence, self.transactional_id is not None)
         return data
 
@@ -526,8 +530,8 @@ class Producer:
         queue.batches.remove(batch)
 
     def _leave_gap(self, batch: Batch) -> None:
-        """A numbered batch is given up, stored or not: its sequence numbers are not used again, and what follows them would stand behind a
-        gap. So the next batches come with a new producer id (as Sender.failBatch bumps the epoch)."""
+        """Request a new producer id if a numbered batch is given up. It may or may not be stored, so its sequence numbers cannot be used
+        again, and the leader would refuse what follows the gap (Sender.failBatch bumps the epoch for this)."""
         if self._idempotent and batch.sequence >= 0:
             self._has_producer_id = False
 
@@ -536,8 +540,7 @@ class Producer:
         for future in batch.futures:
             if not future.done():
                 future.set_exception(DeliveryFailed(code, text))
-                # Whoever does not look at the future has chosen not to know.
-                future.exception()
+                future.exception()  # asyncio would log it if the caller drops the future
         self._done(batch)
 
     def _done(self, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""Client quotas (KIP-546) and the names of configured groups and client-metrics subscriptions (KIP-1142), for administrators."""
+"""Admin requests for client quotas (KIP-546) and for the names of configured groups and client-metrics subscriptions (KIP-1142)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class Quota:
 
 
 class QuotaAdmin(Admin):
-    """An Admin that knows quotas."""
+    """An Admin that manages quotas."""
 
     async def describe_quotas(self, wanted: Sequence[tuple[str, str | None, bool]]) -> list[Quota]:
-        """Quotas of entities that have just these types: (type, name or None for the default, any name). Raises BrokerError."""
+        """The quotas of entities with exactly these types: (type, name or None for the default, whether any name matches). Raises
+        BrokerError."""
         kind = DescribeClientQuotasRequest
         components = [
             kind.ComponentData(
@@ -47,7 +48,7 @@ class QuotaAdmin(Admin):
         ]
 
     async def alter_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
-        """Set quotas of one entity, or take them away (None). Raises BrokerError."""
+        """Set quotas of one entity, or remove them (None). Raises BrokerError."""
         kind = AlterClientQuotasRequest
         entry = kind.EntryData(
             entity=[kind.EntityData(entity_type=entity_type, entity_name=name) for entity_type, name in entity],

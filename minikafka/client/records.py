@@ -1,4 +1,4 @@
-"""What consumers hand out."""
+"""The record type that consumers return."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minikafka.wire.record import Header
 
 
 class ConsumedRecord(NamedTuple):
-    """A record and where it came from; timestamp in milliseconds since 1970."""
+    """A record with its topic, partition and offset; timestamp in milliseconds since 1970."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""Changes that are asked for again while it is not known what came of them: what an earlier try has done is no failure of the next."""
+"""Repeats a change whose outcome is unknown. A retry does not fail because an earlier attempt has already made the change."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERR
 from minikafka.client.errors import NoBrokers, refusal
 from minikafka.wire.errors import ErrorCode
 
-#: Of the time that is left: how long the broker may take for one try, and how long its answer is waited for.
+#: Shares of the remaining time: how long the broker may take for one attempt, and how long to wait for its response.
 BROKER_SHARE, ANSWER_SHARE = 0.5, 0.75
-#: Asks once, given both in milliseconds; the error of the answer, and what the broker says of it.
+#: Sends the request once, given the two times in milliseconds. Returns the response's error code and message.
 Ask = Callable[[int, int], Awaitable[tuple[ErrorCode, str | None]]]
-#: Whether a refusal comes from this change being there already, by an earlier try; None: that cannot be told yet.
+#: Whether a refusal means that an earlier attempt has already made the change; None: that is not clear yet.
 IsDone = Callable[[ErrorCode], Awaitable[bool | None]]
 
 
-async def until_known(ask: Ask, is_done: IsDone, timeout_ms: int, what: str) -> None:
-    """Ask for a change until it is made or refused. A try whose answer is lost, late or REQUEST_TIMED_OUT may have been carried out: it is
-    repeated, as Kafka's AdminClient does, and then `is_done` judges a refusal. Raises BrokerError, NoBrokers, and OSError or TimeoutError
-    when the outcome is not known in time."""
+async def repeat_until_settled(ask: Ask, is_done: IsDone, timeout_ms: int, what: str) -> None:
+    """Request a change until it is made or refused. An attempt whose response is lost, late or REQUEST_TIMED_OUT may have succeeded: it is
+    repeated, as Kafka's AdminClient does, and from then on `is_done` judges each refusal. Raises BrokerError, NoBrokers, and OSError or
+    TimeoutError if the outcome is still unknown when the time is up."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
     backoff_s = BACKOFF_S_MIN

@@ -1,4 +1,4 @@
-"""A producer that goes on where an earlier one with its id stopped: the leaders say how far that was (DescribeProducers, KIP-664)."""
+"""A producer that continues where an earlier one with its id stopped, which it learns from the leaders (DescribeProducers, KIP-664)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError
-from minikafka.client.producer import Again, Batch, PartitionQueue, Producer
+from minikafka.client.producer import Batch, PartitionQueue, Producer, RetryBatch
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 
 #: How long a topic may be unknown to the brokers before it counts as deleted.
 UNKNOWN_S_MAX = 10.0
-#: Between two questions to leaders that did not answer.
+#: Pause before asking leaders again that did not answer.
 PAUSE_S = 0.2
 
 
 async def last_sequences(cluster: Cluster, topic: str, producer_ids: Iterable[int], timeout_ms: int) -> dict[int, dict[int, int]]:
-    """{producer id: {partition: last sequence on the leader}}. Raises TimeoutError with what the leaders say instead, ClientError."""
+    """{producer id: {partition: last sequence on the leader}}. Raises ClientError, and TimeoutError with the leaders' last error."""
     wanted = set(producer_ids)
     found: dict[int, dict[int, int]] = {}
     left = {partition.index for partition in (await cluster.topic(topic)).partitions}
@@ -47,7 +47,7 @@ async def last_sequences(cluster: Cluster, topic: str, producer_ids: Iterable[in
                         found.setdefault(state.producer_id, {})[one.partition_index] = state.last_sequence
         if left:
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{topic}: the leaders do not say what was written ({failure})")
+                raise TimeoutError(f"{topic}: the leaders do not report which records were written ({failure})")
             cluster.forget(topic)
             await asyncio.sleep(PAUSE_S)
     return found
@@ -60,38 +60,39 @@ async def _describe(cluster: Cluster, topic: str, leader: int, partitions: list[
 
 
 class ResumingProducer(Producer):
-    """Has an id that somebody gave (`resume`), and never takes another: what cannot be written under it fails, and all that follows.
+    """Uses the producer id given to `resume` and never requests another: if a batch cannot be written under it, it and all later ones fail.
 
-    When a leader says that a number is out of order, another run with the same id may be ahead: what the leader has is settled without
-    being sent, but for its last batch, which is sent once more and answered as a duplicate when it is on all in-sync replicas.
+    When a leader answers that a sequence number is out of order, another run with the same id may be ahead. Batches that the leader already
+    has are then settled without being sent, except its last one: that is sent again, and the leader answers it as a duplicate once it is on
+    all in-sync replicas.
     """
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
         super().__init__(bootstrap, **options)
-        #: Records of each partition that another run wrote.
+        #: partition -> number of records that another run had already written.
         self.repeated: dict[int, int] = {}
         self._unknown_since_s = 0.0
 
     def resume(self, producer_id: int, producer_epoch: int) -> None:
-        """Go on under this id."""
+        """Continue under this producer id and epoch."""
         self._producer, self._has_producer_id = (producer_id, producer_epoch), True
 
     async def _ensure_producer_id(self) -> None:
         if not self._has_producer_id:
             raise ClientError("a batch before this one was not written")
 
-    async def _sequence_found(self, queue: PartitionQueue, batch: Batch, code: ErrorCode) -> bool:
+    async def _settle_lost_sequence(self, queue: PartitionQueue, batch: Batch, code: ErrorCode) -> bool:
         if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return False
         try:
             sequences = await last_sequences(self.cluster, queue.topic, [self._producer[0]], self._request_timeout_ms)
         except TRANSPORT_ERRORS as error:
-            raise Again(code, str(error)) from error
+            raise RetryBatch(code, str(error)) from error
         last = sequences.get(self._producer[0], {}).get(queue.index, -1)
         if batch.sequence > last + 1:
             raise BrokerError(code, "a new leader lacks records that were there before; run the job again")
         if batch.sequence + batch.count - 1 >= last:
-            raise Again(code, "another run is ahead")
+            raise RetryBatch(code, "another run is ahead")
         self.repeated[queue.index] = self.repeated.get(queue.index, 0) + batch.count
         self._settle(queue, batch, -1, -1)
         return True

@@ -1,4 +1,4 @@
-"""A member of a share group (KIP-932): records of many members' queue, acknowledged one by one."""
+"""A member of a share group (KIP-932): the members share each partition's records and acknowledge them one by one."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
 REQUEST_TIMEOUT_MS = 30_000
 FETCH_BYTES_MAX = 50 << 20
 RETRY_MS = 100
-_ANEW = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-_LATER = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-_SESSION_OVER = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
-_LOST = (ConnectionLost, ConnectionError, TimeoutError, BrokerError)
-#: Topic id and number.
+_REJOIN_ERRORS = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+_RETRIABLE_ERRORS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_SESSION_ERRORS = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
+_CONNECTION_ERRORS = (ConnectionLost, ConnectionError, TimeoutError, BrokerError)
+#: (topic id, partition index).
 Partition = tuple[bytes, int]
 
 
 class SharedRecord(NamedTuple):
-    """A record that this member holds until it is acknowledged, or for `share.record.lock.duration.ms`."""
+    """A record that this member has acquired, until it acknowledges it or `share.record.lock.duration.ms` passes."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class SharedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """With one broker. `acknowledged`: acknowledgements that go with the next request."""
+    """The share session with one broker. `acknowledged`: (offset, type) pairs that the next request carries."""
 
     epoch: int = 0
     partitions: set[Partition] = field(default_factory=set)
@@ -57,7 +57,7 @@ class _Session:
 
 
 class ShareConsumer:
-    """Acknowledgements go with the next `poll`, or at `close`. Use it as an asynchronous context manager."""
+    """Consumes in a share group. Acknowledgements are sent with the next `poll` or at `close`. Use it as an async context manager."""
 
     def __init__(self, bootstrap: str, group_id: str, *, client_id: str = "minikafka") -> None:
         self._cluster = Cluster(bootstrap, client_id=client_id)
@@ -78,19 +78,19 @@ class ShareConsumer:
         await self.close()
 
     async def subscribe(self, topics: Iterable[str]) -> None:
-        """Join the group. Raises BrokerError when it refuses."""
+        """Join the group. Raises BrokerError if the coordinator refuses."""
         self._topics = list(topics)
         for name in self._topics:
             self._names[(await self._cluster.fresh_topic(name)).topic_id] = name
         await self._heartbeat()
-        self._heartbeats = asyncio.create_task(self._heartbeat_on())
+        self._heartbeats = asyncio.create_task(self._heartbeat_regularly())
 
-    async def _heartbeat_on(self) -> None:
+    async def _heartbeat_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
             try:
                 await self._heartbeat()
-            except _LOST:
+            except _CONNECTION_ERRORS:
                 self._interval_ms = RETRY_MS
 
     async def _heartbeat(self) -> None:
@@ -103,9 +103,9 @@ class ShareConsumer:
         answer: Any = await channel.request(request, None, REQUEST_TIMEOUT_MS)
         code = ErrorCode(answer.error_code)
         self._interval_ms = RETRY_MS
-        if code in _ANEW:
+        if code in _REJOIN_ERRORS:
             self._epoch, self._assigned = 0, set()
-        elif code in _LATER:
+        elif code in _RETRIABLE_ERRORS:
             return
         elif code is not ErrorCode.NONE:
             raise refusal(code, f"share group {self._group_id}", answer.error_message)
@@ -113,13 +113,13 @@ class ShareConsumer:
             self._epoch = answer.member_epoch
             if answer.assignment is not None:
                 self._assigned = {(topic.topic_id, index) for topic in answer.assignment.topic_partitions for index in topic.partitions}
-            # Until there is something to read the group has not made its states yet.
+            # Ask often while nothing is assigned: the group may still be initializing its share states.
             self._interval_ms = answer.heartbeat_interval_ms if self._assigned else 2 * RETRY_MS
 
     # -- records -------------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int, records_max: int = 500) -> list[SharedRecord]:
-        """Records for this member, perhaps none; sends what was acknowledged. Raises BrokerError for topics that may not be read."""
+        """Send pending acknowledgements and fetch records, perhaps none. Raises BrokerError for a topic that this user may not read."""
         if self._heartbeats is not None and self._heartbeats.done():
             self._heartbeats.result()
         by_leader: dict[int, set[Partition]] = {}
@@ -141,13 +141,13 @@ class ShareConsumer:
         try:
             channel = await self._cluster.channel_to(node, "share")
             answer: Any = await channel.request(request, None, REQUEST_TIMEOUT_MS + timeout_ms)
-        except _LOST:
+        except _CONNECTION_ERRORS:
             del self._sessions[node]
             await self._cluster.refresh(self._topics)
             await asyncio.sleep(RETRY_MS / 1000)
             return []
         code = ErrorCode(answer.error_code)
-        if code in _SESSION_OVER:
+        if code in _SESSION_ERRORS:
             del self._sessions[node]
             return []
         if code is not ErrorCode.NONE:
@@ -202,12 +202,12 @@ class ShareConsumer:
                 if count is not None:
                     place = (name, data.partition_index, record.offset, record.timestamp, record.key, record.value, record.headers)
                     records.append(SharedRecord(*place, batch.partition_leader_epoch, count))
-        # Offsets without a record, which compaction has removed or transactions take.
+        # Acquired offsets without a record: compacted away, or taken by transaction markers.
         session.acknowledged.setdefault((topic_id, data.partition_index), []).extend((offset, GAP) for offset in counts)
         return records
 
     def acknowledge(self, record: SharedRecord, how: int = ACCEPT) -> None:
-        """Say what becomes of a record: ACCEPT, RELEASE or REJECT."""
+        """Set a record's acknowledgement type: ACCEPT, RELEASE or REJECT."""
         topic_id = next(topic_id for topic_id, name in self._names.items() if name == record.topic)
         key = (topic_id, record.partition)
         for session in self._sessions.values():
@@ -216,7 +216,7 @@ class ShareConsumer:
                 return
 
     async def close(self) -> None:
-        """Send what was acknowledged, give back what was not, and leave."""
+        """Send pending acknowledgements, release the other acquired records, and leave the group."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)
@@ -242,7 +242,7 @@ class ShareConsumer:
 
 
 def _batches(kind: Any, acknowledged: list[tuple[int, int]]) -> list[Any]:
-    """Neighbours of one type together."""
+    """Acknowledgement batches: consecutive offsets of the same type form one."""
     batches: list[Any] = []
     for offset, how in sorted(acknowledged):
         if batches and batches[-1].last_offset + 1 == offset and batches[-1].acknowledge_types == [how]:

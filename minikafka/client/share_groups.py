@@ -1,4 +1,4 @@
-"""Share groups as an administrator sees them (KIP-932)."""
+"""Admin requests for share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupDescription:
-    """`coordinator`: host:port and node id; `members`: (member id, epoch, client id, host, topic -> partitions)."""
+    """A share group. `coordinator`: (host:port, node id). `members`: (member id, epoch, client id, host, topic -> partitions)."""
 
     group_id: str
     state: str
@@ -35,7 +35,7 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ShareOffset:
-    """`lag` -1: not known."""
+    """A group's share-partition start offset; `lag` -1: unknown."""
 
     start_offset: int
     leader_epoch: int
@@ -43,7 +43,7 @@ class ShareOffset:
 
 
 class ShareGroupAdmin:
-    """Asks the coordinators of share groups over an administrator's connections. All raise BrokerError."""
+    """Sends requests to the coordinators of share groups over an admin's connections. All methods raise BrokerError."""
 
     def __init__(self, admin: Maintenance) -> None:
         self._cluster = admin.cluster
@@ -70,7 +70,7 @@ class ShareGroupAdmin:
         return ShareGroupDescription(group_id, group.group_state, group.group_epoch, group.assignment_epoch, where, members)
 
     async def offsets(self, group_id: str) -> dict[Partition, ShareOffset]:
-        """Where each partition begins for the group."""
+        """The group's start offset of each partition."""
         kind = DescribeShareGroupOffsetsRequest
         wanted = kind.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
         _, response = await self._ask(group_id, kind(groups=[wanted]))
@@ -85,7 +85,7 @@ class ShareGroupAdmin:
         }
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
-        """Have a group without members begin there."""
+        """Set the start offsets of a group without members."""
         kind = AlterShareGroupOffsetsRequest
         topics: dict[str, list[Any]] = {}
         for (topic, index), offset in offsets.items():
@@ -101,7 +101,7 @@ class ShareGroupAdmin:
                     raise refusal(p.error_code, f"altering {answer.topic_name}-{p.partition_index} of share group {group_id}")
 
     async def delete_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:
-        """Forget a group's offsets of whole topics; what became of each."""
+        """Delete a group's offsets of whole topics. Returns the result of each topic."""
         kind = DeleteShareGroupOffsetsRequest
         wanted = [kind.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
         _, response = await self._ask(group_id, kind(group_id=group_id, topics=wanted))

@@ -1,4 +1,4 @@
-"""Streams groups as an administrator sees them (KIP-1071)."""
+"""Admin requests for streams groups (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Partition = tuple[str, int]
 #: Partitions by subtopology id.
 Tasks = dict[str, list[int]]
 TIMEOUT_MS = 30_000
-#: What StreamsGroupDescribe says of a topology's description.
+#: Values of `topology_description_status` in StreamsGroupDescribe.
 NOT_STORED, FAILED, AVAILABLE = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsAssignment:
-    """Tasks of a member by role."""
+    """A member's tasks by role."""
 
     active: Tasks
     standby: Tasks
@@ -33,7 +33,7 @@ class StreamsAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StreamsMember:
-    """A member; `target` is what it is to have."""
+    """A member; `target` is its target assignment."""
 
     member_id: str
     member_epoch: int
@@ -47,7 +47,7 @@ class StreamsMember:
 
 @dataclass(frozen=True, slots=True)
 class StreamsSubtopology:
-    """Names of topics: those that it reads, and those that the group has made for it."""
+    """A subtopology's topics: the source topics, and the internal topics that the group created for it."""
 
     source_topics: list[str]
     repartition_source_topics: list[str]
@@ -56,7 +56,7 @@ class StreamsSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class StreamsGroupDescription:
-    """`coordinator`: host:port and node id; `topology_epoch` None: the group has no topology."""
+    """A streams group. `coordinator`: (host:port, node id). `topology_epoch` None: the group has no topology."""
 
     group_id: str
     state: str
@@ -68,11 +68,11 @@ class StreamsGroupDescription:
     members: list[StreamsMember]
 
     def source_topics(self) -> set[str]:
-        """Topics that the group reads and has not made."""
+        """The topics that the group reads and did not create itself."""
         return {name for subtopology in self.subtopologies.values() for name in subtopology.source_topics}
 
     def internal_topics(self) -> list[str]:
-        """Topics that the group has made, in order of subtopologies."""
+        """The topics that the group created, in order of subtopologies."""
         sources = self.source_topics()
         made = (
             name
@@ -82,7 +82,7 @@ class StreamsGroupDescription:
         return [name for name in dict.fromkeys(made) if name not in sources]
 
     def active_partitions(self) -> list[Partition]:
-        """What the active tasks of all members read, in order."""
+        """The partitions that the members' active tasks read, sorted."""
         found: set[Partition] = set()
         for member in self.members:
             for subtopology_id, partitions in member.assignment.active.items():
@@ -93,8 +93,8 @@ class StreamsGroupDescription:
 
 
 async def topology_description(admin: Maintenance, group_id: str) -> tuple[int, StreamsGroupDescribeResponse.TopologyDescription | None]:
-    """What the broker keeps of the group's topology (KIP-1331), and its status: `NOT_STORED`, `FAILED` or `AVAILABLE`. Raises
-    ClientError before Apache Kafka 4.4, and BrokerError."""
+    """(status, stored description) of the group's topology (KIP-1331); the status is `NOT_STORED`, `FAILED` or `AVAILABLE`. Raises
+    ClientError if the broker is older than Apache Kafka 4.4, and BrokerError."""
     request = StreamsGroupDescribeRequest(group_ids=[group_id], include_topology_description=True)
     _, group = await _ask(admin, group_id, request)
     return group.topology_description_status, group.topology_description
@@ -106,7 +106,7 @@ async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeR
     try:
         response: Any = await channel.request(request, channel.version_for(request, None), TIMEOUT_MS)
     except (UnsupportedVersion, NotEncodable) as error:
-        raise ClientError(f"{coordinator.host}:{coordinator.port} does not know this of streams groups: {error}") from error
+        raise ClientError(f"{coordinator.host}:{coordinator.port} cannot describe streams groups like this: {error}") from error
     group = response.groups[0]
     if group.error_code:
         raise refusal(group.error_code, f"streams group {group_id}", group.error_message)

@@ -1,4 +1,4 @@
-"""A transactional producer: records and consumed offsets that count together or not at all (KIP-98, KIP-360, KIP-447, KIP-890)."""
+"""A transactional producer: it commits records and consumed offsets atomically (KIP-98, KIP-360, KIP-447, KIP-890)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, Tx
 from minikafka.wire.record import Header
 
 FEATURE = "transaction.version"
-#: From here on every transaction has an epoch of its own, and leaders add their partitions to it themselves (KIP-890). Before, partitions
-#: and groups are told to the coordinator first, in these versions (Kafka 2.5 and later).
+#: From this level on every transaction has its own epoch, and leaders add partitions to it (KIP-890). Below it, the producer adds
+#: partitions and groups at the coordinator first, with the OLD_ request versions (Kafka 2.5 and later).
 FEATURE_LEVEL = 2
 INIT_VERSION_MAX, END_VERSION, COMMIT_VERSION = 5, 5, 5
 OLD_PRODUCE, OLD_END, OLD_COMMIT, OLD_ADD = 11, 3, 3, 3
-#: Of one try at a coordinator: what is repeated is recognized.
+#: Time-out of one attempt at a coordinator. It is short because coordinators recognize repeated requests.
 TRY_TIMEOUT_MS = 5000
 TopicPartition = tuple[str, int]
 _Offset = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
@@ -53,13 +53,13 @@ class TransactionalProducer(Producer):
                 await producer.send("out", b"...")
                 await producer.send_offsets_to_transaction({("in", 0): 17}, consumer.group_metadata)
 
-    Of all producers with one transactional id the last that called `init_transactions` counts; what others do is refused. One coroutine at
-    a time begins, commits and aborts.
+    Of all producers with one transactional id, only the last to call `init_transactions` may write; the others are fenced. Only one
+    coroutine at a time may begin, commit or abort.
     """
 
     def __init__(self, bootstrap: str, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: Any) -> None:
-        """`transaction_timeout_ms`: the coordinator aborts what is open for longer. `options`: those of Producer, but acks is "all" and
-        idempotence on. Raises ClientError."""
+        """`transaction_timeout_ms`: the coordinator aborts a transaction that stays open longer. `options`: those of Producer, except that
+        acks is always "all" and idempotence always enabled. Raises ClientError."""
         if not transactional_id:
             raise ClientError("the transactional id is empty")
         if options.setdefault("acks", "all") not in ("all", -1, "-1") or not options.setdefault("enable_idempotence", True):
@@ -68,16 +68,17 @@ class TransactionalProducer(Producer):
         self.transactional_id = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._state = _State.NEW
-        #: Why the open transaction can only be aborted.
+        #: Why the open transaction can only be aborted; None while it may still be committed.
         self._failure: BaseException | None = None
-        #: Whether the coordinator may have heard of the open transaction.
+        #: Whether anything was sent in the open transaction, so that the coordinator may have begun it.
         self._has_work = False
         self._coordinator: BrokerInfo | None = None
-        #: Whether the cluster's transaction.version is below FEATURE_LEVEL. Then: the partitions that the open transaction has, and whether
-        #: the coordinator may have heard of any, or of a group.
+        #: Whether the cluster's transaction.version is below FEATURE_LEVEL. Only then are the next two fields used.
         self._is_old = False
+        #: Partitions that the coordinator has added to the open transaction.
         self._added: set[TopicPartition] = set()
-        self._has_told = False
+        #: Whether an add request was sent, answered or not, so that the coordinator may have begun the transaction.
+        self._has_added = False
 
     async def start(self) -> None:
         """Connect. Raises ClientError."""
@@ -88,7 +89,7 @@ class TransactionalProducer(Producer):
         return self
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Disconnect, after aborting a transaction that is open, as far as that succeeds."""
+        """Disconnect, after trying to abort an open transaction."""
         if self._state in (_State.OPEN, _State.ENDING):
             with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
                 await asyncio.wait_for(self.abort(), None if timeout_ms is None else timeout_ms / 1000)
@@ -97,8 +98,8 @@ class TransactionalProducer(Producer):
     # -- transactions ----------------------------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
-        """Fence earlier producers with this transactional id, abort what they left open, and wait until their transactions are over.
-        Raises ClientError, TimeoutError."""
+        """Fence earlier producers with this transactional id, abort their open transaction, and wait until it has ended. Raises
+        ClientError, TimeoutError."""
         if self._state is not _State.NEW:
             raise ClientError(f"init_transactions is called once: {self._state.value}")
         self._is_old = await self.cluster.retry(self._transaction_version) < FEATURE_LEVEL
@@ -112,7 +113,7 @@ class TransactionalProducer(Producer):
         self._require(_State.READY)
         self._state, self._failure, self._has_work = _State.OPEN, None, False
         self._added.clear()
-        self._has_told = False
+        self._has_added = False
 
     async def send(
         self,
@@ -139,8 +140,8 @@ class TransactionalProducer(Producer):
         return await super().send_batch(topic, partition, data, records, sequence)
 
     async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str) -> None:
-        """Commit a group's offsets with the transaction: the positions of what its records were made of. `group`: the consumer's
-        `group_metadata`, so that a member that has been replaced is refused (KIP-447), or a group id. Raises TransactionFailed."""
+        """Commit a group's offsets with the transaction: the positions after the records that were processed. `group`: the consumer's
+        `group_metadata`, so that the broker refuses a member that has been replaced (KIP-447), or a group id. Raises TransactionFailed."""
         self._check_failure()
         self._require(_State.OPEN)
         if not offsets:
@@ -180,8 +181,8 @@ class TransactionalProducer(Producer):
             raise self._failed() from error
 
     async def commit(self) -> None:
-        """Send what is queued, and commit. Raises TransactionFailed when the transaction can only be aborted. After TimeoutError or
-        NoBrokers the outcome is not known: repeat `commit`, or `abort`, which is refused if it was committed."""
+        """Send the queued records, and commit. Raises TransactionFailed if the transaction can only be aborted. After TimeoutError or
+        NoBrokers the outcome is unknown: repeat `commit`, or call `abort`, which is refused if the transaction was committed."""
         self._require(_State.OPEN, _State.ENDING)
         await self.flush()
         self._check_failure()
@@ -192,24 +193,25 @@ class TransactionalProducer(Producer):
             raise self._failed() from error
 
     async def abort(self) -> None:
-        """Drop what is queued, and abort. Raises ProducerFenced when another producer has the transactional id, BrokerError
-        (INVALID_TXN_STATE) when an earlier `commit` has been carried out, TimeoutError (repeat it)."""
+        """Drop the queued records, and abort. Raises ProducerFenced if another producer has the transactional id, BrokerError
+        (INVALID_TXN_STATE) if an earlier `commit` has succeeded, TimeoutError (then repeat `abort`)."""
         self._require(_State.OPEN, _State.ENDING)
         self._drop("the transaction was aborted")
         try:
             await self._end(commit=False)
             if self._is_old:
-                await self._init(self._producer)  # what was dropped had numbers: begin anew with the next epoch (KIP-360)
+                await self._init(self._producer)  # the dropped records had sequence numbers: start over in the next epoch (KIP-360)
         except BrokerError as error:
             if error.code not in _FENCED:
                 raise
-            # The coordinator has aborted it already: it took too long, or there is a newer producer. The first may go on (KIP-360).
+            # The coordinator has already aborted it, because it timed out or a newer producer took over. InitProducerId succeeds only after
+            # a time-out (KIP-360).
             await self._init(self._producer)
             self._state, self._failure = _State.READY, None
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """`begin`, and `commit` at the end of the block; `abort` if it, or the commit, raises."""
+        """`begin`, and `commit` at the end of the block; `abort` if the block or the commit raises."""
         self.begin()
         try:
             yield
@@ -242,7 +244,7 @@ class TransactionalProducer(Producer):
         return max((entry.max_version_level for entry in response.finalized_features if entry.name == FEATURE), default=0)
 
     async def _request(self, coordinator: BrokerInfo, request: Request, version_max: int) -> Any:
-        """Once, on a connection that nothing else waits on."""
+        """Send a request once, on a connection that carries only transaction requests."""
         channel = await self.cluster.channel_at(coordinator.host, coordinator.port, "transaction")
         try:
             return await channel.request(request, channel.version_for(request, version_max), min(self._request_timeout_ms, TRY_TIMEOUT_MS))
@@ -251,7 +253,7 @@ class TransactionalProducer(Producer):
             raise
 
     async def _ask_coordinator(self, request: Any, version_max: int, what: str) -> Any:
-        """Of the transaction: its answer without an error. Raises BrokerError, NoBrokers, TimeoutError."""
+        """The successful response of the transaction coordinator, after retries. Raises BrokerError, NoBrokers, TimeoutError."""
 
         async def ask() -> Any:
             if self._coordinator is None:
@@ -274,7 +276,7 @@ class TransactionalProducer(Producer):
         return await self.cluster.retry(ask, self._request_timeout_ms)
 
     async def _init(self, current: tuple[int, int] | None) -> None:
-        """A producer id and epoch; `current` are those that this producer goes on from. Raises ProducerFenced."""
+        """Request a producer id and epoch; `current` are those that this producer has had. Raises ProducerFenced."""
         producer_id, epoch = current or (-1, -1)
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -293,7 +295,7 @@ class TransactionalProducer(Producer):
         self._renew(response.producer_id, response.producer_epoch)
 
     async def _end(self, *, commit: bool) -> None:
-        if self._has_told if self._is_old else self._has_work:
+        if self._has_added if self._is_old else self._has_work:
             self._state = _State.ENDING
             producer_id, epoch = self._producer
             request = EndTxnRequest(
@@ -306,7 +308,7 @@ class TransactionalProducer(Producer):
         self._state, self._failure = _State.READY, None
 
     def _renew(self, producer_id: int, epoch: int) -> None:
-        """The next transaction has another epoch, or another id, and its sequence numbers begin anew."""
+        """Take the id and epoch of the next transaction, whose sequence numbers start at 0."""
         self._producer = (producer_id, epoch)
         for queue in self._queues.values():
             queue.next_sequence = 0
@@ -317,7 +319,7 @@ class TransactionalProducer(Producer):
         key = queue.topic, queue.index
         if not self._is_old or key in self._added:
             return
-        self._has_told = True
+        self._has_added = True
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=queue.topic, partitions=[queue.index])
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=cast(str, self.transactional_id),
@@ -330,7 +332,7 @@ class TransactionalProducer(Producer):
 
     async def _add_group(self, group_id: str) -> None:
         producer_id, epoch = self._producer
-        self._has_told = True
+        self._has_added = True
         request = AddOffsetsToTxnRequest(
             transactional_id=cast(str, self.transactional_id), producer_id=producer_id, producer_epoch=epoch, group_id=group_id
         )
@@ -339,7 +341,7 @@ class TransactionalProducer(Producer):
     # -- the producer's side ---------------------------------------------------------------------------------------
 
     async def _ensure_producer_id(self) -> None:
-        # What comes after a record that was given up would stand behind a gap.
+        # After a batch was given up the sequence numbers have a gap: only an abort helps.
         self._check_failure()
 
     def _fail(self, batch: Batch, code: ErrorCode, reason: str) -> None:
@@ -349,7 +351,7 @@ class TransactionalProducer(Producer):
 
 
 def _code(response: Any) -> ErrorCode:
-    """The first error of an answer, wherever it stands."""
+    """The first error code of a response, at the top level or of a partition."""
     codes = [response.error_code] if hasattr(response, "error_code") else []
     for topic in getattr(response, "results_by_topic_v3_and_below", ()):
         codes += [partition.partition_error_code for partition in topic.results_by_partition]

@@ -1,4 +1,4 @@
-"""What administrators ask of transactions (KIP-664)."""
+"""Admin requests for transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def describe_transaction(admin: Admin, transactional_id: str) -> tuple[int
 
 
 async def describe_producers(admin: Admin, topic: str, index: int, node_id: int | None = None) -> list[Any]:
-    """DescribeProducersResponse.ProducerState of a partition, as its leader or another replica knows them. Raises BrokerError."""
+    """The DescribeProducersResponse.ProducerState entries of a partition, from its leader or the given replica. Raises BrokerError."""
     if node_id is None:
         node_id = (await admin.cluster.leader(topic, index)).leader
     wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])
@@ -51,7 +51,7 @@ async def describe_producers(admin: Admin, topic: str, index: int, node_id: int 
 
 
 async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int = 60_000) -> None:
-    """End the transaction of an id, and fence its producer, as its next incarnation would (InitProducerId). Raises BrokerError."""
+    """Abort the open transaction of an id and fence its producer, as a new producer would (InitProducerId). Raises BrokerError."""
     coordinator = (await find_coordinator(admin.cluster, transactional_id, kind=TRANSACTION)).node_id
 
     async def ask() -> Any:
@@ -60,7 +60,7 @@ async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int =
         code = ErrorCode(response.error_code)
         if code is ErrorCode.NONE:
             return True
-        # The transaction that was open is being aborted first.
+        # The coordinator aborts the open transaction first.
         if code is ErrorCode.CONCURRENT_TRANSACTIONS or code.retriable:
             return None
         raise refusal(code, f"ending the transaction of {transactional_id}")
@@ -69,7 +69,7 @@ async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int =
 
 
 async def abort_transaction(admin: Admin, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-    """Write an abort marker into one partition, past the coordinator. Raises BrokerError."""
+    """Write an abort marker directly into one partition, bypassing the coordinator. Raises BrokerError."""
     leader = (await admin.cluster.leader(topic, index)).leader
     marker = WriteTxnMarkersRequest.WritableTxnMarker(
         producer_id=producer_id,

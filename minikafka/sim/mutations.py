@@ -368,7 +368,7 @@ def _load_no_groups(original: Any) -> Any:
 
 def _sequence_of_every_try(original: Any) -> Any:
     def encode(self: Any, queue: Any, batch: Any) -> Any:
-        batch.forget_number()
+        batch.reset_sequence()
         return original(self, queue, batch)
 
     return encode

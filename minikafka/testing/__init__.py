@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from minikafka.testing.handle import ExternalCluster, KafkaHandle
     from minikafka.testing.security import Security
 
-#: name -> module; imported when they are asked for, so that the pytest plugin costs nothing where no broker is used.
+#: name -> module. Modules are imported on first use, so that the pytest plugin costs nothing if no test uses a broker.
 _MODULES = {
     "BrokerHandle": "embedded",
     "ClusterError": "errors",

@@ -1,4 +1,4 @@
-"""The administrator's client for blocking callers: its event loop runs in a thread of its own."""
+"""An admin client for blocking callers; its event loop runs in its own thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CALL_TIMEOUT_S = 60.0
 
 
 class AdminThread:
-    """Runs coroutine functions that are given a Maintenance (an Admin)."""
+    """Runs coroutine functions that take a Maintenance (an Admin)."""
 
     def __init__(self, bootstrap: str, security: Mapping[str, str] | None = None) -> None:
         """`security`: Kafka's client properties."""
@@ -23,7 +23,7 @@ class AdminThread:
         self._admin = Maintenance(bootstrap, security=security)
 
     def call(self, work: Callable[[Maintenance], Awaitable[Any]], timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """The result of `work(admin)`. Raises what it raises; TimeoutError."""
+        """The result of `work(admin)`. Raises what it raises, or TimeoutError."""
 
         async def go() -> Any:
             return await work(self._admin)

@@ -1,4 +1,4 @@
-"""One broker of an embedded cluster as tests hold it, and a fault that is installed."""
+"""Handles for tests: one broker of an embedded cluster, and an installed fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASK_TIMEOUT_S = 10.0
 
 
 class Cluster(Protocol):
-    """What a broker asks of its cluster (EmbeddedCluster)."""
+    """The part of EmbeddedCluster that a BrokerHandle needs."""
 
     @property
     def layout(self) -> ClusterLayout:
@@ -29,7 +29,7 @@ class Cluster(Protocol):
         """The last log lines of every broker."""
 
     def await_start(self, node_id: int, future: Any) -> None:
-        """Wait for a start that has begun."""
+        """Wait until a broker has started; `future` is that of its process."""
 
     def wait_ready(self, timeout_s: float) -> None:
         """Wait until every broker is in service."""
@@ -53,7 +53,7 @@ class BrokerHandle:
 
     @property
     def port(self) -> int:
-        """Of the client listener."""
+        """The port of the client listener."""
         return self._node.port
 
     @property
@@ -63,7 +63,7 @@ class BrokerHandle:
 
     @property
     def http_port(self) -> int | None:
-        """Of /metrics and /ui, None without."""
+        """The port of /metrics and /ui, or None if they are off."""
         return self._node.http_port
 
     @property
@@ -78,43 +78,43 @@ class BrokerHandle:
 
     @property
     def log_dir(self) -> Path:
-        """Where its logs are."""
+        """The directory of its logs."""
         return self._node.log_dir
 
     @property
     def running(self) -> bool:
-        """Whether it lives; a paused one does."""
+        """Whether it is alive; a paused broker is."""
         return bool(self.process.running)
 
     @property
     def paused(self) -> bool:
-        """Whether `pause` holds it."""
+        """Whether it is paused."""
         return bool(self.process.paused)
 
     def raise_if_dead(self) -> None:
-        """Raises ClusterError with why, if the broker has ended by itself."""
+        """Raises ClusterError, with the reason, if the broker has ended by itself."""
         if not self.running:
             failure = self.process.failure
             raise ClusterError(f"broker {self.node_id} has ended{f': {failure}' if failure else ''}\n{self._cluster.logs()}")
 
     def kill(self) -> None:
-        """As a power cut of the process: SIGKILL, or in thread mode everything dropped at once."""
+        """Kill the broker without a clean shutdown: SIGKILL, or in thread mode drop its sockets and files at once."""
         self.process.kill()
 
     def terminate(self) -> None:
-        """A stop in order: leaderships move away first. Returns when the broker has ended."""
+        """Controlled shutdown: leaderships move away first. Returns when the broker has ended."""
         self.process.terminate()
 
     def pause(self) -> None:
-        """Let it hang with its connections open, as SIGSTOP or a long garbage collection does."""
+        """Freeze the broker with its connections open, as SIGSTOP or a long garbage collection does."""
         self.process.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let a paused broker continue."""
         self.process.resume()
 
     def start(self, *, wipe: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start a broker that has ended, with an empty disk if `wipe`; returns when it is in service and known to the others."""
+        """Start a broker that has ended, with an empty disk if `wipe`. Returns when it is in service and all other brokers list it."""
         if self.running:
             raise ClusterError(f"broker {self.node_id} is running")
         layout = self._cluster.layout
@@ -125,18 +125,18 @@ class BrokerHandle:
         self._cluster.wait_ready(timeout_s=timeout_s)
 
     def restart(self, *, wipe: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Stop it in order if it runs, and start it."""
+        """Shut it down cleanly if it runs, and start it."""
         if self.running:
             self.terminate()
         self.start(wipe=wipe, timeout_s=timeout_s)
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """A command of `control.NodeRunner.handle`. Raises ClusterError."""
+        """Run a command of `control.NodeRunner.handle` in the broker. Raises ClusterError."""
         return self.process.ask(command, arguments, ASK_TIMEOUT_S)
 
 
 class Fault:
-    """A fault that is installed; a context manager that removes it at the end."""
+    """An installed fault; a context manager that removes it at the end."""
 
     def __init__(self, installed: list[tuple[BrokerHandle, int]]) -> None:
         self._installed = installed
@@ -144,15 +144,15 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How often it has happened, on all brokers together."""
+        """How often it has taken effect, on all brokers together."""
         return self._final + sum(int(broker.ask("fault_hits", number=number)) for broker, number in self._installed if broker.running)
 
     def wait(self, hits: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Until it has happened so often. Raises ClusterError."""
+        """Wait until it has taken effect this often. Raises ClusterError."""
         wait_until(lambda: self.hits >= hits, f"{hits} hits of the fault (so far {self.hits})", timeout_s)
 
     def remove(self) -> int:
-        """Take it away; how often it has happened."""
+        """Remove the fault. Returns how often it has taken effect."""
         installed, self._installed = self._installed, []
         self._final += sum(broker.ask("fault_remove", number=number) for broker, number in installed if broker.running)
         return self._final

@@ -1,7 +1,7 @@
-"""A cluster of broker processes on this machine: for the demo, for tests, and for breaking on purpose.
+"""A cluster of broker processes on this machine, for the demo and for tests, with methods that break it on purpose.
 
-The first nodes are combined broker and controller (or controllers only), the others brokers. Ports are free ones of 127.0.0.1; storage is
-formatted under one directory, which is removed at the end unless it was given. A node dies with the process that started it.
+The first nodes are combined broker and controller (or controllers only), the others brokers. They use free ports of 127.0.0.1. Storage is
+under one directory, which is removed at the end unless the caller gave it. A node dies with the process that started it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minikafka.wire.uuid import uuid_to_text
 
 __all__ = ["EMBEDDED_PROPERTIES", "ClusterError", "ClusterNode", "ProcessCluster", "free_ports"]
 
-#: Properties that make a small cluster on one machine quick to start and quick to notice a dead broker.
+#: Properties that let a small cluster on one machine start quickly and notice a dead broker quickly.
 EMBEDDED_PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "3",
@@ -64,14 +64,14 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class ClusterNode:
-    """One broker process and where it keeps things."""
+    """One node: its ports, its files and its process; `process` is None until the first start."""
 
     node_id: int
     port: int
     controller_port: int | None
     directory: Path
     is_broker: bool = True
-    #: Where others find the node, when something stands in front of its own ports (see proxy.py).
+    #: The ports that other nodes and clients connect to: a proxy's (see proxy.py), or else the node's own.
     front_port: int = -1
     front_controller_port: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -93,12 +93,12 @@ class ClusterNode:
 
     @property
     def output_path(self) -> Path:
-        """What the process printed."""
+        """The file with the process's output."""
         return self.directory / "broker.log"
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is alive."""
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -110,7 +110,7 @@ class ClusterNode:
 
 
 def _replication_properties(brokers: int) -> dict[str, str]:
-    """Replication factors that so many brokers can have."""
+    """Replication factors that are possible with this number of brokers."""
     replicas = str(min(brokers, 3))
     factors = {
         "offsets.topic.replication.factor": replicas,
@@ -138,9 +138,9 @@ class ProcessCluster:
         faulty_network: bool = False,
         directory: Path | None = None,
     ) -> None:
-        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id, `node_properties` anything; with
-        `dedicated` the controllers are no brokers, and `size` counts them all the same. `environment` is added to the processes'. With
-        `faulty_network` everybody reaches everybody through `network`, which cuts and delays."""
+        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` sets `broker.rack` by node id, `node_properties` any property. With
+        `dedicated` the controllers are not brokers; `size` counts them nevertheless. `environment` is added to that of the processes. With
+        `faulty_network` all connections go through `network`, which can cut and delay them."""
         self._owned = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
         self._ports = ReservedPorts(size + controllers)
@@ -184,9 +184,7 @@ class ProcessCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def format(self) -> None:
@@ -232,7 +230,7 @@ class ProcessCluster:
         return {**properties, **self._node_extras[node.node_id]}
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Start every node and wait until each knows all of them."""
+        """Start every node and wait until each broker lists all of them."""
         for node in self.nodes.values():
             self._spawn(node)
         self.wait_for_brokers(timeout_s=timeout_s)
@@ -249,8 +247,8 @@ class ProcessCluster:
             )
 
     def close(self) -> None:
-        """Stop every node, gracefully and then not, and remove the directory if it is ours."""
-        # Controllers last: a broker asks the controller to take its leaderships before it goes.
+        """Stop every node, by SIGTERM and after a time-out SIGKILL, and remove the directory if it is a temporary one."""
+        # Controllers last: a broker's controlled shutdown needs the controller.
         for is_controller in (False, True):
             self._stop([node for node in self.nodes.values() if (node.controller_port is not None) == is_controller])
         if self.network is not None:
@@ -274,16 +272,16 @@ class ProcessCluster:
                     node.process.kill()
                     node.process.wait()
 
-    # -- breaking --------------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """SIGKILL: no flush, no controlled shutdown."""
         process = self._process(node_id)
         process.kill()
         process.wait()
 
     def terminate(self, node_id: int, timeout_s: float = 20.0) -> int:
-        """SIGTERM and wait for the end; the exit status."""
+        """Send SIGTERM and wait for the end. Returns the exit status."""
         process = self._process(node_id)
         process.terminate()
         return process.wait(timeout_s)
@@ -302,7 +300,7 @@ class ProcessCluster:
         self.wait_for_brokers(timeout_s=timeout_s)
 
     def spawn(self, node_id: int) -> None:
-        """Start a node that has ended, and wait for nothing."""
+        """Start a node that has ended, without waiting for it."""
         node = self.nodes[node_id]
         if node.running:
             raise ClusterError(f"node {node_id} is still running")
@@ -322,7 +320,7 @@ class ProcessCluster:
             raise ClusterError(f"node {node_id} was never started")
         return process
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap(self) -> str:
@@ -330,7 +328,7 @@ class ProcessCluster:
         return ",".join(f"127.0.0.1:{node.front_port}" for node in self.nodes.values() if node.is_broker)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
-        """What some running broker says of the cluster."""
+        """The metadata response of any running broker. Raises ClusterError if none answers."""
         failures: list[str] = []
         for node in self.nodes.values():
             if node.running and node.is_broker:
@@ -341,11 +339,11 @@ class ProcessCluster:
         raise ClusterError("no broker answers: " + "; ".join(failures))
 
     def metadata_of(self, node_id: int, topics: list[str] | None = None) -> MetadataResponse:
-        """What one broker says of the cluster. Raises OSError and WireError."""
+        """The metadata response of one broker. Raises OSError and WireError."""
         return metadata("127.0.0.1", self.nodes[node_id].port, topics)
 
     def active_controller(self) -> int:
-        """The controller that leads the quorum, by its own word and the highest epoch; -1 while there is none."""
+        """The controller that claims to lead the quorum, in the highest epoch if several do; -1 while there is none."""
         found: list[tuple[int, int]] = []
         for node in self.nodes.values():
             if node.running and node.controller_port is not None:
@@ -355,7 +353,7 @@ class ProcessCluster:
         return max(found, default=(0, -1))[1]
 
     def wait_for_brokers(self, *, timeout_s: float = 30.0) -> None:
-        """Wait until every running broker names exactly the running ones."""
+        """Wait until every running broker's metadata lists exactly the running brokers."""
         expected = {node.node_id for node in self.nodes.values() if node.running and node.is_broker}
 
         def agreed() -> bool:
@@ -371,7 +369,7 @@ class ProcessCluster:
         self.wait_for(agreed, f"brokers {sorted(expected)} to know each other", timeout_s=timeout_s)
 
     def wait_for(self, condition: Callable[[], bool], what: str, *, timeout_s: float = 30.0) -> None:
-        """Poll until `condition` holds; a refused connection counts as not yet."""
+        """Poll until `condition` holds; a connection error counts as not yet. Raises ClusterError."""
         wait_until(condition, what, timeout_s, self.logs)
 
     def logs(self, lines_max: int = 15) -> str:
@@ -384,7 +382,7 @@ class ProcessCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
+    """Ports that are free at the moment."""
     with contextlib.ExitStack() as stack:
         return [port for port in _bound_ports(stack, count)]
 

@@ -1,4 +1,4 @@
-"""What an embedded cluster can ask of one of its nodes, carried out in the node's own event loop, in a thread or in a process."""
+"""Runs one node of an embedded cluster, in a thread or a process, and carries out the cluster's commands in the node's event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NodeRunner:
     """One node with its environment: `start`, `stop`, `crash`, and the commands of `handle`."""
 
     def __init__(self, properties: dict[str, str], loop: asyncio.AbstractEventLoop, tag: str = "minikafka") -> None:
-        """`tag` begins the names of its threads. Raises ConfigurationError."""
+        """`tag` is the prefix of its threads' names. Raises ConfigurationError."""
         self.config = BrokerConfig.from_properties(properties)
         self._executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix=f"{tag}-blocking")
         self.network = BreakableNetwork(loop, self.config.minikafka_tcp_congestion)
@@ -55,7 +55,7 @@ class NodeRunner:
         self._http: Any = None
 
     async def start(self) -> None:
-        """Until the node is in service. Raises what Node.start raises."""
+        """Start, and return when the node is in service. Raises what Node.start raises."""
         self._loop_watch.start()
         if self.config.minikafka_http_port >= 0:
             from minikafka.broker.observe.http import HttpServer
@@ -65,7 +65,7 @@ class NodeRunner:
         await self.node.start()
 
     async def stop(self) -> None:
-        """In order: leaderships move away, files are closed."""
+        """Shut down cleanly: move leaderships away, close files."""
         await self.node.stop()
         self._loop_watch.stop()
         if self._http is not None:
@@ -73,7 +73,7 @@ class NodeRunner:
         self._executor.shutdown(wait=False)
 
     def crash(self) -> None:
-        """Drop every connection and file as a killed process does; nothing is flushed or said."""
+        """Drop every connection and file as a killed process does, without a flush or a controlled shutdown."""
         self._loop_watch.stop()
         for listener in self.node.listeners.values():
             listener.close()
@@ -85,7 +85,8 @@ class NodeRunner:
     # -- commands --------------------------------------------------------------------------------------------------
 
     def handle(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Carry out a command; what it returns can be told as JSON. Raises ValueError for one that makes no sense."""
+        """Carry out a command. Returns a value that JSON can represent. Raises KeyError for an unknown command, ValueError for bad
+        arguments."""
         commands: dict[str, Callable[..., Any]] = {
             "fault_add": self._fault_add,
             "fault_remove": self.faults.remove,

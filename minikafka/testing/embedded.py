@@ -1,4 +1,4 @@
-"""Embedded clusters: real brokers on free ports of this machine, for the length of a test.
+"""Embedded clusters: real brokers on free ports of this machine, for the duration of a test.
 
     with EmbeddedCluster(brokers=3, topics={"orders": {"partitions": 6}}) as cluster:
         producer = confluent_kafka.Producer(cluster.client_config("confluent"))
@@ -6,8 +6,8 @@
         ...
         cluster.audit()
 
-Two modes. "thread": each broker is an event loop in a thread of this process; the quickest, and a debugger sees into it. "process": each
-broker is a process; `kill` is kill -9. Both end with the test process, however it ends.
+There are two modes. "thread": each broker is a thread of this process with its own event loop. That is the fastest, and can be debugged.
+"process": each broker is a process, and `kill` is kill -9. In both modes the brokers end with the test process, however it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from minikafka.testing import looking
+from minikafka.testing import inspection
 from minikafka.testing.admin_thread import AdminThread
 from minikafka.testing.broker_handle import START_TIMEOUT_S, WAIT_TIMEOUT_S, BrokerHandle, Fault
 from minikafka.testing.errors import ClusterError
@@ -33,7 +33,7 @@ from minikafka.testing.layout import ClusterLayout
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
 from minikafka.testing.security import SecuredCluster, Security
-from minikafka.testing.wait import Patience, wait_until
+from minikafka.testing.wait import LoadAdjustedDeadline, wait_until
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["thread", "process"]
 CONTROLLERS_DEFAULT_MAX = 3
-#: How often somebody who waits for a start looks at the clock.
+#: How often a wait for a broker's start checks its deadline.
 START_POLL_S = 0.25
 _NUMBERS = itertools.count(1)
 
@@ -49,7 +49,7 @@ __all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", 
 
 
 def _thread_host() -> ThreadHost:
-    # Imports a whole broker, which a process that only forks brokers elsewhere has no use for.
+    # Imported late: it imports the whole broker, which process mode does not need here.
     from minikafka.testing.threads import ThreadHost
 
     return ThreadHost()
@@ -88,9 +88,9 @@ class EmbeddedCluster:
         security: Security | str | None = None,
     ) -> None:
         """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
-        properties for every node, over the quick ones of `layout.QUICK_PROPERTIES`. The first `controllers` brokers (3, or 1 of fewer than
-        3 brokers) are controllers too. A `directory` that is given is kept, and used again if it was formatted by a cluster of the
-        same `cluster_id`; otherwise a temporary one is removed at the end. `first_port`, `first_http_port`: see ClusterLayout.
+        properties for every node, which override `layout.QUICK_PROPERTIES`. The first `controllers` brokers (default 3, or 1 with fewer
+        than 3 brokers) are also controllers. `directory`: is kept, and its data are used again if a cluster of the same `cluster_id`
+        formatted it; None uses a temporary one, which is removed at the end. `first_port`, `first_http_port`: see ClusterLayout.
         `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
         _check(mode, brokers, log_level)
         if controllers is None:
@@ -107,10 +107,11 @@ class EmbeddedCluster:
         self._start_timeout_s = start_timeout_s
         self._first_ports = (first_port, first_http_port)
         self._security = Security.of(security)
-        #: Certificates and users of a cluster with `security`, from its start on.
+        #: Certificates and users; None without `security`, and before the start.
         self.secured: SecuredCluster | None = None
-        #: How this process connects; None in plain text.
+        #: How this process connects; None without `security`, and before the start.
         self.client_security: ClientSecurity | None = None
+        #: This and the following fields are set while the cluster is started.
         self._layout: ClusterLayout | None = None
         self._host: ThreadHost | ProcessHost | None = None
         self._logs: ThreadLogs | None = None
@@ -138,9 +139,9 @@ class EmbeddedCluster:
     def start(self) -> None:
         """Start and wait until every broker answers, groups have a coordinator and the topics have leaders. Raises ClusterError."""
         if self._layout is not None:
-            raise ClusterError("the cluster is started already")
+            raise ClusterError("the cluster is already started")
         began = time.monotonic()
-        # The process that brokers are forked from imports while this one prepares the directories.
+        # In process mode the parent of the brokers imports its modules while this process prepares the directories.
         host = self._host = ProcessHost(self.log_level) if self.mode == "process" else _thread_host()
         try:
             self._prepare(host)
@@ -148,10 +149,10 @@ class EmbeddedCluster:
             for node_id, future in started.items():
                 self.await_start(node_id, future)
             self.wait_ready(timeout_s=self._start_timeout_s)
-            # A directory that is used again has its topics already.
-            there = self.topics() if self._topics and self._given_directory is not None else []
+            # A reused directory may already contain the topics.
+            existing = self.topics() if self._topics and self._given_directory is not None else []
             for name, spec in self._topics.items():
-                if name not in there:
+                if name not in existing:
                     self._create_first(name, spec)
         except BaseException:
             self.stop(keep_directory=False)
@@ -187,14 +188,14 @@ class EmbeddedCluster:
             self._logs = ThreadLogs(tag, {n.node_id: n.directory / "broker.log" for n in layout.nodes.values()}, self.log_level)
 
     def await_start(self, node_id: int, future: Any) -> None:
-        """Wait for a start that has begun. Raises ClusterError."""
-        patience = Patience(self._start_timeout_s)
+        """Wait until a broker has started; `future` is that of its process. Raises ClusterError."""
+        deadline = LoadAdjustedDeadline(self._start_timeout_s)
         try:
             while not future.done():
                 with contextlib.suppress(TimeoutError):
                     future.result(START_POLL_S)
-                if patience.is_over and not future.done():
-                    raise ClusterError(f"{patience} for broker {node_id} to start\n{self.logs()}")
+                if deadline.is_over and not future.done():
+                    raise ClusterError(f"{deadline} for broker {node_id} to start\n{self.logs()}")
             future.result()
         except ClusterError:
             raise
@@ -202,7 +203,7 @@ class EmbeddedCluster:
             raise ClusterError(f"broker {node_id} cannot start: {error or type(error).__name__}") from error
 
     def stop(self, *, keep_directory: bool = False) -> None:
-        """Stop every broker in order and remove the directory unless it was given. Safe to call again."""
+        """Stop every broker and remove the directory if it is a temporary one. Safe to call again."""
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
@@ -227,7 +228,8 @@ class EmbeddedCluster:
     close = stop
 
     def _stop_brokers(self, brokers: list[BrokerHandle]) -> None:
-        """What is about to be removed is killed. Else brokers that are no controllers go first: controllers take their leaderships."""
+        """Kill the brokers if their directory is temporary. Otherwise shut them down, those that are not controllers first, because a
+        controlled shutdown needs the controller."""
         for is_controller in (False, True):
             group = [b for b in brokers if b.is_controller == is_controller and b.running]
             if self._given_directory is None:
@@ -235,7 +237,7 @@ class EmbeddedCluster:
                     broker.process.kill()
                 continue
             for broker in group:
-                broker.process.begin_stop()
+                broker.process.request_stop()
             for broker in group:
                 try:
                     broker.process.terminate()
@@ -246,17 +248,17 @@ class EmbeddedCluster:
 
     @property
     def directory(self) -> Path:
-        """Under which every broker has its own."""
+        """The directory that contains the brokers' directories."""
         return self.layout.directory
 
     @property
     def cluster_id(self) -> str:
-        """22 characters."""
+        """The cluster id, 22 characters."""
         return self.layout.cluster_id
 
     @property
     def brokers(self) -> list[BrokerHandle]:
-        """All of them, dead ones too, in order of node id."""
+        """All brokers, including dead ones, sorted by node id."""
         return list(self._brokers.values())
 
     def broker(self, node_id: int) -> BrokerHandle:
@@ -272,14 +274,14 @@ class EmbeddedCluster:
         return ",".join(node.address for node in self.layout.nodes.values())
 
     def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
-        """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java", "minikafka" or "spark"; `more` is added. Of a
-        secured cluster they say how, as the user admin; others: `cluster.secured.client_config(client, user)`."""
+        """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java", "minikafka" or "spark"; `more` is added. With
+        `security` they log in as admin; for other users take `cluster.secured.client_config(client, user)`."""
         secured = {} if self.secured is None else self.secured.client_config(client)
-        return looking.client_config(self.bootstrap_servers, client, {**secured, **more})
+        return inspection.client_config(self.bootstrap_servers, client, {**secured, **more})
 
     @property
     def layout(self) -> ClusterLayout:
-        """Where everything is. Raises ClusterError before the start."""
+        """Directories, ports and properties of the nodes. Raises ClusterError before the start."""
         if self._layout is None:
             raise ClusterError("the cluster is not running: use it in a with statement or call start()")
         return self._layout
@@ -296,14 +298,15 @@ class EmbeddedCluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, configs: Mapping[str, Any] | None = None
     ) -> None:
-        """Create a topic and wait until it is led and fully in sync. Raises ClusterError, BrokerError."""
+        """Create a topic and wait until it has leaders and all replicas are in sync. Raises ClusterError, BrokerError."""
         factor = replication_factor if replication_factor is not None else -1
         texts = {key: _text(value) for key, value in (configs or {}).items()}
         self.admin.call(lambda admin: admin.create_topic(name, partitions=partitions, replication_factor=factor, configs=texts))
         self.wait_healthy([name])
 
     def _create_first(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Create a topic of a cluster that has none: one that is there comes from a request that was answered too late and sent again."""
+        """Create a topic in a cluster that had no such topic before. If it exists nevertheless, an earlier attempt whose response came too
+        late has created it."""
         from minikafka.client.errors import BrokerError
         from minikafka.wire.errors import ErrorCode
 
@@ -319,56 +322,56 @@ class EmbeddedCluster:
                 raise
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until every running broker has forgotten it."""
+        """Delete a topic and wait until no running broker lists it any more."""
         self.admin.call(lambda admin: admin.delete_topic(name))
         wait_until(
-            lambda: all(looking.topic_of(b.address, name, self.client_security) is None for b in self._answering()),
+            lambda: all(inspection.topic_of(b.address, name, self.client_security) is None for b in self._running_brokers()),
             f"topic {name} to be gone",
             WAIT_TIMEOUT_S,
         )
 
     def topics(self) -> list[str]:
-        """Names of the topics that are not internal, in order."""
+        """Names of the topics that are not internal, sorted."""
         names: list[str] = self.admin.call(lambda admin: admin.list_topics(with_internal=False))
         return names
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
 
-    def _answering(self) -> list[BrokerHandle]:
+    def _running_brokers(self) -> list[BrokerHandle]:
         found = [broker for broker in self._brokers.values() if broker.running and not broker.paused]
         if not found:
             raise ClusterError("no broker is running")
         return found
 
-    def partition(self, topic: str, partition: int) -> looking.PartitionState:
-        """Leader, epoch, replicas and in-sync replicas, as the running broker with the newest metadata knows them."""
+    def partition(self, topic: str, partition: int) -> inspection.PartitionState:
+        """Leader, epoch, replicas and in-sync replicas, from the running broker with the newest metadata. Raises ClusterError."""
         newest, found = -1, None
-        for broker in self._answering():
+        for broker in self._running_brokers():
             answer = broker.ask("partition", topic=topic, partition=partition)
             if answer["offset"] > newest:
                 newest, found = answer["offset"], answer["partition"]
         if found is None:
             raise ClusterError(f"there is no partition {topic}-{partition}")
-        return looking.PartitionState(topic, partition, **found)
+        return inspection.PartitionState(topic, partition, **found)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Node id of the leader, -1 without one."""
+        """Node id of the leader, or -1."""
         return self.partition(topic, partition).leader
 
     def isr(self, topic: str, partition: int) -> list[int]:
-        """Node ids of the in-sync replicas, in order."""
+        """Node ids of the in-sync replicas, sorted."""
         return sorted(self.partition(topic, partition).isr)
 
     @property
     def controller(self) -> int:
-        """Node id of the active controller, -1 without one."""
-        found = [broker.ask("quorum") for broker in self._answering()]
+        """Node id of the active controller, or -1."""
+        found = [broker.ask("quorum") for broker in self._running_brokers()]
         return int(max(found, key=lambda quorum: quorum["epoch"])["leader"])
 
     def replicas(self, topic: str, partition: int) -> dict[int, dict[str, Any]]:
-        """By node id: role, leader_epoch, log_start_offset, high_watermark, log_end_offset of every running replica."""
+        """node id -> role, leader_epoch, log_start_offset, high_watermark and log_end_offset, for every running replica."""
         found = {}
-        for broker in self._answering():
+        for broker in self._running_brokers():
             for row in broker.ask("replicas"):
                 if row["topic"] == topic and row["partition"] == partition:
                     found[broker.node_id] = row
@@ -376,11 +379,11 @@ class EmbeddedCluster:
 
     def metrics(self, node_id: int) -> dict[str, float]:
         """A broker's metrics: name (with {labels} if any) -> value."""
-        return looking.parse_metrics(self.broker(node_id).ask("metrics"))
+        return inspection.parse_metrics(self.broker(node_id).ask("metrics"))
 
     def describe(self) -> str:
-        """The state of the cluster for a person: brokers, leaders, in-sync sets, each replica's offsets."""
-        return looking.describe(self)
+        """The state of the cluster as readable text: brokers, leaders, in-sync sets, each replica's offsets."""
+        return inspection.describe(self)
 
     def logs(self, lines_max: int = 15) -> str:
         """The end of every broker's log."""
@@ -392,24 +395,24 @@ class EmbeddedCluster:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait_until(self, condition: Callable[[], object], what: str = "the condition", timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Ask again until `condition()` is true; connection errors count as not yet. Raises ClusterError with the cluster's state."""
+        """Poll until `condition()` is true; connection errors count as not yet. Raises ClusterError with the cluster's state."""
         wait_until(condition, what, timeout_s, lambda: f"{self.describe()}\n{self.logs()}")
 
     def wait_ready(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Until all running brokers know each other and a group's coordinator is found."""
-        expected = {broker.node_id for broker in self._answering()}
+        """Wait until all running brokers list each other and a group's coordinator can be found."""
+        expected = {broker.node_id for broker in self._running_brokers()}
 
         def ready() -> bool:
-            for broker in self._answering():
+            for broker in self._running_brokers():
                 broker.raise_if_dead()
-                if looking.brokers_of(broker.address, self.client_security) != expected:
+                if inspection.brokers_of(broker.address, self.client_security) != expected:
                     return False
-            return all(looking.has_coordinator(broker.address, self.client_security) for broker in self._answering())
+            return all(inspection.has_coordinator(broker.address, self.client_security) for broker in self._running_brokers())
 
         self.wait_until(ready, f"brokers {sorted(expected)} to be ready", timeout_s)
 
     def wait_leader(self, topic: str, partition: int, *, node_id: int | None = None, timeout_s: float = WAIT_TIMEOUT_S) -> int:
-        """Until the partition has a leader that runs (this one, if given); its node id."""
+        """Wait until the partition has a running leader (this one, if given). Returns its node id."""
         found = -1
 
         def led() -> bool:
@@ -429,31 +432,31 @@ class EmbeddedCluster:
         members: Iterable[int] | None = None,
         timeout_s: float = WAIT_TIMEOUT_S,
     ) -> None:
-        """Until the in-sync set has this size, or these members; all replicas when neither is given."""
-        wanted = None if members is None else sorted(members)
+        """Wait until the in-sync set has this size, or these members, or all replicas if neither is given."""
+        expected = None if members is None else sorted(members)
 
-        def as_wanted() -> bool:
+        def reached() -> bool:
             state = self.partition(topic, partition)
-            if wanted is not None:
-                return sorted(state.isr) == wanted
+            if expected is not None:
+                return sorted(state.isr) == expected
             return len(state.isr) == (len(state.replicas) if size is None else size)
 
-        what = f"members {wanted}" if wanted is not None else f"{'every replica' if size is None else size} in sync"
-        self.wait_until(as_wanted, f"{topic}-{partition}: {what}", timeout_s)
+        what = f"members {expected}" if expected is not None else f"{'every replica' if size is None else size} in sync"
+        self.wait_until(reached, f"{topic}-{partition}: {what}", timeout_s)
 
     def wait_healthy(self, topics: Iterable[str] | None = None, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Until every partition (of these topics) has a leader and all its replicas are in sync, on every running broker."""
+        """Wait until every partition (of these topics) has a leader and all its replicas in sync, on every running broker."""
         names = None if topics is None else list(topics)
 
         def healthy() -> bool:
-            return all(looking.is_healthy(broker.address, names, self.client_security) for broker in self._answering())
+            return all(inspection.is_healthy(broker.address, names, self.client_security) for broker in self._running_brokers())
 
-        self.wait_until(healthy, "every partition to be led and in sync", timeout_s)
+        self.wait_until(healthy, "every partition to have a leader and be in sync", timeout_s)
 
-    # -- acting ----------------------------------------------------------------------------------------------------
+    # -- changes and faults ----------------------------------------------------------------------------------------
 
     def transfer_leadership(self, topic: str, partition: int, to: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Make a replica the preferred one and have it elected; returns when it leads. Raises ClusterError, BrokerError."""
+        """Make a replica the preferred leader and elect it. Returns when it leads. Raises ClusterError, BrokerError."""
         state = self.partition(topic, partition)
         if to not in state.replicas:
             raise ClusterError(f"broker {to} holds no replica of {topic}-{partition} (replicas: {state.replicas})")
@@ -475,23 +478,23 @@ class EmbeddedCluster:
         self.wait_until(elected, f"{to} to lead {topic}-{partition}", timeout_s)
 
     def partition_network(self, *sides: Iterable[int]) -> None:
-        """Cut the links between brokers of different sides; brokers that are not named are a side of their own. Clients reach all."""
+        """Cut the links between brokers of different sides; the brokers not named form one more side. Clients still reach all brokers."""
         groups = [set(side) for side in sides]
         groups.append(set(self._brokers).difference(*groups))
-        for broker in self._answering():
+        for broker in self._running_brokers():
             own = next(side for side in groups if broker.node_id in side)
             broker.ask("cut", ports=[port for other in self._brokers.values() if other.node_id not in own for port in other.ports])
 
     def heal(self) -> None:
         """Undo `partition_network` and `delay`."""
-        for broker in self._answering():
+        for broker in self._running_brokers():
             broker.ask("cut", ports=[])
             broker.ask("delay", ports=[port for other in self._brokers.values() for port in other.ports], delay_ms=0)
 
     def delay(self, node_id: int, ms: int) -> None:
-        """What other brokers ask of this broker reaches it `ms` later."""
+        """Delay the requests of other brokers to this broker by `ms`."""
         ports = list(self.broker(node_id).ports)
-        for broker in self._answering():
+        for broker in self._running_brokers():
             broker.ask("delay", ports=ports, delay_ms=ms)
 
     def fault(
@@ -508,48 +511,49 @@ class EmbeddedCluster:
         action: str | None = None,
         brokers: Iterable[int] | None = None,
     ) -> Fault:
-        """Make brokers misbehave; see `faults.FaultRule`. An empty field is everything; `count` is for each broker, 0 = until removed.
+        """Make brokers misbehave; see `faults.FaultRule`. An empty field matches everything; `count` is per broker, 0 = until removed.
 
-        Without `error` and `action` the answers are right but late. With `after_work` the request is carried out and then answered
-        with the error: the case in which a client cannot know."""
+        Without `error` and `action` the responses are right but late. With `after_work` the broker carries out the request and then
+        answers with the error, so the client cannot tell whether it succeeded."""
         chosen = action or ("error" if error else "none")
         rule = FaultRule(api, topic, partition, client_id, chosen, error or "", delay_ms, after_work, count)
         rule.check()
-        targets = [self.broker(n) for n in brokers] if brokers is not None else self._answering()
+        targets = [self.broker(n) for n in brokers] if brokers is not None else self._running_brokers()
         return Fault([(broker, broker.ask("fault_add", rule=rule.as_dict())) for broker in targets])
 
     def clear_faults(self) -> None:
-        """Take every fault away."""
-        for broker in self._answering():
+        """Remove every fault."""
+        for broker in self._running_brokers():
             broker.ask("fault_clear")
 
     def repair(self) -> None:
-        """Whatever a test has broken: paused brokers go on, dead ones start, links heal, faults go; returns when all is well again."""
-        hurt = [broker for broker in self._brokers.values() if not broker.running or broker.paused]
-        for broker in hurt:
+        """Undo what a test has broken: resume paused brokers, start dead ones, heal links, remove faults. Returns when the cluster is
+        healthy again."""
+        broken = [broker for broker in self._brokers.values() if not broker.running or broker.paused]
+        for broker in broken:
             if broker.paused:
                 broker.resume()
             else:
                 broker.process.start().result(self._start_timeout_s)
         self.heal()
         self.clear_faults()
-        if hurt:
+        if broken:
             self.wait_ready()
             self.wait_healthy()
 
     def drop_acks(self, node_id: int, count: int = 1) -> Fault:
-        """A broker appends what is produced and never says so."""
+        """Let a broker append produced records but never acknowledge them."""
         return self.fault("Produce", action="drop", after_work=True, count=count, brokers=[node_id])
 
     def audit(self, *, raise_on_mismatch: bool = True, topics: Iterable[str] = ()) -> Any:
-        """Compare the logs of all brokers, batch by batch with recomputed checksums; the result of minikafka.spark.audit.
+        """Compare the logs of all brokers, batch by batch with recomputed checksums. Returns the result of minikafka.spark.audit.
 
-        Raises ClusterError when replicas differ or are corrupt, or when something could not be compared. A cluster without records
-        passes nothing and fails nothing: `result.outcome` is then INCOMPLETE."""
+        Raises ClusterError if replicas differ or are corrupt, or if something could not be compared. For a cluster without records it does
+        not raise, and `result.outcome` is INCOMPLETE."""
         for broker in self._brokers.values():
             if broker.running and not broker.paused:
                 broker.ask("flush")
-        return looking.audit(self, list(topics), raise_on_mismatch=raise_on_mismatch)
+        return inspection.audit(self, list(topics), raise_on_mismatch=raise_on_mismatch)
 
 
 class EmbeddedBroker(EmbeddedCluster):
@@ -565,7 +569,7 @@ class EmbeddedBroker(EmbeddedCluster):
 
 
 class _Awaitable:
-    """The methods of a cluster as coroutines: they run in a thread while the event loop goes on."""
+    """The methods of a cluster as coroutines: they run in a thread and do not block the event loop."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster

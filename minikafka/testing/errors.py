@@ -1,11 +1,11 @@
-"""What can go wrong with a cluster of the test kit."""
+"""The errors that test clusters raise."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """A node did not do what was asked of it; the message says which and shows the end of its log."""
+    """A node or the cluster failed; the message says what, and shows the end of the logs where they help."""
 
 
 class WrongConfiguration(ClusterError):
-    """The properties of a node are not ones that a broker starts with; the message has a line for each that is wrong."""
+    """A node's properties are invalid; the message has one line for each wrong property."""

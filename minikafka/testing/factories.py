@@ -1,4 +1,4 @@
-"""Makers of pytest fixtures, for suites that need other clusters than the plugin's own.
+"""Functions that make pytest fixtures, for suites that need other clusters than the plugin's.
 
 from minikafka.testing import factories
 
@@ -27,7 +27,7 @@ def kafka_proc(
     scope: Any = "session",
     **options: Any,
 ) -> Any:
-    """A fixture with an EmbeddedCluster; what is not given comes from the command line (--kafka-brokers, --kafka-mode)."""
+    """A fixture with an EmbeddedCluster; the command line gives the defaults (--kafka-brokers, --kafka-mode)."""
 
     @pytest.fixture(scope=scope)
     def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
@@ -35,7 +35,7 @@ def kafka_proc(
 
         settings = request.config
         keep = settings.getoption("kafka_keep_logs")
-        directory = Path(tempfile.mkdtemp(prefix="minikafka-", dir=_made(keep))) if keep else None
+        directory = Path(tempfile.mkdtemp(prefix="minikafka-", dir=_make_directory(keep))) if keep else None
         made = EmbeddedCluster(
             brokers or settings.getoption("kafka_brokers") or BROKERS_DEFAULT,
             config=config,
@@ -53,7 +53,7 @@ def kafka_proc(
     return cluster
 
 
-def _made(path: str) -> str:
+def _make_directory(path: str) -> str:
     Path(path).mkdir(parents=True, exist_ok=True)
     return path
 
@@ -76,8 +76,8 @@ def kafka_noproc(bootstrap_servers: str | None = None, *, scope: Any = "session"
 
 
 def kafka(process: str) -> Any:
-    """A fixture for one test: a KafkaHandle on the cluster that the fixture `process` has made, or on the external one when
-    --kafka-bootstrap-servers is given. A cluster that the last test has broken is repaired first."""
+    """A fixture for one test: a KafkaHandle on the cluster of the fixture `process`, or on the external one if
+    --kafka-bootstrap-servers is given. It first repairs a cluster that the last test broke."""
 
     @pytest.fixture
     def handle(request: pytest.FixtureRequest) -> Iterator[Any]:
@@ -97,7 +97,7 @@ def kafka(process: str) -> Any:
 def kafka_topic(
     handle: str = "kafka", *, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, Any] | None = None
 ) -> Any:
-    """A fixture with the name of a topic of this test."""
+    """A fixture that creates a topic for one test; its value is the topic's name."""
 
     @pytest.fixture
     def topic(request: pytest.FixtureRequest) -> str:

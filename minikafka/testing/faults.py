@@ -1,7 +1,7 @@
-"""Faults that a broker of an embedded cluster can be told to have: wrong answers, late answers, no answers, closed connections.
+"""Faults of brokers in an embedded cluster: error responses, late responses, no responses, closed connections.
 
-A rule names what it applies to (an empty field is everything) and what happens. Whether the work is done before the fault shows is the
-difference between "it failed" and "you cannot know": with `after_work` a Produce is appended and then answered with the error.
+A rule says which requests it applies to (an empty field matches everything) and what happens to them. `after_work` decides whether the
+request is carried out first: a Produce is then appended and still answered with the error, so the client cannot tell whether it succeeded.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ANY = -1
 
 
 class FaultError(ValueError):
-    """A rule that makes no sense; the message says why."""
+    """A rule is invalid; the message says why."""
 
 
 @dataclass(slots=True)
 class FaultRule:
-    """What a fault applies to, and what it is.
+    """The requests that a fault applies to, and what happens to them.
 
-    `api`: name as in Kafka's protocol (Produce, Fetch, JoinGroup ...), "" = every one but ApiVersions and what nodes say among themselves;
-    `topic`, `partition`, `client_id`: "" or -1 = any; `action`: error (answer with the code `error`), none (answer truly, only later),
-    drop (never answer), disconnect (close the connection instead of answering); `delay_ms`: how much later the answer leaves;
-    `after_work`: do the work, then show the fault; `count`: how often a broker does it, 0 = always.
+    `api`: name as in Kafka's protocol (Produce, Fetch, JoinGroup ...), "" = all except ApiVersions and the requests between nodes;
+    `topic`, `partition`, `client_id`: "" or -1 = any; `action`: error (answer with the code `error`), none (the right answer, only later),
+    drop (never answer), disconnect (close the connection instead of answering); `delay_ms`: how much later the response leaves;
+    `after_work`: carry out the request first; `count`: how often each broker applies the rule, 0 = always.
     """
 
     api: str = ""
@@ -57,7 +57,7 @@ class FaultRule:
             raise FaultError("a rule with action none needs delay_ms")
 
     def as_dict(self) -> dict[str, Any]:
-        """For the way to another process."""
+        """The fields as JSON values, to send the rule to another process."""
         return asdict(self)
 
 
@@ -65,12 +65,13 @@ class FaultRule:
 class _Installed:
     number: int
     rule: FaultRule
+    #: Remaining hits; negative: no limit.
     left: int
     hits: int = 0
 
 
-#: Without a name in the rule these are left alone: clients could not even connect, or the cluster would fall apart.
-_NOT_BY_DEFAULT = frozenset(
+#: A rule without `api` does not apply to these: clients could not even connect, or the cluster would fall apart.
+_ONLY_BY_NAME = frozenset(
     {
         "ApiVersions", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "BrokerHeartbeat", "BrokerRegistration", "AlterPartition",
         "ControllerRegistration", "FetchSnapshot", "AllocateProducerIds", "Envelope",
@@ -79,12 +80,12 @@ _NOT_BY_DEFAULT = frozenset(
 
 
 class FaultTable:
-    """The faults of one broker; wraps the handlers of its dispatchers when there is a first rule."""
+    """The faults of one broker. It wraps the handlers of the broker's dispatchers as long as there are rules."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, dispatchers: Callable[[], list[Dispatcher]], topic_name: Callable[[bytes], str]
     ) -> None:
-        """`topic_name` gives the name of a topic id, "" for an unknown one."""
+        """`topic_name` returns the name for a topic id, "" for an unknown one."""
         self._loop = loop
         self._dispatchers = dispatchers
         self._topic_name = topic_name
@@ -92,25 +93,25 @@ class FaultTable:
         self._numbers = itertools.count(1)
 
     def add(self, rule: FaultRule) -> int:
-        """Install a rule; its number. Raises FaultError."""
+        """Install a rule. Returns its number. Raises FaultError."""
         rule.check()
         served = {entry.name for entry in self._entries()}
         if rule.api and rule.api not in served:
             raise FaultError(f"api={rule.api}: not served here; one of {', '.join(sorted(served))}")
         number = next(self._numbers)
         self._rules[number] = _Installed(number, rule, rule.count or -1)
-        self._intercept(self._around)
+        self._intercept(self._wrap)
         return number
 
     def remove(self, number: int) -> int:
-        """Take a rule away; how often it hit."""
+        """Remove a rule. Returns how often it hit."""
         installed = self._rules.pop(number, None)
         if not self._rules:
             self._intercept(None)
         return 0 if installed is None else installed.hits
 
     def clear(self) -> None:
-        """Take every rule away."""
+        """Remove every rule."""
         self._rules.clear()
         self._intercept(None)
 
@@ -128,7 +129,7 @@ class FaultTable:
     def _entries(self) -> list[Entry]:
         return [entry for dispatcher in self._dispatchers() for entry in dispatcher.entries]
 
-    def _around(self, original: Handler) -> Handler:
+    def _wrap(self, original: Handler) -> Handler:
         return self._asynchronous(original) if inspect.iscoroutinefunction(original) else self._plain(original)
 
     def _plain(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -137,7 +138,7 @@ class FaultTable:
             if found is None:
                 return original(context, request)
             outcome = _Outcome(self, found, context, request)
-            if not outcome.works:
+            if not outcome.carries_out:
                 outcome.settle(None)
                 return None
             response = original(outcome, outcome.request)
@@ -153,7 +154,7 @@ class FaultTable:
             if found is None:
                 return await original(context, request)
             outcome = _Outcome(self, found, context, request)
-            if not outcome.works:
+            if not outcome.carries_out:
                 outcome.settle(None)
                 return None
             try:
@@ -172,7 +173,7 @@ class FaultTable:
         name = context.entry.name
         for installed in self._rules.values():
             rule = installed.rule
-            if not installed.left or (rule.api != name if rule.api else name in _NOT_BY_DEFAULT):
+            if not installed.left or (rule.api != name if rule.api else name in _ONLY_BY_NAME):
                 continue
             if rule.client_id and rule.client_id != context.client_id:
                 continue
@@ -189,11 +190,11 @@ class FaultTable:
         return (not rule.topic or rule.topic == name) and (rule.partition in (ANY, index) or index == ANY)
 
     def chosen(self, rule: FaultRule) -> Callable[[tuple[str | bytes, int]], bool]:
-        """Whether the rule covers a partition."""
+        """A predicate: whether the rule covers a (topic, partition)."""
         return lambda key: self._covers(rule, key)
 
     def later(self, delay_ms: int, work: Callable[[], None]) -> None:
-        """Now for no delay."""
+        """Run `work` after `delay_ms`; at once for 0."""
         if delay_ms > 0:
             self._loop.call_later(delay_ms / 1000, work)
         else:
@@ -201,30 +202,30 @@ class FaultTable:
 
 
 class _Outcome:
-    """Stands in for a request's context between the handler and the answer."""
+    """Replaces the request's context that a handler gets, so that it can change the handler's response."""
 
     def __init__(self, table: FaultTable, installed: _Installed, context: Any, request: Any) -> None:
         rule = installed.rule
         self._table = table
         self._rule = rule
         self._context = context
-        self._whole = request
-        self.works = rule.after_work or rule.action == "none"
+        self._full_request = request
+        self.carries_out = rule.after_work or rule.action == "none"
         self.request = request
-        if not self.works and rule.action == "error" and (rule.topic or rule.partition != ANY):
+        if not self.carries_out and rule.action == "error" and (rule.topic or rule.partition != ANY):
             rest = without_partitions(request, table.chosen(rule))
             if rest is not None:
-                self.request, self.works = rest, True
+                self.request, self.carries_out = rest, True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def respond(self, response: Response) -> None:
-        """The handler answers."""
+        """Take the handler's response."""
         self.settle(response)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
-        """The handler answers with an encoded frame: it is taken apart, or let through when it holds file regions."""
+        """Take the handler's response as an encoded frame: decode it, or only delay it if it contains file regions."""
         if not all(isinstance(piece, bytes | bytearray | memoryview) for piece in pieces):
             self._table.later(self._rule.delay_ms, lambda: self._context.respond_pieces(pieces))
             return
@@ -236,41 +237,41 @@ class _Outcome:
         self.settle(entry.response_class.decode(self._context.api_version, frame, position))
 
     def no_response(self) -> None:
-        """acks=0: nothing to falsify, but the connection can still be closed."""
+        """The handler sends no response (acks=0). An error is then shown by closing the connection, as a broker does."""
         if self._rule.action in ("error", "disconnect"):
             self._context.close("an injected fault")
         else:
             self._context.no_response()
 
     def settle(self, response: Any) -> None:
-        """Show the fault, with the true answer at hand when work was done."""
+        """Apply the fault. `response` is the handler's, or None if the request was not carried out."""
         rule, context = self._rule, self._context
         if rule.action == "disconnect":
             self._table.later(rule.delay_ms, lambda: context.close("closed by an injected fault"))
             return
         if rule.action == "drop":
             return
-        answer = response if rule.action == "none" else self._falsified(response)
-        if getattr(self._whole, "acks", None) == 0:
+        answer = response if rule.action == "none" else self._with_error(response)
+        if getattr(self._full_request, "acks", None) == 0:
             self._table.later(rule.delay_ms, self.no_response)
             return
         self._table.later(rule.delay_ms, lambda: context.respond(answer))
 
-    def _falsified(self, response: Any) -> Any:
+    def _with_error(self, response: Any) -> Any:
         rule = self._rule
         code = ErrorCode[rule.error]
         chosen = self._table.chosen(rule) if rule.topic or rule.partition != ANY else None
         if response is None:
-            return mirrored_failure(self._whole, self._context.entry.response_class, self._context.api_version, code)
-        if self.request is not self._whole:
-            failed = mirrored_failure(self._whole, self._context.entry.response_class, self._context.api_version, code, chosen)
+            return mirrored_failure(self._full_request, self._context.entry.response_class, self._context.api_version, code)
+        if self.request is not self._full_request:
+            failed = mirrored_failure(self._full_request, self._context.entry.response_class, self._context.api_version, code, chosen)
             return _joined(response, failed)
         patch_errors(response, code, chosen)
         return response
 
 
 def _joined(response: Any, failed: Any) -> Any:
-    """Put the failed topics next to the good ones: every array of structs at the top of both."""
+    """Merge the failed topics into the response with the good ones: the arrays of structs at the top level of both."""
     for declared in type(response).FIELDS:
         value = getattr(response, declared.name)
         if isinstance(value, list) and value and declared.name != "node_endpoints":

@@ -1,4 +1,4 @@
-"""What a test holds: names of its own in a cluster that others use too, and a clean-up at the end."""
+"""A test's handle on a cluster that other tests use too: it gives topics and groups unique names and deletes them at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from minikafka.client.errors import ClientError
-from minikafka.testing import looking
+from minikafka.testing import inspection
 from minikafka.testing.admin_thread import AdminThread
 
 
@@ -25,7 +25,7 @@ class SomeCluster(Protocol):
 
 
 class ExternalCluster:
-    """A cluster that runs already: a service of the CI, a real Apache Kafka."""
+    """A cluster that is already running: a CI service, a real Apache Kafka."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -40,7 +40,7 @@ class ExternalCluster:
 
     def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
         """See EmbeddedCluster.client_config."""
-        return looking.client_config(self.bootstrap_servers, client, more)
+        return inspection.client_config(self.bootstrap_servers, client, more)
 
     def close(self) -> None:
         """Disconnect."""
@@ -50,7 +50,7 @@ class ExternalCluster:
 
 
 class KafkaHandle:
-    """One test's view of a cluster. Topics and groups made here have a prefix of their own and are deleted by `close`."""
+    """One test's view of a cluster. The names of its topics and groups have a unique prefix; `close` deletes them."""
 
     def __init__(self, cluster: SomeCluster, prefix: str | None = None) -> None:
         self.cluster: Any = cluster
@@ -59,7 +59,7 @@ class KafkaHandle:
         self._groups: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Only what is not there gets here: say where it is."""
+        """Called for missing attributes only: the error says that the cluster has one of that name, if it has."""
         cluster = self.__dict__.get("cluster")
         hint = f"; its .cluster has one: .cluster.{name}" if not name.startswith("_") and hasattr(type(cluster), name) else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
@@ -76,7 +76,7 @@ class KafkaHandle:
     def topic(
         self, name: str = "topic", partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, Any] | None = None
     ) -> str:
-        """Create a topic whose name ends in `name`; its full name. Asking for it again makes another one fail."""
+        """Create a topic and return its full name: the prefix and `name`. Raises BrokerError if this test has already created it."""
         full = self.prefix + name
         texts = {key: str(value) for key, value in (configs or {}).items()}
         self.cluster.admin.call(
@@ -86,14 +86,14 @@ class KafkaHandle:
         return full
 
     def group(self, name: str = "group") -> str:
-        """A group id of this test."""
+        """The full group id: the prefix and `name`."""
         full = self.prefix + name
         if full not in self._groups:
             self._groups.append(full)
         return full
 
     def close(self) -> None:
-        """Delete what this test made; a cluster that is gone, or a group that still has members, is left as it is."""
+        """Delete this test's topics and groups; failures (a cluster that is down, a group that still has members) are ignored."""
         for group in self._groups:
             with contextlib.suppress(ClientError, OSError, TimeoutError):
                 self.cluster.admin.call(lambda admin, group=group: admin.delete_group(group))

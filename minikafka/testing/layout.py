@@ -1,4 +1,4 @@
-"""Where the nodes of an embedded cluster are and how they are configured; formats their storage without a process."""
+"""Directories, ports and properties of the nodes of an embedded cluster; formats their storage without a process."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ QUICK_PROPERTIES: Mapping[str, str] = {
     "log.index.size.max.bytes": str(1 << 20),
 }
 REPLICAS_DEFAULT = 3
-#: Names of the listeners, whatever they speak.
+#: Names of the listeners, whatever their security protocol.
 LISTENER, CONTROLLER_LISTENER = "PLAINTEXT", "CONTROLLER"
 
 
 @dataclass(slots=True)
 class NodeLayout:
-    """One node: its number, its ports on 127.0.0.1 (`controller_port` None for a broker only) and its directory."""
+    """One node: its id, its ports on 127.0.0.1 (`controller_port` None if it is only a broker) and its directory."""
 
     node_id: int
     port: int
@@ -87,7 +87,7 @@ def _node_properties(node: NodeLayout, voters: str) -> dict[str, str]:
 
 
 def _cluster_properties(brokers: int) -> dict[str, str]:
-    """The quick properties, with replication factors that so many brokers can have."""
+    """`QUICK_PROPERTIES`, and replication factors that are possible with this number of brokers."""
     replicas = str(min(brokers, REPLICAS_DEFAULT))
     return {
         **QUICK_PROPERTIES,
@@ -117,12 +117,12 @@ class ClusterLayout:
         first_http_port: int | None = None,
         secured: SecuredCluster | None = None,
     ) -> None:
-        """With `first_port` the brokers listen on that and the following ports; `first_http_port` likewise, 0 = any free ones, None = no
-        HTTP. Raises OSError when a port is taken."""
+        """`first_port`: the brokers listen on this and the following ports, 0 = any free ones. `first_http_port`: likewise, None = no HTTP.
+        Raises OSError if a port is taken."""
         from minikafka.wire.uuid import uuid_to_text
 
         self.directory = directory
-        self._first_users = [] if secured is None else secured.first_users()
+        self._scram_users = [] if secured is None else secured.scram_users()
         self.cluster_id = cluster_id or uuid_to_text(_random_uuid())
         http = brokers if first_http_port is not None else 0
         ports = tuple(range(first_port, first_port + brokers)) if first_port else ()
@@ -149,8 +149,8 @@ class ClusterLayout:
             self.nodes[node_id] = node
 
     def format(self, node: NodeLayout) -> None:
-        """Format the node's storage unless it is formatted; writes its server.properties for whoever looks. Raises WrongConfiguration,
-        ClusterError, OSError."""
+        """Format the node's storage unless it is formatted, and write its server.properties, which nothing reads: it is for people. Raises
+        WrongConfiguration, ClusterError, OSError."""
         from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
         from minikafka.broker.quorum.format import FormatError
 
@@ -177,16 +177,16 @@ class ClusterLayout:
             wall_ms=time.time_ns() // 1_000_000,
             random_bytes=os.urandom,
             ignore_formatted=True,
-            add_scram=self._first_users,
+            add_scram=self._scram_users,
         )
 
     def release(self) -> None:
-        """Give the ports back."""
+        """Release the reserved ports."""
         self.ports.release()
         self._http_ports.release()
 
     def wipe(self, node: NodeLayout) -> None:
-        """Delete everything the node has stored."""
+        """Delete the node's data."""
         shutil.rmtree(node.log_dir, ignore_errors=True)
 
 

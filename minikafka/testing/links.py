@@ -1,7 +1,7 @@
-"""A broker's network whose connections to other nodes can be cut and slowed.
+"""A broker's network whose connections to other nodes can be cut and delayed.
 
-A cut link swallows what is sent and received, as a dead cable does; what it swallowed is lost, so such a connection is closed when the link
-heals. Connections that clients opened are not touched.
+A cut link drops all bytes in both directions, as a dead cable does. They are lost, so a connection that dropped any is closed when the link
+heals. Connections opened by clients are not affected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minikafka.wire.message import Piece
 
 
 class BreakableNetwork(SocketNetwork):
-    """`cut` and `delay_ms` are by port of 127.0.0.1; each node owns the connections that it opened, so a partition cuts on both sides."""
+    """Cuts and delays apply to ports of 127.0.0.1. A node can only cut connections that it opened, so a partition is set on both sides."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, congestion_control: str = "reno") -> None:
         super().__init__(loop, congestion_control)
@@ -30,7 +30,7 @@ class BreakableNetwork(SocketNetwork):
     def connect(  # type: ignore[override]
         self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None
     ) -> Awaitable[Connection]:
-        """As SocketNetwork; to a cut port it hangs until the link heals or the caller gives up."""
+        """As SocketNetwork; a connection to a cut port waits until the link heals or the caller gives up."""
         return _Connecting(self, host, port, handler, tls)
 
     async def open_link(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None) -> Connection:
@@ -43,7 +43,7 @@ class BreakableNetwork(SocketNetwork):
         return link
 
     def set_cut(self, ports: set[int]) -> None:
-        """Cut the links to exactly these ports; links that are not cut any more are healed."""
+        """Cut the links to exactly these ports and heal all others."""
         healed = self._cut - ports
         self._cut = set(ports)
         for link in list(self._links):
@@ -62,13 +62,13 @@ class BreakableNetwork(SocketNetwork):
         self._links.discard(link)
 
     def drop_all(self) -> None:
-        """Close every connection that this node opened, as its death does."""
+        """Close every connection that this node opened, as happens when it dies."""
         for link in list(self._links):
             link.connection.close("the broker was killed")
 
 
 class _Connecting:
-    """Begins to connect when it is awaited: one that is given up before leaves nothing behind."""
+    """Begins to connect only when it is awaited, so that a caller that gives up before leaves no connection behind."""
 
     def __init__(self, network: BreakableNetwork, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None) -> None:
         self._network = network
@@ -79,7 +79,7 @@ class _Connecting:
 
 
 class _Link:
-    """Stands between a connection and its handler, in both directions."""
+    """Sits between a connection and its handler, in both directions. `lost`: it has dropped something while it was cut."""
 
     def __init__(self, network: BreakableNetwork, port: int, handler: ConnectionHandler) -> None:
         self._network = network
@@ -93,7 +93,7 @@ class _Link:
         return getattr(self.connection, name)
 
     def send(self, pieces: list[Piece]) -> None:
-        """To the peer."""
+        """Send to the peer; drop the pieces if the link is cut."""
         if self.is_cut:
             self.lost = True
             return
@@ -109,13 +109,13 @@ class _Link:
             self.connection.send(pieces)
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
-        """From the peer."""
+        """Pass on a frame from the peer; drop it if the link is cut."""
         if self.is_cut:
             self.lost = True
         else:
             self._handler.on_frame(self, frame)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
-        """The end."""
+        """Pass on that the connection has ended."""
         self._network.forget(self)
         self._handler.on_closed(self, reason)

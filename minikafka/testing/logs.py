@@ -1,4 +1,4 @@
-"""What the brokers say, one file a broker, also when they are threads of one process."""
+"""Writes the brokers' logs to one file per broker, even if the brokers are threads of one process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
 
 
 class ThreadLogs:
-    """Sends the log lines of brokers' threads to their files and keeps them from the handlers of the test."""
+    """Writes the log lines of the brokers' threads to the brokers' files and hides them from the test's own handlers."""
 
     def __init__(self, tag: str, paths: Mapping[int, Path], level: str) -> None:
-        """`tag` begins the names of the threads: tag-1-loop, tag-1-blocking."""
+        """`tag` is the prefix of the thread names: tag-1-loop, tag-1-blocking."""
         self._handlers = [_file_handler(f"{tag}-{node_id}-", path) for node_id, path in paths.items()]
         self._prefix = f"{tag}-"
         self._loggers = [logging.getLogger(name) for name in LOGGERS]
         self._levels = [logger.level for logger in self._loggers]
-        self._own = _Others(self._prefix)
+        self._own = _OtherThreads(self._prefix)
         for logger in self._loggers:
             logger.setLevel(level)
             for handler in self._handlers:
@@ -28,7 +28,7 @@ class ThreadLogs:
             handler.addFilter(self._own)
 
     def close(self) -> None:
-        """As before."""
+        """Restore the logging configuration."""
         for logger, level in zip(self._loggers, self._levels, strict=True):
             for handler in self._handlers:
                 logger.removeHandler(handler)
@@ -39,8 +39,8 @@ class ThreadLogs:
             handler.close()
 
 
-class _Others:
-    """Lets through what the brokers' threads did not say."""
+class _OtherThreads:
+    """A filter that passes only records from other threads than the brokers'."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -58,6 +58,6 @@ def _file_handler(prefix: str, path: Path) -> logging.Handler:
 
 
 def tail(title: str, path: Path, lines_max: int) -> str:
-    """The end of a log under its title."""
+    """The last lines of a log, under a title line."""
     lines = path.read_text(errors="replace").splitlines()[-lines_max:] if path.exists() else []
     return "\n".join([f"--- {title}", *lines])

@@ -1,7 +1,7 @@
-"""Error answers made from the shape of a request: what the request names, the answer names, with an error code at each.
+"""Builds error responses from requests: the response names every topic, partition or group of the request, each with an error code.
 
-Requests and responses of Kafka's protocol mirror each other (a topic with partitions is answered by a topic with partitions), so one walk
-over the declared fields serves all of them.
+Requests and responses of Kafka's protocol have matching structures (a topic with partitions is answered by a topic with partitions), so one
+generic walk over the declared fields serves all APIs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_ID = bytes(16)
 
 
 def partitions_of(message: Any) -> Iterator[Key]:
-    """(topic name or id, partition) of everything that a request or response names; partition -1 for a topic as a whole."""
+    """(topic name or id, partition) for everything that a request or response names; partition -1: a topic without partitions."""
     for declared in type(message).FIELDS:
         value = getattr(message, declared.name)
         if not isinstance(value, list) or not isinstance(declared.type, Array):
@@ -70,7 +70,7 @@ def _index(item: Any) -> int | None:
 
 
 def without_partitions(request: Any, chosen: Chosen) -> Any | None:
-    """A copy of the request without what is chosen; None when nothing is left of it."""
+    """A copy of the request without the chosen partitions; None if nothing remains."""
     rest = copy.copy(request)
     kept = False
     for declared in type(request).FIELDS:
@@ -111,7 +111,7 @@ def _without(item: Any, chosen: Chosen) -> Any | None:
 
 
 def mirrored_failure(request: Any, response_class: type, version: int, code: ErrorCode, chosen: Chosen | None = None) -> Any:
-    """The answer that says `code` of everything (or of what is chosen) that the request names."""
+    """A response with `code` for everything (or all that is chosen) that the request names."""
     builder = FAILURES.get(type(request))
     if builder is not None and (chosen is None or next(partitions_of(request), None) is None):
         return builder(request, version, code, code.text)
@@ -131,16 +131,16 @@ def _structs(declared: Any) -> Any | None:
     return element if hasattr(element, "FIELDS") else None
 
 
-def _says_errors(struct: Any, version: int) -> bool:
+def _has_error_code(struct: Any, version: int) -> bool:
     fields = [d for d in struct.FIELDS if d.versions.low <= version <= d.versions.high]
-    return any(d.name == "error_code" for d in fields) or any(_structs(d) and _says_errors(_structs(d), version) for d in fields)
+    return any(d.name == "error_code" for d in fields) or any(_structs(d) and _has_error_code(_structs(d), version) for d in fields)
 
 
 def _mirror_arrays(source: Any, target: Any, version: int, code: ErrorCode, chosen: Chosen | None, topic: str | bytes | None) -> bool:
     named = False
     for declared in _present(target, version):
         element = _structs(declared)
-        if element is None or not _says_errors(element, version):
+        if element is None or not _has_error_code(element, version):
             continue
         for origin in _present(source, version):
             items = getattr(source, origin.name)
@@ -187,7 +187,7 @@ def _mirror(item: Any, answer: Any, version: int, code: ErrorCode, chosen: Chose
 
 
 def patch_errors(response: Any, code: ErrorCode, chosen: Chosen | None = None) -> int:
-    """Put `code` at everything that a response answers (or at what is chosen); how many places that were."""
+    """Set `code` everywhere in a response (or where chosen). Returns the number of places."""
     count = _patch(response, code, chosen, None)
     if not count and hasattr(response, "error_code") and chosen is None:
         _fail(response, code)

@@ -1,7 +1,7 @@
-"""What the brokers of one embedded cluster are forked from; itself forked from the zygote (`zygote.py`).
+"""The parent process of one embedded cluster's brokers. It is forked from the zygote (`zygote.py`) and forks the brokers.
 
-It reads one JSON command a line from its connection and answers with one JSON line. When the connection ends, however the test process
-ended, it kills the brokers and removes the directories it was told to own: nothing stays behind.
+It reads commands from its connection, one JSON line each, and answers each with a JSON line. When the connection ends, for whatever reason,
+it kills the brokers and removes the directories that it owns, so that nothing stays behind.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class Nursery:
         self._owned: list[str] = []
 
     def serve(self) -> None:
-        """Until the connection ends."""
+        """Carry out commands until the connection ends."""
         try:
-            self._say({"ok": os.getpid()})
+            self._send_answer({"ok": os.getpid()})
             for line in self._lines:
                 command = json.loads(line)
                 try:
                     answer: dict[str, Any] = {"ok": getattr(self, "do_" + command.pop("do"))(**command)}
                 except Exception as error:
                     answer = {"error": f"{error or type(error).__name__}"}
-                self._say(answer)
+                self._send_answer(answer)
         finally:
             self._end()
 
-    def _say(self, answer: dict[str, Any]) -> None:
+    def _send_answer(self, answer: dict[str, Any]) -> None:
         self._connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _end(self) -> None:
@@ -71,8 +71,8 @@ class Nursery:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def do_settle(self, directory: str | None, environment: dict[str, str]) -> None:
-        """Take over the current directory and the environment of the test process, which may have changed since the zygote was made."""
+    def do_take_environment(self, directory: str | None, environment: dict[str, str]) -> None:
+        """Take over the test process's current directory and environment, which may have changed since the zygote started."""
         os.environ.clear()
         os.environ.update(environment)
         if directory is not None:
@@ -80,11 +80,11 @@ class Nursery:
                 os.chdir(directory)
 
     def do_own(self, path: str) -> None:
-        """Remove the directory at the end."""
+        """Take ownership of a directory: remove it at the end."""
         self._owned.append(path)
 
     def do_spawn(self, number: int, properties: dict[str, str], output: str, level: str) -> int:
-        """Fork a node; its process id. It says on its channel when it is in service."""
+        """Fork a node. Returns its process id. The node reports on its channel when it is in service."""
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
@@ -102,19 +102,19 @@ class Nursery:
         return pid
 
     def do_signal(self, number: int, name: str) -> None:
-        """Send a signal to a node that lives."""
+        """Send a signal to a node, if it is alive."""
         child = self._children[number]
         if self._poll(child) is None:
             os.kill(child.pid, signal.Signals[name])
 
     def do_poll(self, number: int) -> int | None:
-        """The exit status of a node (negative: the signal), or None while it lives."""
+        """The exit status of a node (negative: the signal), or None while it is alive."""
         return self._poll(self._children[number])
 
     def do_wait(self, number: int, timeout_s: float) -> int | None:
-        """Wait for the end of a node; None when the time is up first."""
+        """Wait for the end of a node. Returns its exit status, or None if the time is up first."""
         child = self._children[number]
-        # Its end of the channel closes when it dies.
+        # The node's end of the channel closes when it dies.
         poller = select.poll()
         poller.register(child.channel, select.POLLHUP | select.POLLRDHUP)
         if self._poll(child) is None:
@@ -127,7 +127,7 @@ class Nursery:
         return child.status
 
     def do_ask(self, number: int, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """A command for the node itself."""
+        """Send a command to a node and return its answer. Raises TimeoutError, ConnectionError, ValueError with the node's error."""
         child = self._children[number]
         child.channel.settimeout(timeout_s)
         try:
@@ -139,7 +139,8 @@ class Nursery:
             raise ConnectionError("it is not running") from error
 
     def do_started(self, number: int, timeout_s: float) -> bool:
-        """Wait until the node is in service; False when it is not after `timeout_s`. Raises what kept it from it."""
+        """Wait until a node is in service; False if it is not after `timeout_s`. Raises ConnectionError, or ValueError with the node's
+        error, if it cannot start."""
         child = self._children[number]
         child.channel.settimeout(timeout_s)
         try:
@@ -172,7 +173,7 @@ class Nursery:
 def _run_child(properties: dict[str, str], output: str, level: str, channel: socket.socket) -> NoReturn:
     status = 1
     try:
-        # The terminal's Ctrl-C is the test's, not the broker's.
+        # Ctrl-C in the terminal is meant for the test, not for the broker.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -195,7 +196,7 @@ def _loop(properties: dict[str, str], channel: socket.socket) -> int:
         import uvloop
 
         factory = uvloop.new_event_loop
-    # Not closed: a name look-up that hangs in a thread must not hold the process.
+    # The runner is never closed: that would wait for threads, and a name look-up may hang in one.
     return asyncio.Runner(loop_factory=factory).run(_life(properties, channel))
 
 
@@ -226,7 +227,7 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
 
 
 class _Commands:
-    """Reads commands of the nursery; when the nursery is gone, so is this process."""
+    """Reads and carries out the nursery's commands in a node's process; ends the process when the nursery is gone."""
 
     def __init__(self, channel: socket.socket, runner: NodeRunner, loop: asyncio.AbstractEventLoop) -> None:
         self._channel = channel
@@ -251,7 +252,7 @@ class _Commands:
                 self.say({"error": f"{error or type(error).__name__}"})
 
     def say(self, answer: dict[str, Any]) -> None:
-        """One line to the nursery, which reads it at once."""
+        """Send one line to the nursery. Blocking is fine, because the nursery is waiting for it."""
         self._channel.setblocking(True)
         try:
             self._channel.sendall(json.dumps(answer).encode() + b"\n")
@@ -260,11 +261,11 @@ class _Commands:
 
 
 def serve(connection: socket.socket) -> NoReturn:
-    """The life of a process that was just forked from the zygote."""
+    """Run a nursery in the process just forked from the zygote, and exit."""
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The test process may be gone before it has read an answer.
+        # The test process may end before it has read an answer.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             Nursery(connection).serve()
     except BaseException:

@@ -1,7 +1,7 @@
-"""Ports of 127.0.0.1 that stay ours for as long as a cluster needs them.
+"""Reserves ports of 127.0.0.1 for as long as a cluster needs them.
 
-On Linux a socket that is bound (SO_REUSEADDR) but does not listen keeps its port from being given to anybody who asks for a free one, while
-a broker that asks for exactly this port may listen on it, and again after it was killed. Elsewhere the ports are only free at the time.
+On Linux a socket that is bound (SO_REUSEADDR) but does not listen reserves its port: the kernel does not hand it out as a free one, but a
+broker that asks for exactly this port can listen on it, also after it was killed. On other systems the ports are only free when chosen.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ HOST = "127.0.0.1"
 
 
 class ReservedPorts:
-    """`numbers` are the ports; `release` gives them back."""
+    """`numbers` are the ports; `release` ends the reservation."""
 
-    def __init__(self, count: int, wanted: tuple[int, ...] = ()) -> None:
-        """`wanted` are the first ones. Raises OSError, which names the port, when somebody has one of them."""
+    def __init__(self, count: int, fixed: tuple[int, ...] = ()) -> None:
+        """`fixed`: numbers of the first ports; the others are any free ones. Raises OSError, which names the port, if one is taken."""
         self._holders: list[socket.socket] = []
         self.numbers: list[int] = []
         try:
@@ -24,7 +24,7 @@ class ReservedPorts:
                 holder = socket.socket()
                 self._holders.append(holder)
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                self._bind(holder, wanted[number] if number < len(wanted) else 0)
+                self._bind(holder, fixed[number] if number < len(fixed) else 0)
                 self.numbers.append(holder.getsockname()[1])
         except OSError:
             self.release()
@@ -40,6 +40,6 @@ class ReservedPorts:
             raise OSError(error.errno, f"port {port} of {HOST} is not free ({error.strerror})") from error
 
     def release(self) -> None:
-        """Close the holders. Call it twice and nothing happens."""
+        """End the reservation. Calling it again does nothing."""
         while self._holders:
             self._holders.pop().close()

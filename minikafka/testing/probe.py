@@ -1,4 +1,4 @@
-"""One blocking request to one broker: enough to see whether a cluster is up, without a client."""
+"""Sends one blocking request to one broker: enough to see whether a cluster is up, without a client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FRAME_BYTES_MAX = 64 << 20
 def exchange(
     host: str, port: int, request: Request, version: int, timeout_s: float = 5.0, security: ClientSecurity | None = None
 ) -> Response:
-    """Send one request over a fresh connection and decode its answer. Raises OSError and WireError."""
+    """Send one request over a new connection and decode the response. Raises OSError and WireError."""
     with socket.create_connection((host, port), timeout=timeout_s) as plain:
         if security is None:
             return _ask(plain, request, version)
@@ -49,7 +49,7 @@ def _log_in(connection: socket.socket, security: ClientSecurity) -> None:
     while token is not None:
         answer = cast(SaslAuthenticateResponse, _ask(connection, SaslAuthenticateRequest(auth_bytes=token), 1))
         if answer.error_code:
-            raise ConnectionError(answer.error_message or "the broker refuses")
+            raise ConnectionError(answer.error_message or "the broker refuses the login")
         token = exchange.next(bytes(answer.auth_bytes))
 
 
@@ -79,14 +79,14 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 def metadata(
     host: str, port: int, topics: list[str] | None = None, timeout_s: float = 5.0, security: ClientSecurity | None = None
 ) -> MetadataResponse:
-    """What a broker says of the cluster: all topics when `topics` is None, none when it is empty."""
+    """A broker's metadata: of all topics if `topics` is None, of no topics if it is empty. Raises OSError and WireError."""
     wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
     return cast(MetadataResponse, exchange(host, port, request, METADATA_VERSION, timeout_s, security))
 
 
 def led_epoch(host: str, port: int, timeout_s: float = 5.0) -> int | None:
-    """The epoch in which the controller at this address leads the metadata quorum; None when it does not. Raises OSError and WireError."""
+    """The epoch in which the controller at this address leads the metadata quorum; None if it does not. Raises OSError and WireError."""
     topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequest.PartitionData(partition_index=0)])
     answer = cast(DescribeQuorumResponse, exchange(host, port, DescribeQuorumRequest(topics=[topic]), 1, timeout_s))
     if answer.error_code or answer.topics[0].partitions[0].error_code:

@@ -1,4 +1,4 @@
-"""Nodes as processes of this machine: kill -9 is kill -9, and they use more than one core."""
+"""Nodes as processes of this machine: `kill` is a real SIGKILL, and they can use more than one core."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STOP_TIMEOUT_S = 20.0
 
 
 class Zygote:
-    """The process that nurseries are forked from (`zygote.py`), and the way to it. One for this process: `Zygote.begin`."""
+    """The process from which nurseries are forked (`zygote.py`), and the connection to it. `Zygote.begin` returns the only one."""
 
     _lock = threading.Lock()
     _current: Zygote | None = None
 
     def __init__(self) -> None:
-        # The processes run the code that is imported here, whatever the current directory of the test is.
+        # The zygote must import the same minikafka as this process, whatever the current directory is.
         root = str(Path(minikafka.__path__[0]).parent)
         path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
         self._requests, theirs = socket.socketpair()
@@ -45,7 +45,7 @@ class Zygote:
 
     @classmethod
     def begin(cls) -> Zygote:
-        """The one of this process, begun now if there is none; it imports while the caller goes on."""
+        """This process's zygote; starts it if there is none, without waiting for its imports."""
         with cls._lock:
             if cls._current is None or cls._current._process.poll() is not None:
                 if cls._current is None:
@@ -61,7 +61,7 @@ class Zygote:
         return self._process.pid
 
     def nursery(self) -> socket.socket:
-        """A connection to a nursery of its own. Raises ClusterError."""
+        """A connection to a new nursery. Raises ClusterError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -73,7 +73,7 @@ class Zygote:
 
     @classmethod
     def end(cls) -> None:
-        """The next cluster begins another one."""
+        """End the zygote; the next cluster starts another one."""
         with cls._lock:
             zygote, cls._current = cls._current, None
             if zygote is not None:
@@ -83,7 +83,7 @@ class Zygote:
 
     @classmethod
     def _forget(cls) -> None:
-        """In a process forked from this one: the zygote is its parent's."""
+        """Runs in a process forked from this one, to which the zygote does not belong."""
         cls._lock = threading.Lock()
         zygote, cls._current = cls._current, None
         if zygote is not None:
@@ -96,7 +96,7 @@ os.register_at_fork(after_in_child=Zygote._forget)
 
 
 class ProcessHost:
-    """A nursery (see there) and the way to it. Commands are sent one after the other."""
+    """A nursery (see there) and the connection to it. Commands are sent one at a time."""
 
     mode = "process"
 
@@ -106,21 +106,21 @@ class ProcessHost:
         self._lock = threading.Lock()
         self._connection = Zygote.begin().nursery()
         self._lines = self._connection.makefile("r")
-        #: Answers that are to come before the next one: its process id comes unasked.
+        #: Answers that arrive before that of the next `call`; the first one, its process id, comes without a command.
         self._unread = 1
         directory = None
         with contextlib.suppress(OSError):
             directory = os.getcwd()
-        self.tell("settle", directory=directory, environment=dict(os.environ))
+        self.post("take_environment", directory=directory, environment=dict(os.environ))
 
-    def tell(self, do: str, **arguments: Any) -> None:
-        """A command whose answer nobody waits for; it is read before that of the next call."""
+    def post(self, do: str, **arguments: Any) -> None:
+        """Send a command without waiting for the answer. The next `call` reads it, and raises its error."""
         with self._lock:
             self._send(do, arguments)
             self._unread += 1
 
     def call(self, do: str, **arguments: Any) -> Any:
-        """One command. Raises ClusterError with what the nursery says."""
+        """Carry out a command and return its answer. Raises ClusterError with the nursery's error."""
         with self._lock:
             self._send(do, arguments)
             try:
@@ -129,18 +129,18 @@ class ProcessHost:
                     self._read(self._lines.readline())
                 return self._read(self._lines.readline())
             except OSError as error:
-                raise ClusterError(f"the process that the brokers come from is gone ({error})") from error
+                raise ClusterError(f"the brokers' parent process is gone ({error})") from error
 
     def _send(self, do: str, arguments: dict[str, Any]) -> None:
         try:
             self._connection.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
         except OSError as error:
-            raise ClusterError(f"the process that the brokers come from is gone ({error})") from error
+            raise ClusterError(f"the brokers' parent process is gone ({error})") from error
 
     @staticmethod
     def _read(line: str) -> Any:
         if not line:
-            raise ClusterError("the process that the brokers come from has ended")
+            raise ClusterError("the brokers' parent process has ended")
         answer = json.loads(line)
         if "error" in answer:
             raise ClusterError(answer["error"])
@@ -151,11 +151,11 @@ class ProcessHost:
         return ProcessNode(self, layout)
 
     def own(self, directory: Path) -> None:
-        """Have the directory removed at the end, even when this process is killed."""
-        self.tell("own", path=str(directory))
+        """Let the nursery remove the directory at the end, even if this process is killed."""
+        self.post("own", path=str(directory))
 
     def close(self) -> None:
-        """End the nursery; it kills what still lives. Returns when it has ended."""
+        """End the nursery, which kills its remaining brokers. Returns when it has ended."""
         with self._lock, self._connection, self._lines, contextlib.suppress(OSError):
             self._connection.settimeout(STOP_TIMEOUT_S)
             self._connection.shutdown(socket.SHUT_WR)
@@ -164,7 +164,7 @@ class ProcessHost:
 
 
 class ProcessNode:
-    """One node in a process of its own."""
+    """One node in its own process."""
 
     def __init__(self, host: ProcessHost, layout: NodeLayout) -> None:
         self._host = host
@@ -175,11 +175,11 @@ class ProcessNode:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is alive."""
         return self.pid > 0 and self._host.call("poll", number=self._layout.node_id) is None
 
     def start(self) -> Future[None]:
-        """Begin to start; the future ends when the node is in service, or with why it is not."""
+        """Begin to start. The future ends when the node is in service, or with the error that prevents it."""
         number = self._layout.node_id
         self.paused = False
         output = str(self._layout.directory / "broker.log")
@@ -187,16 +187,16 @@ class ProcessNode:
         return _Started(self._host, number)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """SIGKILL: no flush, no controlled shutdown."""
         self._signal("SIGKILL")
         self._wait(STOP_TIMEOUT_S)
 
     def terminate(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM; returns when the node has ended."""
-        self.begin_stop()
+        """SIGTERM. Returns when the node has ended."""
+        self.request_stop()
         self._wait(timeout_s)
 
-    def begin_stop(self) -> None:
+    def request_stop(self) -> None:
         """SIGTERM."""
         if self.paused:
             self.resume()
@@ -221,7 +221,7 @@ class ProcessNode:
             raise ClusterError(f"broker {self._layout.node_id} did not end within {timeout_s:g} s")
 
     def ask(self, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """Run a command in the node. Raises ClusterError when it does not answer."""
+        """Run a command in the node. Raises ClusterError if it does not answer."""
         if self.paused:
             raise ClusterError(f"broker {self._layout.node_id} does not answer (paused)")
         try:
@@ -231,14 +231,14 @@ class ProcessNode:
 
 
 class _Started(Future[None]):
-    """Asks the nursery when somebody wants to know."""
+    """A future that asks the nursery for the outcome when `result` is called."""
 
     def __init__(self, host: ProcessHost, number: int) -> None:
         super().__init__()
         self._host, self._number = host, number
 
     def result(self, timeout: float | None = None) -> None:
-        """Until the node is in service. Raises TimeoutError."""
+        """Wait until the node is in service. Raises TimeoutError, ClusterError."""
         if not self.done():
             timeout_s = START_TIMEOUT_S if timeout is None else timeout
             try:

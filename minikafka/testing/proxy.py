@@ -1,8 +1,8 @@
-"""A network of TCP proxies in front of a cluster's listeners, to be cut, delayed and reset link by link.
+"""A network of TCP proxies in front of a cluster's listeners, which can be cut, delayed and reset link by link.
 
-Every node's port gets a front port; who opens a connection to it is found in /proc (Linux), so that a link is (from node, to node), with
-`CLIENT` for everybody else. What a cut link carries is held back, not lost, as TCP would: when the link heals, held bytes arrive late, or
-the connection is reset. A connection that is opened over a cut link seems open and stays silent (half open).
+Every node's port gets a front port. The proxy finds the node that opened a connection in /proc (Linux), so a link is (from node, to node),
+with `CLIENT` for any other process. A cut link holds bytes back and does not lose them, as TCP does: when the link heals, they arrive late,
+or the connection is reset. A connection that is opened over a cut link seems open and stays silent (half open).
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ Link = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class _Connection:
+    #: (node that opened it or CLIENT, node of the listener).
     ends: Link
+    #: To the side that opened it; and to the node, once that connection is open.
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
-    #: Nothing passes any more, and neither end is told.
+    #: Nothing passes any more, and neither end notices.
     is_silent: bool = False
 
     def abort(self) -> None:
@@ -37,13 +39,13 @@ class _Connection:
 
 
 class FaultyNetwork:
-    """The proxies, in a thread of their own. Methods may be called from any thread.
+    """The proxies, in their own thread. Methods may be called from any thread.
 
-    Invariant: within one direction of one connection bytes keep their order, and none is lost unless the connection is reset or silenced.
+    Invariant: within one direction of a connection, bytes keep their order, and none is lost unless the connection is reset or silenced.
     """
 
     def __init__(self, processes: Callable[[], Mapping[int, int]]) -> None:
-        """`processes` gives the node id of every process id that belongs to the cluster now."""
+        """`processes` returns process id -> node id for every process that belongs to the cluster now."""
         self._processes = processes
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-network", daemon=True)
@@ -59,7 +61,7 @@ class FaultyNetwork:
     # -- ports -----------------------------------------------------------------------------------------------------
 
     def front(self, node_id: int, port: int) -> int:
-        """A port in front of `port` of a node."""
+        """Open a proxy in front of a node's `port`. Returns the front port."""
         return int(self._call(self._listen(node_id, port)))
 
     async def _listen(self, node_id: int, port: int) -> int:
@@ -99,15 +101,15 @@ class FaultyNetwork:
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def cut(self, links: Iterable[Link]) -> None:
-        """Hold back what goes over these links, until `heal`."""
+        """Hold back all bytes on these links until `heal`."""
         self._change(lambda: self._cut.update(links))
 
     def delay(self, links: Iterable[Link], seconds: float) -> None:
-        """Let everything over these links take so much longer."""
+        """Delay all bytes on these links."""
         self._change(lambda: self._delays.update(dict.fromkeys(links, seconds)))
 
     def heal(self, *, reset: bool = False) -> None:
-        """End cuts and delays: what was held back arrives now, or with `reset` the connections that had a cut direction are reset."""
+        """End cuts and delays. Held bytes arrive now; with `reset`, connections with a cut direction are reset instead."""
 
         def change() -> None:
             if reset:
@@ -131,8 +133,8 @@ class FaultyNetwork:
         self._change(change)
 
     def silence(self, links: Iterable[Link]) -> int:
-        """The connections that are open now over these links, whichever end opened them, are dead from now on, and nobody is told: bytes
-        and ends are lost, as when a box on the way forgets a connection. New ones work. How many there were."""
+        """Make the connections that are open on these links silently dead, whichever end opened them: bytes and closes are lost, as when a
+        middlebox drops its connection state. New connections work. Returns how many there were."""
         wanted = set(links)
         found: list[_Connection] = []
 
@@ -165,7 +167,7 @@ class FaultyNetwork:
         connection = _Connection((source, node_id), [writer])
         self._connections.add(connection)
         try:
-            await self._passable(source, node_id)
+            await self._wait_until_healed(source, node_id)
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK_BYTES)
             connection.writers.append(far_writer)
             there = self._pump(connection, reader, far_writer, (source, node_id))
@@ -177,7 +179,7 @@ class FaultyNetwork:
             self._connections.discard(connection)
             connection.abort()
 
-    async def _passable(self, source: int, destination: int) -> None:
+    async def _wait_until_healed(self, source: int, destination: int) -> None:
         while (source, destination) in self._cut:
             await self._changed.wait()
 
@@ -187,14 +189,14 @@ class FaultyNetwork:
                 delay_s = self._delays.get(link)
                 if delay_s:
                     await asyncio.sleep(delay_s)
-                await self._passable(*link)
+                await self._wait_until_healed(*link)
                 if not connection.is_silent:
                     writer.write(data)
                     await writer.drain()
         except OSError:
             if not connection.is_silent:
                 raise
-        await self._passable(*link)
+        await self._wait_until_healed(*link)
         if connection.is_silent:
             return
         with contextlib.suppress(OSError):
@@ -202,7 +204,7 @@ class FaultyNetwork:
 
 
 def owner_of(port: int, remote_port: int, processes: Mapping[int, int]) -> int:
-    """The node whose process has the loopback connection from `port` to `remote_port`, else CLIENT; by psutil where there is no /proc."""
+    """The node whose process owns the loopback connection from `port` to `remote_port`, else CLIENT. Uses psutil if there is no /proc."""
     if not os.path.exists("/proc/net/tcp"):
         return _owner_by_psutil(port, remote_port, processes)
     with open("/proc/net/tcp", encoding="ascii") as table:

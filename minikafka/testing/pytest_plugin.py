@@ -2,9 +2,9 @@
 
     kafka_broker_proc   one broker for the session          kafka          this test's handle on it
     kafka_cluster_proc  three brokers for the session       kafka_cluster  this test's handle on them
-    kafka_noproc        --kafka-bootstrap-servers HOST:PORT kafka_topic    a topic of this test
+    kafka_noproc        --kafka-bootstrap-servers HOST:PORT kafka_topic    a topic for this test
 
-With --kafka-bootstrap-servers the same tests run against that cluster. Every worker of pytest-xdist has clusters of its own.
+With --kafka-bootstrap-servers the same tests run against that cluster. Every pytest-xdist worker has its own clusters.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ kafka_topic = factories.kafka_topic("kafka")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--kafka-*."""
+    """Add the --kafka-* options."""
     group = parser.getgroup("minikafka", "Kafka brokers as fixtures")
     group.addoption("--kafka-bootstrap-servers", metavar="HOST:PORT,..", help="use this cluster instead of embedded brokers")
     group.addoption("--kafka-brokers", type=int, metavar="N", help="brokers of kafka_cluster_proc [3]")
-    group.addoption("--kafka-mode", choices=["thread", "process"], help="what embedded brokers are [thread]")
+    group.addoption("--kafka-mode", choices=["thread", "process"], help="how embedded brokers run [thread]")
     group.addoption("--kafka-keep-logs", metavar="DIR", help="keep the brokers' logs and configurations under DIR")
     group.addoption("--kafka-log-level", default="INFO", help="log level of embedded brokers [INFO]")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Markers."""
+    """Register the marker."""
     config.addinivalue_line("markers", "kafka_breaks: kills or cuts off brokers; skipped with --kafka-bootstrap-servers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What breaks brokers is for embedded ones."""
+    """Skip tests that break brokers if the cluster is an external one."""
     if config.getoption("kafka_bootstrap_servers"):
         for item in items:
             if item.get_closest_marker("kafka_breaks"):
-                item.add_marker(pytest.mark.skip(reason="breaks brokers, which are not ours here"))
+                item.add_marker(pytest.mark.skip(reason="would break brokers of an external cluster"))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
-    """Attach the state of every cluster that a failed test held."""
+    """Attach the state of every cluster that a failed test used."""
     outcome: Any = yield
     report = outcome.get_result()
     if report.when in ("setup", "call") and report.failed:
@@ -70,7 +70,7 @@ def _clusters(item: pytest.Item) -> list[tuple[str, Any]]:
 
 
 def _fixture_values(item: pytest.Item) -> dict[str, Any]:
-    """Fixtures that stand, those too that only other fixtures asked for: pytest puts the test's own into `funcargs`."""
+    """All fixtures that are set up. `funcargs` has only those that the test itself requested, not those that other fixtures requested."""
     values = {}
     for name, definitions in getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).items():
         cached = getattr(definitions[-1], "cached_result", None) if definitions else None

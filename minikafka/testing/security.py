@@ -1,4 +1,4 @@
-"""TLS and SASL of embedded clusters: certificates made on the fly, users, and what clients have to be told."""
+"""TLS and SASL of embedded clusters: generated certificates, users, and the clients' settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from minikafka.testing.errors import ClusterError
 
-#: The user whom brokers and controllers log in as, and who administers the cluster for the test.
+#: The user as which brokers, controllers and the test's admin client log in.
 ADMIN = "admin"
 USERS: Mapping[str, str] = {ADMIN: "admin"}
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -19,11 +19,11 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What a cluster's listeners speak, that of the controllers included.
+    """The security of all of a cluster's listeners, including the controllers'.
 
-    `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; `mutual`: clients must show certificates as well; `users`: name -> password,
-    among them `admin`, whom the brokers themselves log in as. With `acls` there is an authorizer: `admin`, or with mutual TLS the brokers'
-    certificate, may do everything, others what ACLs allow them.
+    `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `mutual`: clients need certificates too. `users`: name -> password; they must
+    include `admin`, as which the brokers themselves log in. `acls` enables an authorizer: `admin` (with mutual TLS the brokers'
+    certificate) may do everything, other users what ACLs allow.
     """
 
     protocol: str = "SASL_SSL"
@@ -38,13 +38,13 @@ class Security:
         if self.mechanism not in MECHANISMS:
             raise ValueError(f"mechanism={self.mechanism}: must be one of {', '.join(MECHANISMS)}")
         if self.has_sasl and ADMIN not in self.users:
-            raise ValueError(f"users: there must be one called {ADMIN}, whom the brokers log in as")
+            raise ValueError(f"users: there must be one called {ADMIN}, because the brokers log in as that user")
         if self.acls and not (self.has_sasl or self.mutual):
-            raise ValueError(f"acls: with {self.protocol} nobody is known; that takes SASL or mutual TLS")
+            raise ValueError(f"acls: clients cannot be identified with {self.protocol}; use SASL or mutual TLS")
 
     @classmethod
     def of(cls, given: Security | str | None) -> Security | None:
-        """"ssl", "mtls", "sasl_plaintext", "sasl_ssl", or one of these; None for plain text."""
+        """The Security for "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security; None for plain text."""
         if given is None or isinstance(given, Security):
             return None if given is None or given.protocol == "PLAINTEXT" else given
         name = given.upper()
@@ -54,28 +54,28 @@ class Security:
 
     @property
     def super_user(self) -> str:
-        """The name that brokers are known by."""
+        """The principal's name with which brokers connect."""
         return ADMIN if self.has_sasl else "broker"
 
     @property
     def has_tls(self) -> bool:
-        """Whether there are certificates."""
+        """Whether the listeners use TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def has_sasl(self) -> bool:
-        """Whether there are users."""
+        """Whether the listeners use SASL."""
         return self.protocol.startswith("SASL")
 
 
 class SecuredCluster:
-    """The files and properties of one cluster with `security`; its directory gets a `security` with the certificates."""
+    """The files and properties of one cluster with `security`. The certificates are in `security` under the cluster's directory."""
 
     def __init__(self, security: Security, directory: Path) -> None:
-        """Makes the certificates unless they are there. Raises ClusterError."""
+        """Creates the certificates unless they exist. Raises ClusterError."""
         self.security = security
         self.directory = directory / "security"
-        #: What connects clients: `ca` for all, `key` (private key and certificate) for mutual TLS.
+        #: Clients need `ca`, and for mutual TLS `client_certificate` and `client_key`; `broker_key` has the brokers' key and certificate.
         self.ca = self.directory / "ca.pem"
         self.broker_key = self.directory / "broker.pem"
         self.client_certificate = self.directory / "client.pem"
@@ -88,7 +88,7 @@ class SecuredCluster:
         try:
             import trustme
         except ImportError as error:
-            raise ClusterError("certificates are made by trustme: pip install trustme") from error
+            raise ClusterError("TLS needs trustme, which makes the certificates: pip install trustme") from error
         authority = trustme.CA(organization_name="minikafka tests")
         broker = authority.issue_cert("127.0.0.1", "localhost", "::1", common_name="broker", organization_name="minikafka tests")
         client = authority.issue_cert("client@localhost", common_name="client", organization_name="minikafka tests")
@@ -101,7 +101,7 @@ class SecuredCluster:
     # -- brokers ---------------------------------------------------------------------------------------------------
 
     def broker_properties(self, listener: str, controller_listener: str) -> dict[str, str]:
-        """Properties of every node."""
+        """The security properties of every node."""
         security = self.security
         properties = {
             "listener.security.protocol.map": f"{listener}:{security.protocol},{controller_listener}:{security.protocol}",
@@ -135,8 +135,8 @@ class SecuredCluster:
             }
         return properties
 
-    def first_users(self) -> list[str]:
-        """Users whose credentials are in the metadata, for `storage format --add-scram`."""
+    def scram_users(self) -> list[str]:
+        """Users whose credentials the metadata log starts with, in the format of `storage format --add-scram`."""
         security = self.security
         if not security.has_sasl or security.mechanism == "PLAIN":
             return []
@@ -152,7 +152,7 @@ class SecuredCluster:
     # -- clients ---------------------------------------------------------------------------------------------------
 
     def client_properties(self, user: str = ADMIN, password: str | None = None) -> dict[str, str]:
-        """In Kafka's names: for Java's clients and ours."""
+        """Kafka's client properties, for the Java and minikafka clients."""
         security = self.security
         properties = {"security.protocol": security.protocol}
         if security.has_tls:
@@ -166,7 +166,7 @@ class SecuredCluster:
         return properties
 
     def client_config(self, client: str, user: str = ADMIN, password: str | None = None) -> dict[str, Any]:
-        """What is added to a client's settings."""
+        """The security settings of a client, under that client's names."""
         security = self.security
         if client in ("java", "minikafka"):
             return dict(self.client_properties(user, password))
@@ -197,7 +197,7 @@ class SecuredCluster:
         return config
 
     def ssl_context(self) -> ssl.SSLContext:
-        """For clients that take one."""
+        """An SSL context, for clients that take one."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if self.security.mutual:
             context.load_cert_chain(str(self.client_certificate), str(self.client_key))
@@ -208,7 +208,7 @@ class SecuredCluster:
 
 
 def _pkcs8(key: bytes) -> bytes:
-    """A private key (PEM) in the only form that Java reads."""
+    """A private key (PEM) in PKCS #8, the only format that Java reads."""
     from cryptography.hazmat.primitives import serialization
 
     loaded = serialization.load_pem_private_key(key, None)
@@ -216,7 +216,7 @@ def _pkcs8(key: bytes) -> bytes:
 
 
 def jaas_config(mechanism: str, options: Mapping[str, str]) -> str:
-    """A login module of Apache Kafka with options."""
+    """A JAAS configuration: Apache Kafka's login module of the mechanism, with options."""
     kind = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     texts = (f'{name}="{value}"' for name, value in options.items() if '"' not in value)
     return f"org.apache.kafka.common.security.{kind} required {' '.join(texts)};"

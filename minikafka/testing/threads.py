@@ -1,4 +1,4 @@
-"""Nodes as threads of this process: the quickest to start, and a debugger sees into them."""
+"""Nodes as threads of this process: they start fastest and can be debugged."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 class ThreadNode:
-    """One node on an event loop of its own in a thread of its own, so that one of them can hang or die alone."""
+    """One node with its own thread and event loop, so that it can hang or die alone."""
 
     def __init__(self, layout: NodeLayout, tag: str) -> None:
-        """`tag` begins the names of the node's threads, so that its log lines can be told from others'."""
+        """`tag` is the prefix of the node's thread names, by which its log lines are recognized."""
         self._layout = layout
         self._tag = tag
         self._thread: threading.Thread | None = None
@@ -43,16 +43,16 @@ class ThreadNode:
 
     @property
     def running(self) -> bool:
-        """Whether the thread lives."""
+        """Whether the thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def paused(self) -> bool:
-        """Whether `pause` holds it."""
+        """Whether it is paused."""
         return self.running and not self._gate.is_set()
 
     def start(self) -> Future[None]:
-        """Begin to start; the future ends when the node is in service, or with why it is not."""
+        """Begin to start. The future ends when the node is in service, or with the error that prevents it."""
         started: Future[None] = Future()
         self._crashed, self.failure = False, None
         self._gate.set()
@@ -99,7 +99,7 @@ class ThreadNode:
             await asyncio.wait(leftover, timeout=CANCEL_TIMEOUT_S)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """After a crash: end the tasks that were in flight. They can do no harm any more: files and sockets are closed."""
+        """End the tasks that a crash interrupted. They can do no harm, because files and sockets are closed."""
         logging.getLogger("asyncio").addFilter(_drop_everything)
         try:
             tasks = asyncio.all_tasks(loop)
@@ -123,7 +123,7 @@ class ThreadNode:
     # -- ends and pauses -------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """As SIGKILL: connections and files drop, nothing is flushed."""
+        """Like SIGKILL: drop connections and files without a flush."""
         loop, runner = self._loop, self._runner
         if not self.running or loop is None or runner is None:
             return
@@ -141,11 +141,11 @@ class ThreadNode:
         self._join(CRASH_TIMEOUT_S)
 
     def terminate(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """As SIGTERM; returns when the node has ended."""
-        self.begin_stop()
+        """Like SIGTERM. Returns when the node has ended."""
+        self.request_stop()
         self._join(timeout_s)
 
-    def begin_stop(self) -> None:
+    def request_stop(self) -> None:
         """Ask the node to stop."""
         self._gate.set()
         if self.running and self._loop is not None and self._stopping is not None:
@@ -159,7 +159,7 @@ class ThreadNode:
             raise ClusterError(f"broker {self._layout.node_id} did not end within {timeout_s:g} s")
 
     def pause(self) -> None:
-        """As SIGSTOP: the loop stands still with its connections open."""
+        """Like SIGSTOP: block the event loop with its connections open."""
         held = threading.Event()
 
         def hold() -> None:
@@ -172,13 +172,13 @@ class ThreadNode:
         held.wait(STOP_TIMEOUT_S)
 
     def resume(self) -> None:
-        """As SIGCONT."""
+        """Like SIGCONT."""
         self._gate.set()
 
     # -- commands --------------------------------------------------------------------------------------------------
 
     def ask(self, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """Run a command in the node's loop. Raises ClusterError when it does not answer."""
+        """Run a command in the node's event loop. Raises ClusterError if it does not answer."""
         runner, loop = self._runner, self._loop
         if not self.running or runner is None or loop is None:
             raise ClusterError(f"broker {self._layout.node_id} is not running")
@@ -198,16 +198,13 @@ class ThreadNode:
         except TimeoutError:
             raise ClusterError(f"broker {self._layout.node_id} does not answer within {timeout_s:g} s") from None
 
-    def close(self) -> None:
-        """Nothing is left to do when the thread has ended."""
-
 
 def _drop_everything(record: logging.LogRecord) -> bool:
     return False
 
 
 class ThreadHost:
-    """Makes nodes of threads."""
+    """Makes nodes that run as threads."""
 
     mode = "thread"
 
@@ -216,4 +213,4 @@ class ThreadHost:
         return ThreadNode(layout, tag)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: threads need no clean-up."""

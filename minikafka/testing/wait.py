@@ -1,4 +1,4 @@
-"""Waiting on a condition, for as long as the machine lets it come true."""
+"""Waits for a condition, longer on a machine that is overloaded."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from minikafka.testing.errors import ClusterError
 from minikafka.wire.errors import WireError
 
 POLL_S = 0.01
-#: However starved the machine is, nobody waits longer than this many times the given seconds.
-PATIENCE_MAX = 20.0
+#: A wait lasts at most this many times the given seconds, however overloaded the machine is.
+LOAD_FACTOR_MAX = 20.0
 CGROUPS = Path("/sys/fs/cgroup")
-MEMBERSHIPS = Path("/proc/self/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
-class Patience:
-    """A deadline in seconds of a machine that keeps up: on one whose cores are taken ten times over, ten seconds count as one."""
+class LoadAdjustedDeadline:
+    """A deadline that is extended on an overloaded machine: if ten tasks compete for each core, ten seconds count as one."""
 
     def __init__(
-        self, timeout_s: float, *, crowding: Callable[[], float] | None = None, now_s: Callable[[], float] = time.monotonic
+        self, timeout_s: float, *, load_factor: Callable[[], float] | None = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._timeout_s = timeout_s
-        self._crowding = crowding or crowding_of_cores
+        self._load_factor = load_factor or tasks_per_core
         self._now_s = now_s
         self._began_s = self._last_s = now_s()
         self._spent_s = 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up. Ask often: the time since the last question counts as crowded as the machine is now."""
+        """Whether the time is up. Call it often: it weights the time since the last call by the current load."""
         now_s = self._now_s()
-        self._spent_s += (now_s - self._last_s) / min(max(self._crowding(), 1.0), PATIENCE_MAX)
+        self._spent_s += (now_s - self._last_s) / min(max(self._load_factor(), 1.0), LOAD_FACTOR_MAX)
         self._last_s = now_s
         return self._spent_s > self._timeout_s
 
     def __str__(self) -> str:
         text = f"waited {self._last_s - self._began_s:.0f} s"
-        crowding = self._crowding()
-        return text if crowding < 2 else f"{text} on a machine where {crowding:.0f} tasks want each core"
+        load_factor = self._load_factor()
+        return text if load_factor < 2 else f"{text} on a machine where {load_factor:.0f} tasks compete for each core"
 
 
-def crowding_of_cores() -> float:
-    """How many tasks want each core that this process may use: the load of the last minute, over cores and the quota of the cgroup."""
+def tasks_per_core() -> float:
+    """Tasks per core that this process may use: the load average of one minute, divided by the available cores."""
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):
         return 1.0
-    # The load of a machine does not count those who wait for their quota; one wants it: this process.
+    # The load average leaves out tasks that wait for their cgroup's quota. At least one task needs it: this process.
     return max(load, 1.0) / available_cores()
 
 
-def available_cores(cgroups: Path = CGROUPS, memberships: Path = MEMBERSHIPS) -> float:
-    """Cores that this process may use; a fraction where a cgroup (of version 2 or 1) has less than one."""
+def available_cores(cgroups: Path = CGROUPS, memberships: Path = OWN_CGROUPS) -> float:
+    """Cores that this process may use; a fraction if a cgroup (version 2 or 1) limits it to less than one."""
     cores = float(os.cpu_count() or 1)
     if hasattr(os, "sched_getaffinity"):
         cores = float(len(os.sched_getaffinity(0)))
@@ -63,7 +63,7 @@ def available_cores(cgroups: Path = CGROUPS, memberships: Path = MEMBERSHIPS) ->
 
 
 def _quotas(cgroups: Path, memberships: Path) -> Iterator[float]:
-    """Those of this process's groups and of the groups around them. In a container the root shows the container's own."""
+    """The CPU quotas, in cores, of this process's cgroups and their parents. In a container the root is the container's own cgroup."""
     try:
         lines = [line.split(":", 2) for line in memberships.read_text().splitlines()]
     except OSError:
@@ -84,8 +84,8 @@ def _quotas(cgroups: Path, memberships: Path) -> Iterator[float]:
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float, state: Callable[[], str] | None = None) -> None:
-    """Ask again until `condition()` is true; connection and protocol errors count as not yet. Raises ClusterError, with `state()` in it."""
-    patience = Patience(timeout_s)
+    """Poll until `condition()` is true; connection and protocol errors count as not yet. Raises ClusterError, whose text has `state()`."""
+    deadline = LoadAdjustedDeadline(timeout_s)
     last = ""
     while True:
         try:
@@ -94,6 +94,6 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float, sta
             last = ""
         except (OSError, WireError, ClientError) as error:
             last = f" (last: {error})"
-        if patience.is_over:
-            raise ClusterError(f"{patience} for {what}{last}" + (f"\n{state()}" if state is not None else ""))
+        if deadline.is_over:
+            raise ClusterError(f"{deadline} for {what}{last}" + (f"\n{state()}" if state is not None else ""))
         time.sleep(POLL_S)

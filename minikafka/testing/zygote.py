@@ -1,7 +1,8 @@
-"""What nurseries are forked from, with everything imported and the codecs of a start compiled: `python -m minikafka.testing.zygote FD`.
+"""The process from which nurseries are forked. It has imported everything and compiled the codecs that a start needs.
 
-There is one for a test process, so that only its first cluster waits for imports. FD is a socket; every byte on it comes with a connection
-(SCM_RIGHTS) that a new nursery serves. When the socket ends, however the test process ended, so does the zygote.
+Run as `python -m minikafka.testing.zygote FD`. A test process has only one, so that only its first cluster waits for imports. FD is a
+socket; every byte on it carries a connection (SCM_RIGHTS), for which the zygote forks a nursery. The zygote exits when the socket closes,
+however the test process ended.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from minikafka.wire.compiler import decoder_for, encoder_for
 from minikafka.wire.message import Message
 from minikafka.wire.records import client_records, metadata_records
 
-#: What nodes, and whoever waits for them, say until a topic has its first record: versions by API; () is the latest.
-SPOKEN: dict[str, tuple[int, ...]] = {
+#: API name -> versions that nodes and clients use until a topic has its first record; () is the latest version.
+START_MESSAGES: dict[str, tuple[int, ...]] = {
     "ApiVersions": (3, 4, 5),
     "BeginQuorumEpoch": (),
     "BrokerHeartbeat": (),
@@ -40,7 +41,8 @@ SPOKEN: dict[str, tuple[int, ...]] = {
     "UpdateRaftVoter": (),
     "Vote": (),
 }
-WRITTEN: dict[type[Message], int] = {
+#: Record types that a start writes or reads -> version.
+START_RECORDS: dict[type[Message], int] = {
     metadata_records.BeginTransactionRecord: 0,
     metadata_records.BrokerRegistrationChangeRecord: 0,
     metadata_records.ConfigRecord: 0,
@@ -56,34 +58,34 @@ WRITTEN: dict[type[Message], int] = {
 }
 
 
-def spoken() -> Iterator[tuple[type[Message], int]]:
-    """Messages and versions of every start."""
+def start_messages() -> Iterator[tuple[type[Message], int]]:
+    """(message class, version) of every message and record of a start."""
     for api in registry.apis():
-        if api.name in SPOKEN:
+        if api.name in START_MESSAGES:
             for message in (api.request, api.response):
-                for version in SPOKEN[api.name] or (message.MAX_VERSION,):
+                for version in START_MESSAGES[api.name] or (message.MAX_VERSION,):
                     yield message, version
-    yield from WRITTEN.items()
+    yield from START_RECORDS.items()
 
 
 def prepare() -> None:
-    """Import and compile what every node would, each for itself."""
+    """Import and compile once what every node would otherwise import and compile itself."""
     assert minikafka.broker.node and minikafka.net.server
     for name in ("uvloop", "encodings.idna"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    for message, version in spoken():
+    for message, version in start_messages():
         decoder_for(message, version)
         encoder_for(message, version)
 
 
 def main() -> None:
-    """The process."""
+    """Fork a nursery for every connection that arrives."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    # A signal to the test's process group must not take the brokers away before the test has seen the end of them.
+    # A signal to the test's process group must not end the brokers before the test does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # Nurseries leave nothing to be waited for.
+    # Let the kernel reap nurseries: nothing waits for them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     prepare()
     gc.collect()
@@ -99,7 +101,7 @@ def main() -> None:
             try:
                 pid = os.fork()
             except OSError:
-                # The test process sees the end of its connection.
+                # The test process notices that its connection closes.
                 traceback.print_exc()
                 continue
             if pid == 0:

@@ -23,7 +23,7 @@ from minikafka.cli.session import partition_filter
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.errors import ClientError
 from minikafka.testing import EmbeddedCluster
-from minikafka.testing.looking import brokers_of
+from minikafka.testing.inspection import brokers_of
 from minikafka.testing.wait import wait_until
 
 pytestmark = pytest.mark.timeout(60)

@@ -9,7 +9,7 @@ from typing import Any
 
 from helpers.apache_kafka import wait_until
 
-from minikafka.testing.looking import exchange
+from minikafka.testing.inspection import exchange
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Struct

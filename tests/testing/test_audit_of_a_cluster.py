@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.log_clusters import MetadataLog, Partition, plain, write_broker
 
-from minikafka.testing import looking
+from minikafka.testing import inspection
 from minikafka.testing.errors import ClusterError
 
 TOPIC = bytes(range(16))
@@ -24,12 +24,12 @@ def cluster_of(path: Path, brokers: tuple[int, ...], batches: int) -> Any:
 
 def test_what_could_not_be_compared_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "describe", lambda cluster: "what it looks like")
-    assert looking.audit(cluster_of(tmp_path / "whole", (1, 2, 3), 5), [], raise_on_mismatch=True).outcome == "PASS"
+    assert inspection.audit(cluster_of(tmp_path / "whole", (1, 2, 3), 5), [], raise_on_mismatch=True).outcome == "PASS"
     without_one = cluster_of(tmp_path / "less", (1, 2), 5)
     with pytest.raises(ClusterError, match="log directories were not given"):
-        looking.audit(without_one, [], raise_on_mismatch=True)
-    assert looking.audit(without_one, [], raise_on_mismatch=False).outcome == "INCOMPLETE"
+        inspection.audit(without_one, [], raise_on_mismatch=True)
+    assert inspection.audit(without_one, [], raise_on_mismatch=False).outcome == "INCOMPLETE"
 
 
 def test_a_cluster_without_records_raises_nothing(tmp_path: Path) -> None:
-    assert looking.audit(cluster_of(tmp_path, (1, 2, 3), 0), [], raise_on_mismatch=True).outcome == "INCOMPLETE"
+    assert inspection.audit(cluster_of(tmp_path, (1, 2, 3), 0), [], raise_on_mismatch=True).outcome == "INCOMPLETE"

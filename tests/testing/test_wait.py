@@ -7,32 +7,32 @@ from pathlib import Path
 import pytest
 
 from minikafka.testing.errors import ClusterError
-from minikafka.testing.wait import PATIENCE_MAX, Patience, available_cores, crowding_of_cores, wait_until
+from minikafka.testing.wait import LOAD_FACTOR_MAX, LoadAdjustedDeadline, available_cores, tasks_per_core, wait_until
 
 
 class Clock:
     def __init__(self) -> None:
         self.now_s = 0.0
 
-    def wait(self, patience: Patience) -> float:
+    def wait(self, deadline: LoadAdjustedDeadline) -> float:
         """Seconds until it is over, asked a hundred times a second."""
-        while not patience.is_over:
+        while not deadline.is_over:
             self.now_s += 0.01
         return self.now_s
 
 
-@pytest.mark.parametrize(("crowding", "expected_s"), [(0.1, 30), (1.0, 30), (10.0, 300), (1e6, 30 * PATIENCE_MAX)])
-def test_seconds_count_as_far_as_there_are_cores(crowding: float, expected_s: float) -> None:
+@pytest.mark.parametrize(("load_factor", "expected_s"), [(0.1, 30), (1.0, 30), (10.0, 300), (1e6, 30 * LOAD_FACTOR_MAX)])
+def test_seconds_count_as_far_as_there_are_cores(load_factor: float, expected_s: float) -> None:
     clock = Clock()
-    patience = Patience(30, crowding=lambda: crowding, now_s=lambda: clock.now_s)
-    assert clock.wait(patience) == pytest.approx(expected_s, rel=0.01)
+    deadline = LoadAdjustedDeadline(30, load_factor=lambda: load_factor, now_s=lambda: clock.now_s)
+    assert clock.wait(deadline) == pytest.approx(expected_s, rel=0.01)
 
 
 def test_whoever_gives_up_says_how_crowded_the_machine_was() -> None:
     clock = Clock()
-    patience = Patience(1, crowding=lambda: 30.0, now_s=lambda: clock.now_s)
-    clock.wait(patience)
-    assert str(patience) == "waited 20 s on a machine where 30 tasks want each core"
+    deadline = LoadAdjustedDeadline(1, load_factor=lambda: 30.0, now_s=lambda: clock.now_s)
+    clock.wait(deadline)
+    assert str(deadline) == "waited 20 s on a machine where 30 tasks compete for each core"
     assert "for the moon (last: no)\nbrokers: none" in str(_given_up())
 
 
@@ -84,4 +84,4 @@ def _cgroups(folder: Path, membership: str, files: dict[str, str]) -> Path:
 def test_a_fraction_of_a_core_is_crowded_however_little_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setattr("minikafka.testing.wait.available_cores", lambda: 0.1)
-    assert crowding_of_cores() == 10
+    assert tasks_per_core() == 10

@@ -1,4 +1,4 @@
-"""Questions to a broker, one request each, and what a cluster looks like in words."""
+"""Inspects a cluster: questions to one broker, a description of all of them, an audit of their logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FINDINGS_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as one broker's metadata tells; leader -1 = none."""
+    """A partition in one broker's metadata; leader -1 = none."""
 
     topic: str
     index: int
@@ -42,19 +42,19 @@ def _at(address: str) -> tuple[str, int]:
 
 
 def brokers_of(address: str, security: ClientSecurity | None = None) -> set[int]:
-    """Node ids of the live brokers that a broker knows."""
+    """Node ids of the live brokers in a broker's metadata."""
     return {broker.node_id for broker in metadata(*_at(address), [], PROBE_TIMEOUT_S, security).brokers}
 
 
 def has_coordinator(address: str, security: ClientSecurity | None = None) -> bool:
-    """Whether a group's coordinator is found, which means that its topic exists and is led."""
+    """Whether a group's coordinator can be found, which means that __consumer_offsets exists and has a leader."""
     request = FindCoordinatorRequest(key=PROBE_GROUP, key_type=0)
     answer: Any = exchange(*_at(address), request, COORDINATOR_VERSION, PROBE_TIMEOUT_S, security)
     return not answer.error_code
 
 
 def topic_of(address: str, name: str, security: ClientSecurity | None = None) -> Any | None:
-    """The topic in a broker's metadata, None when it does not know it."""
+    """The topic in a broker's metadata, or None."""
     found = metadata(*_at(address), [name], PROBE_TIMEOUT_S, security).topics
     return found[0] if found and not found[0].error_code else None
 
@@ -71,7 +71,7 @@ def is_healthy(address: str, names: list[str] | None, security: ClientSecurity |
 
 
 def client_config(bootstrap: str, client: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that connect a client of this kind. Raises ValueError for an unknown one."""
+    """Settings that connect a client of this kind, and `more`. Raises ValueError for an unknown kind."""
     if client in ("confluent", "java", "minikafka"):
         base: dict[str, Any] = {"bootstrap.servers": bootstrap}
     elif client == "aiokafka":
@@ -92,7 +92,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 class Cluster(Protocol):
-    """What is looked at (EmbeddedCluster)."""
+    """The part of EmbeddedCluster that is inspected."""
 
     @property
     def cluster_id(self) -> str: ...
@@ -145,7 +145,7 @@ def describe(cluster: Cluster) -> str:
 
 
 def audit(cluster: Cluster, topics: list[str], *, raise_on_mismatch: bool) -> Any:
-    """Audit the log directories of every broker. Raises ClusterError when the outcome is FAIL, or INCOMPLETE although there are records."""
+    """Audit the log directories of every broker. Raises ClusterError if the outcome is FAIL, or INCOMPLETE although there are records."""
     from minikafka.spark.audit import UNPROVEN, AuditOptions, run_audit
     from minikafka.spark.engine_local import LocalEngine
     from minikafka.spark.report import build, one_line
