@@ -1,4 +1,4 @@
-"""The asking side of a connection: requests are pipelined and matched to their responses by correlation id."""
+"""The client side of a connection: it pipelines requests and matches them to their responses by correlation id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ API_VERSIONS_FALLBACK = 0
 
 #: SaslHandshake and SaslAuthenticate.
 AUTHENTICATION_KEYS = frozenset({17, 36})
-#: Share of a session's life after which it is renewed.
+#: Share of a session's lifetime after which the channel authenticates again.
 RENEWAL_SHARE = 0.85
 
 
@@ -36,32 +36,34 @@ class ChannelSecurity(Protocol):
 
     @property
     def tls(self) -> ClientTls | None:
-        """How to speak TLS; None = not."""
+        """TLS settings; None = no TLS."""
 
     async def authenticate(self, channel: Channel, timeout_ms: int) -> int:
-        """Authenticate; how long that holds in milliseconds, 0 = for good. Raises AuthenticationFailed."""
+        """Authenticate. Returns the session's lifetime in milliseconds, 0 = unlimited. Raises AuthenticationFailed."""
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended before the response came; whether the request was carried out is not known."""
+    """The connection ended before the response arrived. The request may or may not have been carried out."""
 
 
 class UnreadableResponse(ConnectionLost):
-    """What came is no response; the connection has ended, and whether the request was carried out is not known."""
+    """The response cannot be decoded; the connection has ended. The request may or may not have been carried out."""
 
 
 class RequestTimeout(TimeoutError):
-    """No response came in time; the connection has ended, and whether the request was carried out is not known."""
+    """No response arrived in time; the connection has ended. The request may or may not have been carried out."""
 
 
 class UnsupportedVersion(Exception):
-    """The peer does not speak any version of the API that this side speaks."""
+    """The peer supports no version of the API that this side supports."""
 
 
 OnResponse = Callable[[Response | None, Exception | None], None]
 
 
 class _Waiting:
+    """A request that was sent and not yet answered. `safe`: copy the response, so that it outlives the callback."""
+
     __slots__ = ("api_key", "deadline_s", "on_response", "response_class", "safe", "version")
 
     def __init__(
@@ -79,28 +81,31 @@ class Channel:
     """One connection to one broker.
 
     Invariants: every request's callback is called exactly once, with its response, or with ConnectionLost or RequestTimeout. A request that
-    is not answered in time ends the connection (Kafka's NetworkClient): the way there may be dead though nobody has said so, and a new
-    connection may find another. A callback that raises ends this connection and keeps nothing from the other callbacks.
+    is not answered in time ends the connection (Kafka's NetworkClient): the path to the peer may be silently dead, and a new connection may
+    take another. A callback that raises ends this connection, but the other callbacks are still called.
     """
 
     def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None] | None = None) -> None:
         """Use `Channel.open`."""
         self._client_id = client_id
         self._loop = loop
+        #: None until `open` has connected.
         self._connection: Connection | None = None
         self._correlation_id = 0
+        #: By correlation id.
         self._waiting: dict[int, _Waiting] = {}
-        #: The next look at deadlines, and when it is due: uvloop gives a timer that is due at once as a handle without `when`.
-        self._sweep: asyncio.Handle | None = None
-        self._sweep_s = 0.0
+        #: The timer of the next deadline, and its time: uvloop returns a handle without `when` for a timer that is due at once.
+        self._timer: asyncio.Handle | None = None
+        self._timer_s = 0.0
+        #: API key -> (lowest, highest) version of the peer.
         self._versions: dict[int, tuple[int, int]] = {}
-        #: (API key, highest version that may be used) -> the version that is used.
+        #: (API key, `version_max`) -> the version to use: a cache of `version_for`.
         self._chosen: dict[tuple[int, int | None], int] = {}
         self.host = ""
         self.port = 0
         self.closed = False
         self._renewal: asyncio.TimerHandle | None = None
-        #: Requests that wait while this channel authenticates anew; None = none has to wait.
+        #: Requests that wait while this channel authenticates again; None = it is not doing that.
         self._held: list[list[Piece]] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._on_end = on_end
@@ -121,10 +126,10 @@ class Channel:
         security: ChannelSecurity | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> Channel:
-        """Connect, learn which versions the peer speaks, and authenticate. `security` None = plain text; `on_end` is called once, when the
+        """Connect, ask which versions the peer supports, and authenticate. `security` None = plain text; `on_end` is called once, when the
         channel has ended.
 
-        Raises OSError (ConnectionError among them, and AuthenticationFailed) or TimeoutError."""
+        Raises OSError (including ConnectionError and AuthenticationFailed) or TimeoutError."""
         channel = cls(client_id, asyncio.get_running_loop(), on_end)
         channel.host, channel.port = host, port
         connecting = network.connect(host, port, channel) if security is None else network.connect(host, port, channel, security.tls)
@@ -139,7 +144,7 @@ class Channel:
             raise RequestTimeout(f"{host}:{port} did not answer within {timeout_ms} ms") from error
         except UnsupportedVersion as error:
             channel.close()
-            raise ConnectionLost(f"{host}:{port} cannot be talked to: {error}") from error
+            raise ConnectionLost(f"{host}:{port} is not compatible: {error}") from error
         except BaseException:
             channel.close()
             raise
@@ -158,7 +163,7 @@ class Channel:
 
     @property
     def carried(self) -> tuple[int, int]:
-        """Bytes received and sent."""
+        """(bytes received, bytes sent)."""
         return getattr(self._connection, "received_bytes", 0), getattr(self._connection, "sent_bytes", 0)
 
     # -- authentication --------------------------------------------------------------------------------------------
@@ -169,13 +174,13 @@ class Channel:
             self._renewal = self._loop.call_later(lifetime_ms * RENEWAL_SHARE / 1000, self._renew, security)
 
     def _renew(self, security: ChannelSecurity) -> None:
-        """The session is about to expire (KIP-368): authenticate again; requests wait meanwhile, for the peer takes no others."""
+        """Authenticate again before the session expires (KIP-368). Other requests wait, because the peer would refuse them now."""
         if not self.closed:
             self._held = []
             self._renewing = tasks.start(self._loop, self._renewed(security), f"authenticating {self} again", self._failed)
 
     def _failed(self, error: BaseException) -> None:
-        """What nobody expected ends this connection; the loop's exception handler is told."""
+        """End this connection after an unexpected error, and report the error to the loop's exception handler."""
         self._loop.call_exception_handler({"message": f"{self} failed inside", "exception": error, "protocol": self})
         self.close(f"it failed inside: {error}")
 
@@ -190,14 +195,14 @@ class Channel:
             for pieces in held:
                 self._connection.send(pieces)
 
-    # -- asking ----------------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------
 
     def supports(self, api_key: int) -> bool:
-        """Whether the peer serves the API at all."""
+        """Whether the peer serves the API, in any version."""
         return api_key in self._versions
 
     def version_for(self, request: type[Request] | Request, version_max: int | None = None) -> int:
-        """The newest version that both sides speak. Raises UnsupportedVersion."""
+        """The newest version that both sides support, at most `version_max`. Raises UnsupportedVersion."""
         chosen = self._chosen.get((request.API_KEY, version_max))
         if chosen is not None:
             return chosen
@@ -209,7 +214,7 @@ class Channel:
         highest = min(api_spec.max_version, theirs[1], api_spec.max_version if version_max is None else version_max)
         if highest < max(api_spec.min_version, theirs[0]):
             ours = f"v{api_spec.min_version}-{api_spec.max_version}"
-            raise UnsupportedVersion(f"{self.host}:{self.port} speaks {api_spec.name} v{theirs[0]}-{theirs[1]}, this side {ours}")
+            raise UnsupportedVersion(f"{self.host}:{self.port} supports {api_spec.name} v{theirs[0]}-{theirs[1]}, this side {ours}")
         self._chosen[request.API_KEY, version_max] = highest
         return highest
 
@@ -224,7 +229,7 @@ class Channel:
     ) -> None:
         """Send without waiting. Records in the response are views that are valid until the callback returns, unless `safe`.
 
-        Raises ConnectionLost when the channel is closed, UnsupportedVersion, NotEncodable.
+        Raises ConnectionLost if the channel is closed, UnsupportedVersion, NotEncodable.
         """
         connection = self._connection
         if self.closed or connection is None:
@@ -237,8 +242,8 @@ class Channel:
         response_class = cast(Any, api(request.API_KEY)).response
         deadline = self._loop.time() + timeout_ms / 1000
         self._waiting[correlation_id] = _Waiting(request.API_KEY, version, response_class, on_response, deadline, safe)
-        if self._sweep is None or self._sweep_s > deadline:
-            self._look_at(deadline)
+        if self._timer is None or self._timer_s > deadline:
+            self._set_timer(deadline)
         if self._held is not None and request.API_KEY not in AUTHENTICATION_KEYS:
             self._held.append(pieces)
         else:
@@ -258,7 +263,7 @@ class Channel:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
 
     async def request(self, request: Request, version: int | None = None, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
-        """Send and wait. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, NotEncodable."""
+        """Send a request and wait for its response. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, NotEncodable."""
         future: asyncio.Future[Response] = self._loop.create_future()
 
         def answered(response: Response | None, error: Exception | None) -> None:
@@ -275,7 +280,7 @@ class Channel:
     # -- the connection's side -------------------------------------------------------------------------------------
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
-        """A response."""
+        """Decode a response and call its request's callback."""
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
@@ -289,19 +294,19 @@ class Channel:
             response = waiting.response_class.decode(version, data, position)
         except WireError as error:
             reason = f"{self.host}:{self.port} sent a response that cannot be read: {error}"
-            self._tell(waiting, None, UnreadableResponse(reason))
+            self._call_back(waiting, None, UnreadableResponse(reason))
             self.close(reason)
             return
-        self._tell(waiting, response, None)
+        self._call_back(waiting, response, None)
 
-    def _tell(self, waiting: _Waiting, response: Response | None, error: Exception | None) -> None:
+    def _call_back(self, waiting: _Waiting, response: Response | None, error: Exception | None) -> None:
         try:
             waiting.on_response(response, error)
         except Exception as problem:
             self._failed(problem)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
-        """The connection has ended: every waiting request is told."""
+        """The connection has ended: fail every waiting request."""
         self._end(reason)
 
     def close(self, reason: str = "closed") -> None:
@@ -314,40 +319,40 @@ class Channel:
         if self.closed:
             return
         self.closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._renewal is not None:
             self._renewal.cancel()
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
-            self._tell(entry, None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
+            self._call_back(entry, None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
         if self._on_end is not None:
             self._on_end()
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
-    def _look_at(self, deadline_s: float) -> None:
-        """Look at the deadlines then, and not before."""
-        if self._sweep is not None:
-            self._sweep.cancel()
-        self._sweep, self._sweep_s = self._loop.call_at(deadline_s, self._expire), deadline_s
+    def _set_timer(self, deadline_s: float) -> None:
+        """Set the timer that checks deadlines to `deadline_s`."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_s = self._loop.call_at(deadline_s, self._expire), deadline_s
 
     def _expire(self) -> None:
-        self._sweep = None
+        self._timer = None
         now = self._loop.time()
         due = [key for key, entry in self._waiting.items() if entry.deadline_s <= now]
         if due:
-            self._end_late([self._waiting.pop(key) for key in due])
+            self._time_out([self._waiting.pop(key) for key in due])
         elif self._waiting:
-            self._look_at(min(entry.deadline_s for entry in self._waiting.values()))
+            self._set_timer(min(entry.deadline_s for entry in self._waiting.values()))
 
-    def _end_late(self, late: list[_Waiting]) -> None:
-        """Their answers are overdue. The connection ends before anybody is told, so that who asks again does so on another."""
+    def _time_out(self, late: list[_Waiting]) -> None:
+        """Time out these requests. The connection ends before the callbacks run, so that a retry uses another one."""
         names = [cast(Any, api(entry.api_key)).name for entry in late]
         self.close(f"{self.host}:{self.port} did not answer {names[0]} in time")
         for entry, name in zip(late, names, strict=True):
-            self._tell(entry, None, RequestTimeout(f"{self.host}:{self.port} did not answer {name} in time"))
+            self._call_back(entry, None, RequestTimeout(f"{self.host}:{self.port} did not answer {name} in time"))
 
 
 def _error_code(frame: memoryview, position: int) -> int:

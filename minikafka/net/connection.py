@@ -1,8 +1,8 @@
-"""A framed connection over a non-blocking socket of ours.
+"""A framed connection over a non-blocking socket.
 
-There is no transport in between: transports copy what they receive and hide the socket that `os.sendfile` needs. One buffer a connection
-receives; frames are handed out as views of it. What is sent in one wake-up of the loop leaves in as few system calls as its pieces allow:
-small pieces joined, `MSG_MORE` before a file region, regions by `os.sendfile`.
+It does not use asyncio's transports: they copy what they receive and hide the socket that `os.sendfile` needs. Each connection has one
+receive buffer; handlers get frames as views of it. Everything queued in one wake-up of the loop is sent with as few system calls as
+possible: small pieces are joined, `MSG_MORE` is set before a file region, and regions are sent by `os.sendfile`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from minikafka.wire.message import Piece
 RECEIVE_BYTES_INITIAL = 16 * 1024
 RECEIVE_BYTES_GROWN = 256 * 1024
 RECEIVE_BYTES_KEPT = 16 << 20
-#: A large buffer shrinks after so many wake-ups in a row that a quarter of it would have served: fresh memory costs more than a copy.
+#: A large buffer shrinks after this many wake-ups in a row that needed less than a quarter of it: new memory costs more than a copy.
 SMALL_RECEIVES = 64
-#: Requests that are being served still count with their bytes from this size on. Produce leaves its records in the log.
+#: Requests of at least this size count for the memory budget while they are served, except Produce, whose records go to the log.
 PENDING_BYTES_MIN = 512
 PRODUCE_KEY = 0
-#: One connection is served for so long in a turn; the clock is looked at after so many frames of 256 bytes.
+#: A connection is served for at most this long in a turn of the loop; it checks the clock after this many frames of 256 bytes.
 TURN_S_MAX = 0.01
-FRAMES_BETWEEN_LOOKS = 32
-#: Bytes a second below which a peer does not get on with a request or with its answers.
+FRAMES_BETWEEN_CLOCK_READS = 32
+#: A peer slower than this many bytes a second counts as stuck in its request or in reading its responses.
 SPEED_MIN = 1024
 SENDFILE_BYTES_MIN = 24 * 1024
 JOINED_BYTES_MAX = 64 * 1024
@@ -115,14 +115,14 @@ class SocketConnection:
         self._next_ticket = 0
         self._head_ticket = 0
         self._ready: dict[int, list[Piece]] = {}
-        #: Bytes of answers that wait for one before them.
+        #: Bytes in `_ready`: responses that wait for an earlier one.
         self._held_bytes = 0
-        #: Ticket -> size of a request that is being served still.
+        #: Ticket -> size of a request that is still being served, if it counts for the budget.
         self._pending: dict[int, int] = {}
         self._pending_bytes = 0
         self._budget = limits.budget
         self._charged = 0
-        #: When the unfinished frame, or the sending that has not come to an end, began, and what had been received or sent by then.
+        #: (time when the unfinished frame began, bytes received by then), and the same for unfinished sending; None if all is finished.
         self._frame_since: tuple[float, int] | None = None
         self._writing_since: tuple[float, int] | None = None
         self._muted: asyncio.TimerHandle | None = None
@@ -138,12 +138,12 @@ class SocketConnection:
         return f"{self.peer_host}:{self.peer_port}"
 
     def start(self, handler: ConnectionHandler) -> None:
-        """Begin to read."""
+        """Begin to read; `handler` gets the frames."""
         self.handler = handler
         self._loop.add_reader(self.fd, self._readable)
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Other limits from the next frame on, which may be in the buffer already: reading stops and begins anew."""
+        """Set other limits. They hold from the next frame on, which may already be in the buffer: so reading stops and restarts."""
         self._limits = limits
         self._pause()
         self._loop.call_soon(self._maybe_resume)
@@ -152,14 +152,14 @@ class SocketConnection:
         """See MemoryBudget."""
         self._loop.call_soon(self._maybe_resume)
 
-    def is_stuck(self, now_s: float, patience_s: float) -> str:
-        """Why the peer has had patience enough: for so long it has not finished a request, or not taken its answers, and was slower than
-        SPEED_MIN; "" while it has not."""
+    def is_stuck(self, now_s: float, timeout_s: float) -> str:
+        """Why to give up on the peer: for `timeout_s` it has been slower than SPEED_MIN, and has not finished a request or not read its
+        responses. "" if neither is so."""
         for since, count, what in (
             (self._frame_since, self.received_bytes, "a request was not finished"),
             (self._writing_since, self.sent_bytes, "answers were not read"),
         ):
-            if since is not None and now_s - since[0] > patience_s and count - since[1] < SPEED_MIN * (now_s - since[0]):
+            if since is not None and now_s - since[0] > timeout_s and count - since[1] < SPEED_MIN * (now_s - since[0]):
                 return f"{what} within connections.max.idle.ms"
         return ""
 
@@ -177,7 +177,7 @@ class SocketConnection:
             self.close("closed by the peer")
             return
         self.received_bytes += count
-        # Not the loop's time, which may stand still within a turn: how long a request has waited here is measured from it.
+        # Not the loop's time, which may be constant within a turn: request queue times are measured from it.
         self._turn_s = self.last_active_s = monotonic()
         self._end += count
         queue = self._flush_queue
@@ -213,7 +213,7 @@ class SocketConnection:
                 break
             # A large frame may take as long as many small ones.
             frames += 1 + (size >> 8)
-            if frames >= FRAMES_BETWEEN_LOOKS:
+            if frames >= FRAMES_BETWEEN_CLOCK_READS:
                 frames = 0
                 if self._is_turn_over():
                     break
@@ -226,7 +226,7 @@ class SocketConnection:
             self._pause()
 
     def _is_full(self) -> bool:
-        """Whether so many requests or bytes wait that no more must be read."""
+        """Whether so many requests or bytes are waiting that this connection must not read more."""
         limits = self._limits
         return (
             self._next_ticket - self._head_ticket >= limits.pending_answers_max
@@ -234,7 +234,7 @@ class SocketConnection:
         )
 
     def _is_turn_over(self) -> bool:
-        """Whether others have waited for long enough; then this connection goes on in another turn of the loop."""
+        """Whether this connection's time in this turn of the loop is used up; if so, it continues in the next turn."""
         if monotonic() - self._turn_s < TURN_S_MAX:
             return False
         self._pause()
@@ -242,7 +242,7 @@ class SocketConnection:
         return True
 
     def _note_frame(self) -> None:
-        """Know since when a frame is unfinished."""
+        """Keep track of when an unfinished frame began."""
         if self._start != self._end:
             if self._frame_since is None:
                 self._frame_since = (self.last_active_s, self.received_bytes)
@@ -252,64 +252,64 @@ class SocketConnection:
                 self._budget.done(self)
 
     def _may_read(self) -> bool:
-        """Whether there is memory for more; if not, `memory_is_free` follows."""
+        """Whether the memory budget allows reading; if not, the budget calls `memory_is_free` later."""
         budget = self._budget
         if budget is None or budget.admits(self):
             return True
-        budget.wait(self, in_midst=self._frame_since is not None)
+        budget.wait(self, mid_request=self._frame_since is not None)
         return budget.admits(self)
 
     def _account(self) -> None:
-        """Tell the budget what this connection takes beyond its first buffer."""
+        """Report to the budget the memory that this connection uses beyond its initial buffer."""
         if self._budget is not None and not self.closed:
-            # Files that wait to be sent take no memory; few bytes wait where files do.
+            # `_out_bytes` includes file regions, which take no memory. Beside them few other bytes are queued.
             waiting = 0 if self._regions else self._out_bytes
             taken = len(self._buffer) - RECEIVE_BYTES_INITIAL + waiting + self._held_bytes + self._pending_bytes
             before, self._charged = self._charged, taken
             self._budget.charge(taken - before)
 
     def _make_room(self) -> None:
-        """Move the unfinished frame to the front, and grow the buffer as bytes arrive, never for a claim alone."""
+        """Move the unfinished frame to the front. Grow the buffer only as bytes arrive, never because of an announced size alone."""
         start, end, capacity = self._start, self._end, len(self._buffer)
         held = end - start
         if end == capacity and capacity < RECEIVE_BYTES_GROWN:
-            # The peer sends faster than this buffer takes: with a larger one fewer frames are cut, and so moved.
+            # The peer fills this buffer in one go: in a larger one fewer frames are cut off and have to be moved.
             self._resize(RECEIVE_BYTES_GROWN)
         elif start == end:
             self._start = self._end = 0
             if capacity > RECEIVE_BYTES_GROWN:
                 self._shrink(end, capacity)
         elif end == capacity and held > capacity // 2:
-            wanted = capacity * 4
+            grown = capacity * 4
             if held >= 4:
                 size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
-                wanted = min(wanted, max(size + 4, capacity))
-            self._resize(max(wanted, capacity + RECEIVE_BYTES_INITIAL))
+                grown = min(grown, max(size + 4, capacity))
+            self._resize(max(grown, capacity + RECEIVE_BYTES_INITIAL))
         elif start > 0 and capacity - end < capacity // 4:
             self._view[0:held] = self._view[start:end]
             self._start, self._end = 0, held
 
     def _shrink(self, used: int, capacity: int) -> None:
-        """Give an empty large buffer back if it is not needed any more."""
+        """Replace a large empty buffer by a smaller one if it is no longer needed."""
         self._small_receives = self._small_receives + 1 if used * 4 < capacity else 0
         if capacity > RECEIVE_BYTES_KEPT or self._small_receives >= SMALL_RECEIVES:
             self._small_receives = 0
             self._resize(RECEIVE_BYTES_GROWN)
 
     def trim(self) -> None:
-        """Give the memory of a connection back that has been silent for a while."""
+        """Free the buffer of a connection that has been idle for a while."""
         if self._start == self._end and len(self._buffer) > RECEIVE_BYTES_INITIAL:
             self._resize(RECEIVE_BYTES_INITIAL)
 
     def _resize(self, capacity: int) -> None:
-        # A new buffer, because a bytearray with views of it cannot change its size.
+        # A new buffer, because a bytearray cannot be resized while views of it exist.
         held = self._end - self._start
         buffer = bytearray(max(capacity, held))
         buffer[0:held] = self._view[self._start : self._end]
         self._buffer, self._view = buffer, memoryview(buffer)
         self._start, self._end = 0, held
         if self._budget is not None:
-            self._budget.note(self, is_roomy=len(buffer) > RECEIVE_BYTES_INITIAL)
+            self._budget.note(self, is_trimmable=len(buffer) > RECEIVE_BYTES_INITIAL)
             self._account()
 
     def _pause(self) -> None:
@@ -318,7 +318,7 @@ class SocketConnection:
             self._loop.remove_reader(self.fd)
 
     def mute(self, delay_ms: int) -> None:
-        """Read nothing for so long (KIP-219); answers leave. Of two mutes the one that ends later holds."""
+        """Stop reading for `delay_ms` (KIP-219); responses are still sent. Of two mutes the later end counts."""
         if self.closed:
             return
         until_s = self._loop.time() + delay_ms / 1000
@@ -372,13 +372,13 @@ class SocketConnection:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Reserve the next answer's place."""
+        """Reserve a place for the next response; returns its ticket."""
         ticket = self._next_ticket
         self._next_ticket = ticket + 1
         return ticket
 
     def finish(self, ticket: int, pieces: list[Piece]) -> None:
-        """Queue an answer; it leaves when all before it have left."""
+        """Queue a response; it leaves after all responses with lower tickets."""
         if self.closed:
             release(pieces)
             return
@@ -399,22 +399,22 @@ class SocketConnection:
 
     @property
     def is_sending(self) -> bool:
-        """Whether answers wait for the socket to take them."""
+        """Whether queued bytes wait for the socket to become writable."""
         return self._writing
 
     def watch_flush(self, watcher: Flushable) -> None:
-        """Call `watcher.flush()` among the connections that send at the end of this turn, in the order of asking."""
+        """Call `watcher.flush()` at the end of this turn, in the order of registration with the connections that send then."""
         self._flush_queue.add(watcher)
 
     def _queue_ready(self) -> None:
-        """Queue the answers that waited for the one before them."""
+        """Queue the responses whose predecessors have all been queued."""
         while (following := self._ready.pop(self._head_ticket, None)) is not None:
             self._head_ticket += 1
             self._held_bytes -= memory_of(following)
             self._queue(following)
 
     def send(self, pieces: list[Piece]) -> None:
-        """Queue a frame that has no reserved place."""
+        """Queue a frame without a ticket."""
         if self.closed:
             release(pieces)
             return
@@ -435,7 +435,7 @@ class SocketConnection:
             self._flush_queue.add(self)
 
     def flush(self) -> None:
-        """Send as much as the socket takes; the rest follows when it is writable."""
+        """Send as much as the socket accepts; the rest follows when it is writable."""
         self._flush_wanted = False
         if self._writing or self.closed:
             return
@@ -450,7 +450,7 @@ class SocketConnection:
             self._loop.add_writer(self.fd, self._writable)
             self._account()
         elif self.paused:
-            # Reading stopped for an answer that the socket then took whole: no writability event will ever resume it.
+            # Reading stopped because of a response that the socket then accepted completely: no writability event will resume it.
             self._maybe_resume()
 
     def _writable(self) -> None:
@@ -468,7 +468,7 @@ class SocketConnection:
         self._maybe_resume()
 
     def _write(self) -> bool:
-        """Write until everything is out (True) or the socket is full (False)."""
+        """Write until everything is sent (True) or the socket is full (False)."""
         out = self._out
         try:
             if not self._regions and self._out_bytes <= JOINED_BYTES_MAX:
@@ -492,7 +492,7 @@ class SocketConnection:
         return True
 
     def _write_joined(self) -> bool:
-        """Send a queue of small byte strings: what most wake-ups of the loop leave behind."""
+        """Send a queue of small byte strings in one call; most wake-ups of the loop queue nothing else."""
         out = self._out
         if not out:
             return True
@@ -507,7 +507,7 @@ class SocketConnection:
         return True
 
     def _write_head(self, piece: Any, more: int) -> None:
-        """Send one byte string: what stands before a region of a file, or the last of all."""
+        """Send one byte string: the one before a file region, or the last of the queue."""
         sent = self._socket.send(piece, more)
         self.sent_bytes += sent
         self._out_bytes -= sent
@@ -526,7 +526,7 @@ class SocketConnection:
                 if piece.size >= SENDFILE_BYTES_MIN or size + piece.size > JOINED_BYTES_MAX:
                     more = MSG_MORE
                     break
-                # Below this size a copy is cheaper than sendfile, and lets neighbours share one system call.
+                # Below this size a copy is cheaper than sendfile, and several pieces share one system call.
                 out[position] = data = piece.pread(piece.size, 0)
                 self._regions -= 1
                 release((piece,))
@@ -554,7 +554,7 @@ class SocketConnection:
                 sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
             except OSError as error:
                 if error.errno == errno.EIO:
-                    # Not the peer: the disk cannot give the bytes.
+                    # The disk failed, not the peer.
                     region.failed(error)
                 raise
             if sent == 0:
@@ -572,7 +572,7 @@ class SocketConnection:
     # -- end -------------------------------------------------------------------------------------------------------
 
     def close(self, reason: str = "") -> None:
-        """Drop the connection and what was queued."""
+        """Close the connection and drop everything queued. `on_closed` gets the reason."""
         if self.closed:
             return
         self.closed = True
@@ -591,7 +591,7 @@ class SocketConnection:
         self._out_bytes = 0
         if self._budget is not None:
             self._budget.charge(-self._charged)
-            self._budget.note(self, is_roomy=False)
+            self._budget.note(self, is_trimmable=False)
             self._budget.done(self)
         if self.handler is not None:
             self.handler.on_closed(self, reason)

@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system gives, and a part of them kept for files."""
+"""File descriptors: raises the limit as far as the system allows, and reserves a share for files."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import contextlib
 import errno
 import resource
 
-#: Of all descriptors connections get this share; the rest is for segments, indexes and what the libraries open.
+#: Connections may use one in this many descriptors; the rest is for segments, indexes and what libraries open.
 SHARE_OF_CONNECTIONS = 2
-#: Shortages that pass: of descriptors in the process or the system, of memory, of buffers of the kernel.
+#: Errors of temporary shortages: of descriptors in the process or the system, of memory, of kernel buffers.
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
 def raise_limit() -> int:
-    """Raise the soft limit to the hard one, as far as the system lets; how many descriptors there may be now."""
+    """Raise the soft limit to the hard one, as far as the system allows. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # macOS says "unlimited" and refuses it.
+        # macOS reports "unlimited" but refuses to set it.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return descriptors_max()
 
 
 def descriptors_max() -> int:
-    """How many descriptors the process may have."""
+    """How many descriptors the process may have open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (1 << 31) - 1 if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_max() -> int:
-    """How many connections leave enough descriptors for files."""
+    """How many connections there may be, so that enough descriptors remain for files."""
     return descriptors_max() // SHARE_OF_CONNECTIONS

@@ -1,4 +1,4 @@
-"""What is sent at the end of a loop's turn."""
+"""Collects connections with queued bytes and lets them send at the end of a turn of the event loop."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Flushable(Protocol):
-    """What stands in a queue to send, or watches it."""
+    """A connection in the queue, or a watcher."""
 
     def flush(self) -> None:
-        """The loop's turn ends."""
+        """Send now: the turn of the loop ends."""
 
 
 class FlushQueue:
-    """Connections of one loop with something to send; flushed together at the end of a wake-up."""
+    """The connections of one loop that have something to send. `depth` is above 0 inside a read callback, which flushes at its end."""
 
     __slots__ = ("_connections", "_loop", "_scheduled", "depth")
 
@@ -32,7 +32,7 @@ class FlushQueue:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what has been queued."""
+        """Flush all connections in the queue."""
         self._scheduled = False
         while self._connections:
             connections, self._connections = self._connections, []
@@ -40,7 +40,7 @@ class FlushQueue:
                 try:
                     connection.flush()
                 except Exception as error:
-                    # One that fails must not keep the others' answers back.
+                    # One failing connection must not hold back the others' responses.
                     context = {"message": f"sending to {connection} failed inside", "exception": error, "protocol": connection}
                     self._loop.call_exception_handler(context)
                     close = getattr(connection, "close", None)

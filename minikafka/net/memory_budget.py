@@ -1,4 +1,4 @@
-"""One bound on the memory that all connections of a broker's clients take together (queued.max.request.bytes)."""
+"""A bound on the total memory of a broker's client connections (queued.max.request.bytes)."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ import os
 from collections import OrderedDict
 from typing import Protocol
 
-#: Without a bound in the configuration: a share of the machine's memory, and not less than a few of the largest requests.
+#: Default bound: one part in this many of the machine's memory, but at least BYTES_MIN, enough for a few of the largest requests.
 SHARE_OF_MEMORY = 4
 BYTES_MIN = 256 << 20
 
 
 class Reader(Protocol):
-    """A connection that waits for memory."""
+    """A connection, as the budget sees it."""
 
     def memory_is_free(self) -> None:
-        """It may read on."""
+        """Memory is available: continue reading."""
 
     def trim(self) -> None:
-        """Give memory back that is not needed just now."""
+        """Free memory that is not needed at the moment."""
 
 
 class MemoryBudget:
-    """What is received and not yet answered, and answered and not yet sent, over all connections.
+    """The memory of requests that are not yet answered and of responses that are not yet sent, over all connections.
 
-    Once it is spent nobody is read from until some of it is free, but for one connection in the midst of a request, which would never give
-    its memory back otherwise; so the bound is exceeded by one request at most.
+    When the budget is spent, no connection is read until memory is freed, except for one that has received part of a request: it could not
+    free its memory otherwise. So the bound is exceeded by one request at most.
     """
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max`: -1 for the share of the machine's memory."""
+        """`bytes_max`: -1 for the default, a share of the machine's memory."""
         self.bytes_max = bytes_max if bytes_max >= 0 else default_bytes()
         self.used = 0
-        #: How often reading has stopped because of it.
+        #: How often a connection had to stop reading.
         self.exhausted_total = 0
+        #: Waiting connection -> whether it has received part of a request; longest waiting first.
         self._waiting: OrderedDict[Reader, bool] = OrderedDict()
-        self._favoured: Reader | None = None
-        #: Those that have memory which they may not need.
-        self._roomy: set[Reader] = set()
+        #: The one connection that may read although the budget is spent.
+        self._exempt: Reader | None = None
+        #: Connections that `trim` may help, because their buffers are larger than the initial ones.
+        self._trimmable: set[Reader] = set()
 
     @property
     def is_spent(self) -> bool:
@@ -45,7 +47,7 @@ class MemoryBudget:
         return self.used >= self.bytes_max
 
     def charge(self, amount: int) -> None:
-        """Bytes more (or, negative, less) are in use."""
+        """Add to the bytes in use (or subtract, if negative)."""
         self.used += amount
         if amount < 0 and self._waiting and not self.is_spent:
             waiting, self._waiting = list(self._waiting), OrderedDict()
@@ -53,39 +55,39 @@ class MemoryBudget:
                 reader.memory_is_free()
 
     def admits(self, reader: Reader) -> bool:
-        """Whether it may read."""
-        return not self.is_spent or reader is self._favoured
+        """Whether the connection may read."""
+        return not self.is_spent or reader is self._exempt
 
-    def note(self, reader: Reader, *, is_roomy: bool) -> None:
-        """Whether it has memory that it could give back between two requests."""
-        if is_roomy:
-            self._roomy.add(reader)
+    def note(self, reader: Reader, *, is_trimmable: bool) -> None:
+        """Note whether the connection has memory that `trim` could free."""
+        if is_trimmable:
+            self._trimmable.add(reader)
         else:
-            self._roomy.discard(reader)
+            self._trimmable.discard(reader)
 
-    def wait(self, reader: Reader, *, in_midst: bool) -> None:
-        """Tell it when there is memory. `in_midst`: it has received a part of a request."""
+    def wait(self, reader: Reader, *, mid_request: bool) -> None:
+        """Call `reader.memory_is_free` when there is memory. `mid_request`: it has received part of a request."""
         self.exhausted_total += 1
-        self._waiting[reader] = in_midst
-        for roomy in list(self._roomy):
-            roomy.trim()
+        self._waiting[reader] = mid_request
+        for trimmable in list(self._trimmable):
+            trimmable.trim()
         self._choose()
 
     def done(self, reader: Reader) -> None:
-        """It is between two requests, or gone."""
+        """The connection has finished a request, or has closed."""
         self._waiting.pop(reader, None)
-        if reader is self._favoured:
-            self._favoured = None
+        if reader is self._exempt:
+            self._exempt = None
             self._choose()
 
     def _choose(self) -> None:
-        if self._favoured is None and self.is_spent:
-            self._favoured = next((reader for reader, in_midst in self._waiting.items() if in_midst), None)
-            if self._favoured is not None:
-                del self._waiting[self._favoured]
-                self._favoured.memory_is_free()
+        if self._exempt is None and self.is_spent:
+            self._exempt = next((reader for reader, mid_request in self._waiting.items() if mid_request), None)
+            if self._exempt is not None:
+                del self._waiting[self._exempt]
+                self._exempt.memory_is_free()
 
 
 def default_bytes() -> int:
-    """A quarter of the memory of the machine."""
+    """A quarter of the machine's memory, but at least BYTES_MIN."""
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // SHARE_OF_MEMORY, BYTES_MIN)

@@ -1,4 +1,4 @@
-"""What the broker sees of a network: framed connections, listeners, clocks. Real sockets and the simulator both fit behind it."""
+"""The broker's interface to a network: framed connections, listeners, clocks. Real sockets and the simulator implement it."""
 
 from __future__ import annotations
 
@@ -17,78 +17,78 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class AuthenticationFailed(ConnectionError):
-    """The peer and this side do not accept each other: a certificate, a password, a mechanism. Trying again does not help."""
+    """One side rejects the other's certificate, password or mechanism. Trying again does not help."""
 
 
 class Clock(Protocol):
     """Time, as integers."""
 
     def now_ms(self) -> int:
-        """Milliseconds that never go back; their zero means nothing."""
+        """Monotonic milliseconds with an arbitrary zero."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as the machine believes."""
+        """Milliseconds since 1970, by the machine's clock."""
 
 
 class Connection(Protocol):
     """A connection that carries frames (four bytes of size, then that many bytes) in both directions.
 
-    The side that answers calls `begin` for every request that will have an answer and `finish` with the answer's frame, in any order:
-    frames leave in the order of `begin`. The side that asks calls `send`.
+    A server calls `begin` for every request that will have a response, and `finish` with the response's frame, in any order: frames leave
+    in the order of `begin`. A client calls `send`.
     """
 
     peer_host: str
     peer_port: int
     closed: bool
-    #: Who is at the other end, as far as is known: "User:ANONYMOUS" until it has authenticated.
+    #: The peer's principal: "User:ANONYMOUS" until it has authenticated.
     principal: str
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue a frame."""
 
     def begin(self) -> int:
-        """Reserve the next answer's place; the number to give to `finish`."""
+        """Reserve the next response's place. Returns the ticket for `finish`."""
 
     def finish(self, ticket: int, pieces: list[Piece]) -> None:
         """The frame for a reserved place; an empty list gives the place up."""
 
     def mute(self, delay_ms: int) -> None:
-        """Take no more requests for so long (KIP-219); answers leave."""
+        """Read no requests for `delay_ms` (KIP-219); responses are still sent."""
 
     def hold(self) -> None:
-        """Take no more requests until `go_on` was called as often; answers leave."""
+        """Read no requests until `go_on` has been called as often as `hold`; responses are still sent."""
 
     def go_on(self) -> None:
         """End a `hold`."""
 
     def close(self, reason: str = "") -> None:
-        """Drop the connection; `on_closed` follows once."""
+        """Close the connection; `on_closed` is called once."""
 
 
 class ConnectionHandler(Protocol):
-    """Who listens to a connection."""
+    """Receives the events of a connection."""
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """One whole frame without its size. The view is valid until the call returns."""
 
     def on_closed(self, connection: Connection, reason: str) -> None:
-        """The connection is gone; nothing more comes."""
+        """The connection has closed; no more calls follow."""
 
 
 class Slots(Protocol):
     """The bound on connections that listeners share (`slots.ConnectionSlots`)."""
 
     def has_room(self, listener: Listener) -> bool:
-        """Whether this listener may take a connection."""
+        """Whether this listener may accept a connection."""
 
     def settle(self) -> None:
-        """Close what is above the bound."""
+        """Close connections above the bound."""
 
     def connections_from(self, address: str) -> int:
         """How many connections an address has with all listeners."""
 
     def freed(self) -> None:
-        """A connection has ended: let those that wait look again."""
+        """A connection has ended: let waiting listeners check again."""
 
 
 class Listener(Protocol):
@@ -99,32 +99,33 @@ class Listener(Protocol):
 
     @property
     def connections(self) -> Sized:
-        """Those that are open."""
+        """The open connections."""
 
     @property
     def lines(self) -> PeerLines:
-        """What it tells of peers."""
+        """The log of lines about peers."""
 
     def accept(self) -> None:
-        """Begin to accept connections; those that came since `listen` have waited."""
+        """Begin to accept connections, starting with those that have waited since `listen`."""
 
     def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
-        """Other bounds from the next connection on; who waits for a place may have it now. `of_addresses`: those of single addresses."""
+        """Set other bounds, from the next connection on; waiting connections may be accepted now. `of_addresses`: bounds by address."""
 
     def admit_by(self, admit: Callable[[str], int] | None) -> None:
-        """Ask about each new connection's address from now on: for how many ms to hold it before it is closed, 0 to serve it."""
+        """Call `admit` with each new connection's address. It returns for how many ms to hold the connection and then close it, 0 = serve
+        it."""
 
     def share(self, slots: Slots) -> None:
-        """Take connections within a bound that others share."""
+        """Accept connections only within a bound shared with other listeners."""
 
     def connections_from(self, address: str) -> int:
         """How many connections an address has."""
 
     def open_connections(self) -> Iterable[tuple[float, Connection]]:
-        """Connections, each with when it was last active."""
+        """The open connections, each with the time of its last activity."""
 
-    def look_for_slot(self) -> None:
-        """Go on accepting if that waits for a place and there is one."""
+    def accept_if_slot(self) -> None:
+        """Accept again if the listener waits for a slot and one is free."""
 
     def close(self) -> None:
         """Stop accepting and drop the accepted connections."""
@@ -137,12 +138,12 @@ class ConnectionLimits:
     frame_bytes_max: int = 104_857_600
     connections_max: int = 2_147_483_647
     connections_per_ip_max: int = 2_147_483_647
-    #: Instead of `connections_per_ip_max`, by address.
+    #: Address -> its bound, instead of `connections_per_ip_max`.
     connections_of_addresses_max: Mapping[str, int] = field(default_factory=dict)
     idle_ms: int = 600_000
     pending_answers_max: int = 256
     queued_bytes_max: int = 4 << 20
-    #: The bound on memory that connections share; None: there is none.
+    #: The memory bound shared by connections; None: there is none.
     budget: MemoryBudget | None = None
 
 
@@ -158,8 +159,8 @@ class Network(Protocol):
         tls: ServerTls | None = None,
         pace: Callable[[], int] | None = None,
     ) -> Listener:
-        """Bind `host`:`port` (0 = any free port); connections wait until `accept`. `pace` is asked at each new connection: for how many ms
-        it and those after it must wait, 0 to go on. Raises OSError."""
+        """Bind `host`:`port` (0 = any free port); connections wait until `accept`. `pace` is called for each new connection and returns for
+        how many ms to delay it and those after it, 0 = none. Raises OSError."""
 
     def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Awaitable[Connection]:
-        """Open a connection. Raises OSError; AuthenticationFailed, which is one, when TLS is refused by either side."""
+        """Open a connection. Raises OSError; among these AuthenticationFailed, if either side rejects the TLS handshake."""

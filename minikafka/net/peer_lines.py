@@ -1,4 +1,4 @@
-"""Lines of the log that a peer can cause: so many of a kind and a peer in a minute, and then a number."""
+"""Log lines that a peer can cause, rate-limited: a few per kind, peer and minute, and then only a count."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ TEXT_MAX = 400
 
 
 class PeerLines:
-    """Writes lines to a log. Peers are addresses: of the ports of one there are many."""
+    """Writes rate-limited lines to a log. A peer is an address without its port, because one host has many ports."""
 
     def __init__(self, logger: logging.Logger, now_s: Callable[[], float] = monotonic) -> None:
         self._logger = logger
         self._now_s = now_s
-        #: (kind, peer) -> (when its minute began, lines in it).
-        self._told: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
-        #: By kind, lines that were not written.
+        #: (kind, peer) -> (start of its minute, lines in it); the least recently used first.
+        self._lines: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+        #: kind -> number of lines left out.
         self.left_out: Counter[str] = Counter()
 
     def warning(self, kind: str, peer: str, text: str, *arguments: object) -> None:
-        """A line about a peer, cut to TEXT_MAX characters; "closed", "refused", … is its kind."""
+        """Log a line about a peer, cut to TEXT_MAX characters. `kind`: "closed", "refused", …"""
         self.log(logging.WARNING, kind, peer, text, *arguments)
 
     def log(self, level: int, kind: str, peer: str, text: str, *arguments: object, error: BaseException | None = None) -> None:
-        """The same at a level, with the traceback of an error."""
+        """As `warning`, at any level and with the traceback of `error`."""
         now_s, key = self._now_s(), (kind, peer)
-        began_s, lines = self._told.pop(key, (now_s, 0))
+        began_s, lines = self._lines.pop(key, (now_s, 0))
         if now_s - began_s >= WINDOW_S:
             if lines > LINES_A_MINUTE:
                 self._logger.log(level, "%d more such lines (%s) about %s were left out", lines - LINES_A_MINUTE, kind, peer)
             began_s, lines = now_s, 0
-        self._told[key] = (began_s, lines + 1)
-        if len(self._told) > PEERS_MAX:
-            self._told.popitem(last=False)
+        self._lines[key] = (began_s, lines + 1)
+        if len(self._lines) > PEERS_MAX:
+            self._lines.popitem(last=False)
         if lines >= LINES_A_MINUTE:
             self.left_out[kind] += 1
             return

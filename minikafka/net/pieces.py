@@ -1,26 +1,26 @@
-"""Small helpers of connections: what answers are made of, and what is said of peers that speak something else."""
+"""Small helpers of connections: pieces of responses, texts about bad frames, socket options."""
 
 from __future__ import annotations
 
 import socket
 from typing import Any
 
-#: When the kernel gives up a connection that this side opened.
+#: TCP_USER_TIMEOUT: how long bytes may stay unacknowledged before the kernel ends a connection that this side opened.
 USER_TIMEOUT_MS = 20_000
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 10, 5, 2
 
 
 def memory_of(pieces: Any) -> int:
-    """Bytes of an answer that are in memory; the rest is in files."""
+    """The bytes of a response that are in memory; file regions do not count."""
     return sum(len(piece) for piece in pieces if isinstance(piece, (bytes, memoryview, bytearray)))
 
 
 def release(pieces: Any) -> None:
-    """Let the regions of files go."""
+    """Release the file regions among the pieces."""
     for piece in pieces:
-        let_go = getattr(piece, "release", None)
-        if let_go is not None and not isinstance(piece, memoryview):
-            let_go()
+        release_region = getattr(piece, "release", None)
+        if release_region is not None and not isinstance(piece, memoryview):
+            release_region()
 
 
 def bad_size(size: int, start: bytes) -> str:
@@ -34,7 +34,7 @@ def bad_size(size: int, start: bytes) -> str:
 
 
 def set_congestion_control(sock: socket.socket, algorithm: str) -> None:
-    """Choose TCP congestion control where the kernel allows it; BBR paces even on loopback and slows bulk senders."""
+    """Set the TCP congestion control if the kernel allows it; BBR paces even on loopback and slows bulk senders."""
     option = getattr(socket, "TCP_CONGESTION", None)
     if algorithm and option is not None:
         try:
@@ -44,8 +44,8 @@ def set_congestion_control(sock: socket.socket, algorithm: str) -> None:
 
 
 def notice_dead_peers(sock: socket.socket) -> None:
-    """Let the kernel end a connection that this side opened and whose peer, or the way to it, is dead without a word: bytes that nobody
-    acknowledges end it after `USER_TIMEOUT_MS`, and a connection at rest is probed. By itself TCP goes on for a quarter of an hour."""
+    """Let the kernel end a connection that this side opened if its peer or the path to it is silently dead: unacknowledged bytes end it
+    after `USER_TIMEOUT_MS`, and an idle connection is probed. By default TCP retries for a quarter of an hour."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     values = {
         "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,

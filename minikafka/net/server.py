@@ -22,9 +22,9 @@ from minikafka.net.tls_settings import ClientTls, ServerTls
 BACKLOG = 1024
 ACCEPTS_PER_WAKE_UP = 64
 HELD_MAX = 128
-#: For so long nothing is accepted when descriptors or memory ran out.
+#: Accepting pauses for this long after descriptors or memory ran out.
 SHORTAGE_PAUSE_S = 1.0
-WORDS_BETWEEN_S = 60.0
+WARNING_INTERVAL_S = 60.0
 logger = logging.getLogger("minikafka.net")
 
 
@@ -32,7 +32,7 @@ class SocketNetwork:
     """Listeners and connections of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, congestion_control: str = "reno") -> None:
-        """`congestion_control` is set on listeners and connections where allowed; empty leaves the kernel's default."""
+        """`congestion_control` is set on listeners and connections where allowed; "" keeps the kernel's default."""
         self._loop = loop
         self._congestion_control = congestion_control
         self._flush_queue = FlushQueue(loop)
@@ -46,7 +46,7 @@ class SocketNetwork:
         tls: ServerTls | None = None,
         pace: Callable[[], int] | None = None,
     ) -> SocketListener:
-        """Listen on `host` ("" = every address, IPv4 and IPv6). Raises OSError with the address in its text."""
+        """Listen on `host` ("" = every address, IPv4 and IPv6). Raises OSError, whose text names the address."""
         try:
             sock = _bind(host, port)
         except OSError as error:
@@ -149,42 +149,42 @@ class SocketListener:
         self.closed_total = 0
         self._per_ip: dict[str, int] = {}
         self._admit: Callable[[str], int] | None = None
-        #: The bound that this listener shares with others.
+        #: The bound that this listener shares with others; None: it has only its own.
         self._slots: Slots | None = None
         self._waits_for_slot = False
-        self._told_s = -WORDS_BETWEEN_S
+        self._last_warning_s = -WARNING_INTERVAL_S
         self._blocked_total_s = 0.0
         self._blocked_since_s: float | None = None
         self._held: set[SocketConnection] = set()
-        #: Accepted, and to be served when the pause is over; until then nothing is accepted.
+        #: A connection that is accepted and will be served after a pause, in which no other is accepted; None outside of a pause.
         self._delayed: socket.socket | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
         self._closed = False
 
     def accept(self) -> None:
-        """Begin to accept. What has connected since `listen` has waited in the kernel's queue."""
+        """Begin to accept. Connections since `listen` have waited in the kernel's accept queue."""
         if not self._accepting:
             self._accepting = True
-            self._loop.add_reader(self._socket.fileno(), self._acceptable)
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
             self._schedule_sweep()
 
     def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
-        """Other bounds from the next connection on."""
+        """Set other bounds, from the next connection on."""
         self._limits = replace(
             self._limits,
             connections_max=connections_max,
             connections_per_ip_max=connections_per_ip_max,
             connections_of_addresses_max=of_addresses,
         )
-        self.look_for_slot()
+        self.accept_if_slot()
 
     def admit_by(self, admit: Callable[[str], int] | None) -> None:
-        """Ask about each new connection's address from now on."""
+        """Call `admit` with each new connection's address from now on."""
         self._admit = admit
 
     def share(self, slots: Slots) -> None:
-        """Take connections within a bound that others share."""
+        """Accept connections only within a bound shared with other listeners."""
         self._slots = slots
 
     def connections_from(self, address: str) -> int:
@@ -195,12 +195,12 @@ class SocketListener:
         return len(self.connections) < self._limits.connections_max and (self._slots is None or self._slots.has_room(self))
 
     def _wait_for_slot(self) -> None:
-        """Those who connect wait in the kernel's queue, as Kafka's acceptor makes them."""
+        """Stop accepting: new connections wait in the kernel's accept queue, as with Kafka's acceptor."""
         self._waits_for_slot = True
         self._stop_accepting()
-        if self._loop.time() - self._told_s > WORDS_BETWEEN_S:
-            self._told_s = self._loop.time()
-            logger.warning("new connections to port %d wait: max.connections is reached (%d are here)", self.port, len(self.connections))
+        if self._loop.time() - self._last_warning_s > WARNING_INTERVAL_S:
+            self._last_warning_s = self._loop.time()
+            logger.warning("new connections to port %d wait: max.connections is reached (%d are open)", self.port, len(self.connections))
 
     def _stop_accepting(self) -> None:
         self._loop.remove_reader(self._socket.fileno())
@@ -209,21 +209,21 @@ class SocketListener:
 
     @property
     def blocked_s(self) -> float:
-        """For how long, in all, nothing was accepted because a limit was reached."""
+        """Total time in which nothing was accepted because of a limit or a shortage."""
         since_s = self._blocked_since_s
         return self._blocked_total_s + (0.0 if since_s is None else self._loop.time() - since_s)
 
     def open_connections(self) -> list[tuple[float, Connection]]:
-        """Connections, each with when it was last active."""
+        """The open connections, each with the time of its last activity."""
         return [(connection.last_active_s, cast(Connection, connection)) for connection in self.connections.values()]
 
-    def look_for_slot(self) -> None:
-        """Go on accepting if that waited for a slot and there is one."""
+    def accept_if_slot(self) -> None:
+        """Accept again if the listener waits for a slot and one is free."""
         if self._waits_for_slot and self._has_slot():
             self._waits_for_slot = False
             self._loop.call_soon(self._go_on)
 
-    def _acceptable(self) -> None:
+    def _on_acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
             if not self._has_slot():
                 self._wait_for_slot()
@@ -243,17 +243,18 @@ class SocketListener:
             self._take(sock)
 
     def _could_not_accept(self, error: OSError) -> None:
-        """Descriptors or memory ran out, or the peer is gone already. The port stays readable: to try again at once would spin."""
+        """Handle a failed accept: descriptors or memory ran out, or the peer is already gone. After a shortage, pause: the port stays
+        readable, so the loop would spin."""
         self.failed_accepts_total += 1
-        if self._loop.time() - self._told_s > WORDS_BETWEEN_S:
-            self._told_s = self._loop.time()
+        if self._loop.time() - self._last_warning_s > WARNING_INTERVAL_S:
+            self._last_warning_s = self._loop.time()
             logger.warning("cannot accept connections to port %d (%d times so far): %s", self.port, self.failed_accepts_total, error)
         if error.errno in SHORTAGES:
             self._stop_accepting()
             self._loop.call_later(SHORTAGE_PAUSE_S, self._go_on)
 
     def _go_on(self) -> None:
-        """A pause of accepting is over."""
+        """End a pause of accepting."""
         if self._closed:
             return
         if not self._has_slot():
@@ -263,7 +264,7 @@ class SocketListener:
         if sock is not None:
             self._take(sock)
         self._blocked_total_s, self._blocked_since_s = self.blocked_s, None
-        self._loop.add_reader(self._socket.fileno(), self._acceptable)
+        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
 
     def _take(self, sock: socket.socket) -> None:
         try:
@@ -295,12 +296,13 @@ class SocketListener:
         if self._slots is not None:
             self._slots.settle()
         if isinstance(connection, TlsConnection):
-            connection.handshake(cast(ServerTls, tls).handshake_timeout_ms, partial(self._shaken, connection))
+            connection.handshake(cast(ServerTls, tls).handshake_timeout_ms, partial(self._handshake_done, connection))
         else:
             self._serve(connection)
 
     def _hold(self, connection: SocketConnection, hold_ms: int) -> None:
-        """Keep a connection that came too soon, unread, and close it then: who is refused at once comes back at once (KIP-612)."""
+        """Keep a connection that exceeds the rate open but unread, and close it later: a client that is refused at once reconnects at once
+        (KIP-612)."""
         self.refused_total += 1
         if len(self._held) >= HELD_MAX:
             connection.close("too many connections")
@@ -319,8 +321,8 @@ class SocketListener:
         else:
             self.forget(connection.fd, connection.peer_host)
 
-    def _shaken(self, connection: SocketConnection, failure: str) -> None:
-        """A TLS handshake has ended."""
+    def _handshake_done(self, connection: SocketConnection, failure: str) -> None:
+        """Serve a connection after its TLS handshake, or count and log the failure."""
         if not failure:
             self._serve(connection)
             return
@@ -340,7 +342,7 @@ class SocketListener:
             else:
                 self._per_ip.pop(host, None)
             if self._slots is None:
-                self.look_for_slot()
+                self.accept_if_slot()
             else:
                 self._slots.freed()
 
@@ -377,7 +379,7 @@ class SocketListener:
 
 
 class _Tracked:
-    """Hands frames on and reports the end of the connection to its listener."""
+    """Passes frames to the handler and reports the end of the connection to its listener."""
 
     __slots__ = ("_fd", "_handler", "_listener", "on_frame")
 

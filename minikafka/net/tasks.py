@@ -1,4 +1,4 @@
-"""Where background work begins: the only place in `minikafka.net` and `minikafka.broker` that makes tasks."""
+"""Starts background work: the only place in `minikafka.net` and `minikafka.broker` that creates tasks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class UnaskedCancellation(Exception):
-    """A task ended as if it had been cancelled, but nobody had asked it to: what it waited for was."""
+class UnexpectedCancellation(Exception):
+    """A task ended as cancelled although its own `cancel` was not called: something that it awaited was cancelled."""
 
 
 def start(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], name: str, on_error: Callable[[BaseException], object]
 ) -> asyncio.Task[T]:
-    """Run `work` in the background. `on_error` is called once with what ends it before its end; that somebody cancels the task is no error.
-    What ends the process (SystemExit, KeyboardInterrupt) goes on to whoever runs the loop."""
+    """Run `work` in the background. If it raises, `on_error` is called once with the exception; cancelling the task is not an error.
+    SystemExit and KeyboardInterrupt are not passed to `on_error`: they propagate to the code that runs the loop."""
 
     def ended(task: asyncio.Task[T]) -> None:
         error: BaseException | None
         if task.cancelled():
-            error = None if task.cancelling() else UnaskedCancellation(f"what {name} waited for was cancelled")
+            error = None if task.cancelling() else UnexpectedCancellation(f"{name}: something that it awaited was cancelled")
         else:
             error = task.exception()
         if error is not None and not isinstance(error, (SystemExit, KeyboardInterrupt)):

@@ -1,7 +1,7 @@
 """A framed connection under TLS: the same frames over a non-blocking `ssl.SSLSocket`.
 
-What differs from plain text is confined to this class, so that the plain path has no branch for it: the handshake, reading until
-OpenSSL has no decrypted bytes left (the loop does not see those), and regions of files, which are read and encrypted piece by piece.
+All differences from plain text are in this class, so that the plain path has no branches for TLS: the handshake; reading until OpenSSL has
+no decrypted bytes left, which the event loop cannot see; and file regions, which are read and encrypted piece by piece.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from minikafka.net.network import AuthenticationFailed, ConnectionLimits
 from minikafka.net.tls_settings import HANDSHAKE_TIMEOUT_MS, ClientTls
 from minikafka.openssl import forget_failures
 
-#: A record of TLS carries 16 KiB; after so many the loop serves others first.
+#: After this many TLS records of 16 KiB the loop serves other connections first.
 RECORDS_PER_WAKE_UP = 32
 CHUNK_BYTES = 64 * 1024
 _HANDSHAKE_RECORD = 0x16
 _BLOCKED = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError, InterruptedError)
 
-#: What OpenSSL calls a failure -> what it means to an operator; {ours} and {theirs} are "client" and "server".
+#: OpenSSL's reason for a failure -> an explanation for operators; {ours} and {theirs} are "client" and "server".
 _REASONS = {
-    "WRONG_VERSION_NUMBER": "the {theirs} does not speak TLS here, or no version that both know",
+    "WRONG_VERSION_NUMBER": "the {theirs} does not speak TLS on this port, or no version that both sides support",
     "UNSUPPORTED_PROTOCOL": "the {theirs} offers no version of ssl.enabled.protocols",
-    "NO_SHARED_CIPHER": "the {theirs} offers no cipher suite that is known here",
-    "NO_PROTOCOLS_AVAILABLE": "ssl.enabled.protocols leaves no version that this OpenSSL allows",
+    "NO_SHARED_CIPHER": "the {theirs} offers no cipher suite that the {ours} supports",
+    "NO_PROTOCOLS_AVAILABLE": "ssl.enabled.protocols contains no version that this OpenSSL allows",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate (ssl.client.auth=required)",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a certificate of the client (ssl.keystore.location)",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate (ssl.keystore.location)",
     "TLSV1_ALERT_UNKNOWN_CA": "the {theirs} does not trust the {ours}'s certificate (its ssl.truststore.location)",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the {theirs} does not accept the {ours}'s certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the {theirs} does not accept the {ours}'s certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the {theirs} says that the {ours}'s certificate has expired",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the {theirs} ended the handshake; does it want a certificate (ssl.client.auth=required)?",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the {theirs} knows no version of ssl.enabled.protocols",
-    "TLSV1_ALERT_INTERNAL_ERROR": "the {theirs} failed inside",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the {theirs} ended the handshake; does it require a certificate (ssl.client.auth=required)?",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the {theirs} supports no version of ssl.enabled.protocols",
+    "TLSV1_ALERT_INTERNAL_ERROR": "the {theirs} reports an internal error",
 }
 
 
 class TlsConnection(SocketConnection):
-    """See `minikafka.net.network.Connection`. Life: `handshake`, then `start`, then as a plain connection."""
+    """See `minikafka.net.network.Connection`. Call `handshake` first, then `start`; after that it behaves as a plain connection."""
 
-    __slots__ = ("_handshake_timer", "_on_handshake", "_server_side", "_wants_write")
+    __slots__ = ("_handshake_timer", "_on_handshake", "_server_side", "_watches_writes")
 
     def __init__(
         self,
@@ -58,34 +58,34 @@ class TlsConnection(SocketConnection):
         context: ssl.SSLContext,
         server_hostname: str | None = None,
     ) -> None:
-        """`sock` is connected and becomes this connection's. `server_hostname` None = this is the server."""
+        """Takes ownership of `sock`, which is connected. `server_hostname` None = this is the server side."""
         sock.setblocking(False)
         self._server_side = server_hostname is None
         wrapped = context.wrap_socket(sock, server_side=self._server_side, do_handshake_on_connect=False, server_hostname=server_hostname)
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._on_handshake: Callable[[str], None] | None = None
-        self._wants_write = False
+        self._watches_writes = False
         super().__init__(loop, wrapped, flush_queue, limits)
 
     def peer_certificate(self) -> bytes | None:
-        """The peer's certificate (DER) when it has shown one, which then was verified."""
+        """The peer's verified certificate (DER), or None if it has shown none."""
         return self._socket.getpeercert(binary_form=True)  # type: ignore[attr-defined, no-any-return]
 
     # -- handshake -------------------------------------------------------------------------------------------------
 
     def handshake(self, timeout_ms: int, on_done: Callable[[str], None]) -> None:
-        """Begin. `on_done("")` when it is through; on failure `on_done(reason)`, and the connection is closed by then.
+        """Begin the handshake. On success `on_done("")` is called; on failure the connection is closed and `on_done(reason)` is called.
 
-        A peer that comes and goes without a byte (a probe of the port) gives the reason "closed by the peer".
+        A peer that connects and closes without sending a byte (a port probe) gives the reason "closed by the peer".
         """
         self._on_handshake = on_done
         self._handshake_timer = self._loop.call_later(timeout_ms / 1000, self._handshake_ended, "the TLS handshake took too long")
-        self._loop.add_reader(self.fd, self._first_bytes if self._server_side else self._shake)
+        self._loop.add_reader(self.fd, self._first_bytes if self._server_side else self._continue_handshake)
         if not self._server_side:
-            self._shake()
+            self._continue_handshake()
 
     def _first_bytes(self) -> None:
-        """Tell plain text from TLS before OpenSSL sees it."""
+        """Peek at the first bytes to recognize plain text before OpenSSL reads them."""
         try:
             first = socket.socket.recv(self._socket, 8, socket.MSG_PEEK)
         except _BLOCKED:
@@ -98,26 +98,26 @@ class TlsConnection(SocketConnection):
         elif first[0] != _HANDSHAKE_RECORD:
             self._handshake_ended(_not_tls(first))
         else:
-            self._loop.add_reader(self.fd, self._shake)
-            self._shake()
+            self._loop.add_reader(self.fd, self._continue_handshake)
+            self._continue_handshake()
 
-    def _shake(self) -> None:
+    def _continue_handshake(self) -> None:
         try:
             self._socket.do_handshake()  # type: ignore[attr-defined]
         except ssl.SSLWantWriteError:
-            if not self._wants_write:
-                self._wants_write = True
-                self._loop.add_writer(self.fd, self._shake)
+            if not self._watches_writes:
+                self._watches_writes = True
+                self._loop.add_writer(self.fd, self._continue_handshake)
         except _BLOCKED:
-            self._write_no_more()
+            self._stop_watching_writes()
         except (OSError, ValueError) as error:
             self._handshake_ended(self._explain(error))
         else:
             self._handshake_ended("")
 
-    def _write_no_more(self) -> None:
-        if self._wants_write:
-            self._wants_write = False
+    def _stop_watching_writes(self) -> None:
+        if self._watches_writes:
+            self._watches_writes = False
             self._loop.remove_writer(self.fd)
 
     def _handshake_ended(self, reason: str) -> None:
@@ -126,11 +126,11 @@ class TlsConnection(SocketConnection):
             return
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
-        self._write_no_more()
+        self._stop_watching_writes()
         self._loop.remove_reader(self.fd)
         self.last_active_s = self._loop.time()
         if reason:
-            # Bytes that nobody has read would turn the end into a reset, which may overtake the alert that says why.
+            # Closing with unread bytes would send a reset, which may overtake the alert that tells the peer why.
             with contextlib.suppress(OSError):
                 socket.socket.recv(self._socket, CHUNK_BYTES)
             self.close(reason)
@@ -151,7 +151,7 @@ class TlsConnection(SocketConnection):
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def start(self, handler: Any) -> None:
-        """Begin to read; what came with the end of the handshake is decrypted already."""
+        """Begin to read, also the bytes that OpenSSL decrypted together with the end of the handshake."""
         super().start(handler)
         self._loop.call_soon(self._read_on)
 
@@ -184,7 +184,7 @@ class TlsConnection(SocketConnection):
             queue.flush()
 
     def _read_on(self) -> None:
-        """Go on with what OpenSSL may hold decrypted."""
+        """Continue with bytes that OpenSSL may have already decrypted."""
         if not self.closed and not self.paused:
             self._readable()
 
@@ -203,7 +203,7 @@ class TlsConnection(SocketConnection):
                 elif len(out) > 1 and len(out[0]) < CHUNK_BYTES:
                     self._join_head()
                 piece = out[0]
-                # A write that is tried again must begin with the same bytes; it does, for the head only ever grows at its end.
+                # OpenSSL requires that a retried write begins with the same bytes. It does: the head of the queue only grows at its end.
                 sent = self._socket.send(piece)
                 self.sent_bytes += sent
                 self._out_bytes -= sent
@@ -216,7 +216,7 @@ class TlsConnection(SocketConnection):
         return True
 
     def _join_head(self) -> None:
-        """Make one byte string of the small ones at the head of the queue: each send is at least one record."""
+        """Join the small byte strings at the head of the queue, because every send makes at least one TLS record."""
         out, size = self._out, 0
         run: list[bytes | memoryview | bytearray] = []
         while out and isinstance(out[0], (bytes, memoryview, bytearray)) and (not run or size + len(out[0]) <= CHUNK_BYTES):
@@ -225,7 +225,7 @@ class TlsConnection(SocketConnection):
         out.appendleft(run[0] if len(run) == 1 else b"".join(run))
 
     def _read_region(self, region: Any) -> None:
-        """Put the next piece of a file region before the rest of it."""
+        """Read the next piece of a file region and queue it before the rest of the region."""
         offset = self._region_sent
         data = region.pread(min(CHUNK_BYTES, region.size - offset), offset) if region.size > offset else b""
         self._region_sent += len(data)
@@ -242,7 +242,7 @@ class TlsConnection(SocketConnection):
     # -- end -------------------------------------------------------------------------------------------------------
 
     def close(self, reason: str = "") -> None:
-        """Drop the connection and what was queued; the peer is told (close_notify) if that goes without waiting."""
+        """Close the connection and drop everything queued. Sends close_notify if that is possible without waiting."""
         if self.closed:
             return
         if self._on_handshake is not None:
@@ -262,7 +262,7 @@ async def connect_tls(
     tls: ClientTls,
     address: tuple[str, int],
 ) -> TlsConnection:
-    """A connection whose handshake is through. Raises AuthenticationFailed when either side refuses, else ConnectionError."""
+    """A connection after its handshake. Raises AuthenticationFailed if either side rejects the other, else ConnectionError."""
     connection = TlsConnection(loop, sock, flush_queue, limits, tls.context, address[0])
     done: asyncio.Future[str] = loop.create_future()
     connection.handshake(HANDSHAKE_TIMEOUT_MS, lambda reason: None if done.done() else done.set_result(reason))
@@ -283,5 +283,5 @@ def _not_tls(first: bytes) -> str:
     if first[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE"):
         return "not TLS: this looks like HTTP; is a browser or a health check pointed at a Kafka listener?"
     if first[:2] == b"\0\0":
-        return "not TLS: this looks like a Kafka client that speaks plain text; the listener wants TLS (security.protocol of the client?)"
-    return "not TLS: the listener wants TLS"
+        return "not TLS: this looks like a Kafka client that speaks plain text; the listener needs TLS (security.protocol of the client?)"
+    return "not TLS: the listener needs TLS"

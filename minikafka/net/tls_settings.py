@@ -10,14 +10,14 @@ HANDSHAKE_TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """How to open TLS connections: with which context. The certificate must name the host when `context.check_hostname`."""
+    """TLS settings of outgoing connections. With `context.check_hostname` the peer's certificate must name its host."""
 
     context: ssl.SSLContext
 
 
 @dataclass(slots=True)
 class ServerTls:
-    """How a listener speaks TLS; `context` may be replaced while it listens and holds for the next connections."""
+    """TLS settings of a listener. `context` may be replaced while it listens; the new one applies to later connections."""
 
     context: ssl.SSLContext
     handshake_timeout_ms: int = field(default=HANDSHAKE_TIMEOUT_MS)

@@ -1,1 +1,1 @@
-"""Who is at the other end: TLS contexts from Kafka's properties, principals, SASL mechanisms of both sides."""
+"""Authentication: TLS contexts from Kafka's properties, principals, SASL mechanisms for servers and clients."""

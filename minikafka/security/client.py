@@ -1,4 +1,4 @@
-"""The client's side: from Kafka's client properties (security.protocol, ssl.*, sasl.*) to connections that are secured."""
+"""Secures a client's connections as Kafka's client properties say (security.protocol, ssl.*, sasl.*)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ ROUNDS_MAX = 8
 
 
 class ClientSecurity:
-    """How this side opens connections: over TLS when `tls` is there, authenticated by SASL when `mechanism` names how."""
+    """How a client opens connections: over TLS unless `tls` is None, and with SASL unless `mechanism` is ""."""
 
     def __init__(self, protocol: str, tls: ClientTls | None, mechanism: str = "", login: Callable[[], SaslClient] | None = None) -> None:
         self.protocol = protocol
         self.tls = tls
         self.mechanism = mechanism
-        #: Begins an exchange of the mechanism.
-        self.login = login or _nobody
+        #: Creates the client's side of a new SASL exchange.
+        self.login = login or _no_mechanism
 
     def __repr__(self) -> str:
         return f"ClientSecurity({self.protocol}{f', {self.mechanism}' if self.mechanism else ''})"
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ClientSecurity | None:
-        """Of a Kafka client's properties; None for PLAINTEXT. Reads key and trust stores. Raises SecurityError."""
+        """The security that a Kafka client's properties ask for; None for PLAINTEXT. Reads key and trust stores. Raises SecurityError."""
         protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
             raise SecurityError(f"security.protocol={protocol}: must be one of {', '.join(PROTOCOLS)}")
@@ -59,11 +59,11 @@ class ClientSecurity:
         return cls(protocol, tls, mechanism, _login(mechanism, *_credentials(properties)))
 
     def take(self, new: ClientSecurity) -> None:
-        """Be as `new` from the next connection on."""
+        """Take over the settings of `new`, from the next connection on."""
         self.tls, self.mechanism, self.login = new.tls, new.mechanism, new.login
 
     async def authenticate(self, channel: Channel, timeout_ms: int) -> int:
-        """Authenticate an open channel that knows its peer's versions; how long that holds in milliseconds, 0 = for good.
+        """Authenticate an open channel that has negotiated versions. Returns the session's lifetime in milliseconds, 0 = unlimited.
 
         Raises AuthenticationFailed, and what Channel.request raises."""
         if not self.mechanism:
@@ -93,12 +93,12 @@ class ClientSecurity:
         raise AuthenticationFailed(f"{where}: the {self.mechanism} exchange does not end")
 
 
-def _nobody() -> SaslClient:
+def _no_mechanism() -> SaslClient:
     raise SecurityError("there is no SASL mechanism")
 
 
 def _credentials(properties: Mapping[str, str]) -> tuple[str, str]:
-    """Of sasl.jaas.config, or of librdkafka's sasl.username and sasl.password."""
+    """(user, password) from sasl.jaas.config, or from librdkafka's sasl.username and sasl.password."""
     if "sasl.jaas.config" in properties:
         return parse_jaas(properties["sasl.jaas.config"]).credentials()
     user, password = properties.get("sasl.username"), properties.get("sasl.password")

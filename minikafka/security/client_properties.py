@@ -1,6 +1,7 @@
-"""Names of the client properties that say how to connect: Kafka's, librdkafka's for the same things, and what is refused by name.
+"""Names of the client properties that say how to connect: Kafka's, librdkafka's equivalents, and names that are refused.
 
-A misspelt name would otherwise connect without TLS, or as nobody. Pure: only the PEM files that librdkafka's names point to are read.
+Names are checked because a misspelt one would otherwise connect without TLS or without authentication. The only input besides the
+arguments are the PEM files that librdkafka's properties name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EFFECTIVE = frozenset(
         "ssl.truststore.type",
     )
 )
-#: Names of Kafka's clients and brokers that may stand in a file and do nothing for a client here.
+#: Names of Kafka's clients and brokers that are allowed in a file but have no effect on a client here.
 WITHOUT_EFFECT = frozenset(
     (
         "security.inter.broker.protocol",
@@ -65,26 +66,26 @@ RENAMED = {
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
 }
-#: librdkafka's names -> Kafka's, where ours is what the file holds.
+#: librdkafka's names -> Kafka's, where Kafka's value is the content of librdkafka's file.
 READ = {"ssl.certificate.location": "ssl.keystore.certificate.chain", "ssl.key.location": "ssl.keystore.key"}
-#: Names that people give in good faith and that cannot be done: why, and what to do.
+#: Names that are refused -> why, or what to do instead.
 REFUSED = {
     "bootstrap.servers": "give -b HOST:PORT (or MINIKAFKA_BOOTSTRAP)",
     "metadata.broker.list": "give -b HOST:PORT (or MINIKAFKA_BOOTSTRAP)",
-    "enable.ssl.certificate.verification": "certificates are always checked (ssl.endpoint.identification.algorithm=none: but not names)",
+    "enable.ssl.certificate.verification": "certificates are always checked (ssl.endpoint.identification.algorithm=none skips host names)",
     "ssl.crl.location": "revocation lists are not read",
-    "ssl.curves.list": "curves are OpenSSL's choice here",
+    "ssl.curves.list": "OpenSSL chooses the curves",
     "ssl.engine.location": "OpenSSL engines are not loaded",
-    "ssl.sigalgs.list": "signature algorithms are OpenSSL's choice here",
+    "ssl.sigalgs.list": "OpenSSL chooses the signature algorithms",
     "ssl.providers": "OpenSSL providers are not loaded",
 }
 PREFIXES = ("security.", "ssl.", "sasl.")
 
 
 def client_properties(given: Mapping[str, str], *, only_connection: bool = False) -> dict[str, str]:
-    """`given` under Kafka's names; what does not say how to connect is passed over, or with `only_connection` refused.
+    """`given` under Kafka's names. Properties that do not say how to connect are passed through, or refused if `only_connection`.
 
-    Raises SecurityError for a name that nobody has, for one that is refused, and for a file of librdkafka's that cannot be read."""
+    Raises SecurityError for an unknown or refused name, and for a file of librdkafka's properties that cannot be read."""
     found: dict[str, str] = {}
     origin: dict[str, str] = {}
     for name, value in given.items():
@@ -94,21 +95,21 @@ def client_properties(given: Mapping[str, str], *, only_connection: bool = False
             raise SecurityError(f"{name} and {origin[kafka]} say the same: give one of them")
         found[kafka] = _content(name, value) if name in READ else value
     if found.get("ssl.endpoint.identification.algorithm", "").strip().lower() == "none":
-        # As librdkafka calls it; Kafka's is empty.
+        # librdkafka's value; Kafka's is "".
         found["ssl.endpoint.identification.algorithm"] = ""
     return found
 
 
 def check_name(name: str, *, only_connection: bool) -> None:
-    """Raises SecurityError for a name that would be ignored although it seems to say how to connect."""
+    """Raises SecurityError for a name that seems to say how to connect but would be ignored."""
     if name in EFFECTIVE or name in RENAMED or name in READ:
         return
     if name in REFUSED and (only_connection or name.startswith(PREFIXES) or name.startswith("enable.ssl.")):
         raise SecurityError(f"{name} is not supported: {REFUSED[name]}")
-    is_known = name in WITHOUT_EFFECT or name.startswith(FAMILIES_WITHOUT_EFFECT)
-    if is_known and not only_connection:
+    has_no_effect = name in WITHOUT_EFFECT or name.startswith(FAMILIES_WITHOUT_EFFECT)
+    if has_no_effect and not only_connection:
         return
-    if is_known:
+    if has_no_effect:
         raise SecurityError(f"{name} has no effect here")
     if only_connection or name.startswith(PREFIXES):
         raise SecurityError(f"{name} is not a property that says how to connect{_suggestion(name)}")

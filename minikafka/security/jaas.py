@@ -1,4 +1,4 @@
-"""The login context of sasl.jaas.config: one login module with options, in Java's syntax (org.apache.kafka.common.security.JaasConfig)."""
+"""Parses sasl.jaas.config: one login module with options, in Java's syntax (org.apache.kafka.common.security.JaasConfig)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoginModule:
         return f"LoginModule({self.name}, {', '.join(sorted(self.options))})"
 
     def credentials(self) -> tuple[str, str]:
-        """username and password. Raises SecurityError."""
+        """(username, password). Raises SecurityError if either is missing."""
         user, password = self.options.get("username"), self.options.get("password")
         if not user or password is None:
             raise SecurityError("sasl.jaas.config: username and password are missing, as in username=\"alice\" password=\"...\"")
@@ -31,7 +31,7 @@ class LoginModule:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """`org.apache...PlainLoginModule required username="alice" password="secret";`. Raises SecurityError, which never shows values."""
+    """Parse `org.apache...PlainLoginModule required username="alice" password="secret";`. Raises SecurityError, without values."""
     tokens = _tokens(text)
     if not tokens or tokens[-1] != (";", False):
         raise SecurityError("sasl.jaas.config: must be one login module, ended by a semicolon")
@@ -48,7 +48,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Words with whether they were quoted."""
+    """(token, whether it was quoted) for each token."""
     tokens: list[tuple[str, bool]] = []
     position, text = 0, text.strip()
     while position < len(text):

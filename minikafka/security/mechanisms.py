@@ -1,4 +1,4 @@
-"""What a SASL mechanism is, and PLAIN (RFC 4616). Mechanisms know no sockets: tokens in, tokens out."""
+"""The interface of SASL mechanisms, and PLAIN (RFC 4616). Mechanisms have no sockets: tokens in, tokens out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WRONG_PASSWORD = "Authentication failed: Invalid username or password"
 
 
 class SaslRefused(Exception):
-    """An exchange has failed. `str()` is for the own log; `client_message` is what the other side may know; None: only that it failed."""
+    """An exchange has failed. `str()` is for this side's log. `client_message` may be sent to the peer; None: send only that it failed."""
 
     def __init__(self, reason: str, client_message: str | None = None) -> None:
         super().__init__(reason)
@@ -18,28 +18,28 @@ class SaslRefused(Exception):
 
 
 class SaslServer(Protocol):
-    """The server's side of one exchange: `evaluate` each token until `complete`, then `user` is who it is."""
+    """The server's side of one exchange: `evaluate` each token until `complete`; then `user` is the authenticated user."""
 
     mechanism: str
     complete: bool
     user: str
 
     def evaluate(self, token: bytes) -> bytes:
-        """The answer to a token. Raises SaslRefused."""
+        """The response to a client's token. Raises SaslRefused."""
 
 
 class SaslClient(Protocol):
     """The client's side of one exchange."""
 
     def first(self) -> bytes:
-        """The token that begins."""
+        """The first token."""
 
     def next(self, challenge: bytes) -> bytes | None:
-        """The next token, None at the end. Raises SaslRefused."""
+        """The response to the server's token, or None at the end. Raises SaslRefused."""
 
 
 class PlainServer:
-    """Users with passwords in clear, as the options user_NAME="password" of a login module give them."""
+    """PLAIN with passwords from the user_NAME="password" options of a login module."""
 
     mechanism = "PLAIN"
 
@@ -49,7 +49,7 @@ class PlainServer:
         self._users = users
 
     def evaluate(self, token: bytes) -> bytes:
-        """authorization id NUL user NUL password. Messages are Kafka's (PlainSaslServer)."""
+        """Check a token: authorization id NUL user NUL password. The messages are those of Kafka's PlainSaslServer. Raises SaslRefused."""
         try:
             parts = token.decode("utf-8").split("\0")
         except UnicodeDecodeError:
@@ -58,18 +58,18 @@ class PlainServer:
             raise SaslRefused(f"the PLAIN message has {len(parts)} parts, not 3")
         authorization_id, user, password = parts
         if not user:
-            raise SaslRefused("no user is named", "Authentication failed: username not specified")
+            raise SaslRefused("the PLAIN message has no user", "Authentication failed: username not specified")
         if not password:
             raise SaslRefused(f"user {user!r} sent no password", "Authentication failed: password not specified")
         expected = self._users.get(user)
-        # Compared in any case, so that time does not tell which users there are.
+        # Always compare, so that the response time does not reveal which users exist.
         is_right = hmac.compare_digest((expected if expected is not None else password + "\0").encode(), password.encode())
         if not is_right or expected is None:
             why = f"wrong password of user {user!r}" if expected is not None else f"there is no PLAIN user {user!r}"
             raise SaslRefused(why, WRONG_PASSWORD)
         if authorization_id and authorization_id != user:
             raise SaslRefused(
-                f"user {user!r} asks for another authorization id",
+                f"user {user!r} requested another authorization id",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
         self.user = user
@@ -78,7 +78,7 @@ class PlainServer:
 
 
 class PlainClient:
-    """User and password in clear."""
+    """PLAIN's client: one token with user and password in clear text."""
 
     def __init__(self, user: str, password: str) -> None:
         self._token = f"\0{user}\0{password}".encode()
@@ -88,5 +88,5 @@ class PlainClient:
         return self._token
 
     def next(self, challenge: bytes) -> bytes | None:
-        """The server has nothing to ask."""
+        """None: the exchange has only one token."""
         return None

@@ -1,4 +1,4 @@
-"""Principals of certificates: the distinguished name as Java writes it, made short by ssl.principal.mapping.rules.
+"""Principals of certificates: the distinguished name as Java writes it, mapped by ssl.principal.mapping.rules.
 
 Source: Apache Kafka's SslPrincipalMapper and DefaultKafkaPrincipalBuilder; java.security X500Principal.getName (RFC 2253).
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from minikafka.security.errors import SecurityError
 
-#: Attributes that RFC 2253 gives names to, by object identifier; the value of any other is written in hexadecimal.
+#: Object identifier -> name of the attributes that RFC 2253 names; the values of others are written in hexadecimal.
 _NAMES = {
     "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET", "2.5.4.10": "O", "2.5.4.11": "OU",
     "0.9.2342.19200300.100.1.25": "DC", "0.9.2342.19200300.100.1.1": "UID",
@@ -21,7 +21,7 @@ PrincipalMapper = Callable[[str], str | None]
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """The subject of a certificate (DER): its most specific part first."""
+    """The subject of a certificate (DER), most specific part first."""
     from cryptography import x509
 
     parts = []
@@ -38,19 +38,20 @@ def _attribute(attribute: object) -> str:
     if name is not None:
         return f"{name}={attribute.rfc4514_string().partition('=')[2]}"
     data = x509.Name([attribute]).public_bytes()
-    for _ in range(3):  # into the sequence, the set, the sequence of identifier and value
+    for _ in range(3):  # unwrap the sequence, the set, and the sequence of identifier and value
         data = _content(data)
     identifier = len(data) - len(_content(data)) + data[1]
     return f"{attribute.oid.dotted_string}=#{data[identifier:].hex()}"
 
 
 def _content(data: bytes) -> bytes:
-    """What follows the tag and length of a DER value."""
+    """The content of a DER value, after its tag and length."""
     return data[2:] if data[1] < 0x80 else data[2 + (data[1] & 0x7F) :]
 
 
 def principal_mapper(rules: str) -> PrincipalMapper:
-    """ssl.principal.mapping.rules as a function: the name for a distinguished name, None when no rule applies. Raises SecurityError."""
+    """ssl.principal.mapping.rules as a function from distinguished name to principal name, None if no rule applies. Raises
+    SecurityError."""
     found: list[tuple[re.Pattern[str] | None, str, str]] = []
     text, position = rules.strip() or "DEFAULT", 0
     while position < len(text):

@@ -1,6 +1,6 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512, both sides, without channel binding (RFC 5802, RFC 7677; KIP-84 for Kafka's limits).
 
-Secrets are compared in constant time, every echoed nonce is checked (CVE-2024-56128), and a user who is not there gets a salt all the same.
+Secrets are compared in constant time, every echoed nonce is checked (CVE-2024-56128), and a user who does not exist gets a salt too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minikafka.security.mechanisms import SaslRefused
 
 __all__ = ["SCRAM_MECHANISMS", "SHA_256", "SHA_512", "ScramClient", "ScramCredential", "ScramMechanism", "ScramServer"]
 
-#: An iteration count that no honest server asks for would only keep this side busy.
+#: The client refuses larger iteration counts: no honest server asks for them, and they would keep it busy.
 CLIENT_ITERATIONS_MAX = 1_000_000
 _NAME = r"(?:[^=,\x00]|=2C|=3D)+"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
@@ -27,7 +27,7 @@ _SERVER_FIRST = re.compile(rf"(?:m=[^,]+,)?r=({_NONCE}),s=({_BASE64}),i=([0-9]+)
 _SERVER_FINAL = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?")
 
 
-#: user -> credential, None for a user who has none with this mechanism.
+#: user -> credential of this mechanism, or None.
 Credentials = Callable[[str], "ScramCredential | None"]
 
 
@@ -35,7 +35,7 @@ class ScramServer:
     """The server's side of one exchange; see mechanisms.SaslServer."""
 
     def __init__(self, mechanism: ScramMechanism, credentials: Credentials, server_nonce: str, secret: bytes) -> None:
-        """`secret` makes the salts of users who are not there: the same for the same user, so that they look like others."""
+        """`secret`: from it the salts of users who do not exist are derived, always the same for one user, so that they look real."""
         self.mechanism = mechanism.name
         self.complete = False
         self.user = ""
@@ -47,13 +47,13 @@ class ScramServer:
         self._gs2_header = self._messages = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """The answer to the client's next message. Raises SaslRefused."""
+        """The response to the client's next message. Raises SaslRefused."""
         try:
             text = token.decode("utf-8")
         except UnicodeDecodeError:
             raise SaslRefused("the SCRAM message is not UTF-8") from None
         if self.complete:
-            raise SaslRefused("the SCRAM exchange is over already")
+            raise SaslRefused("the SCRAM exchange is already over")
         return self._first(text) if not self._messages else self._final(text)
 
     def _first(self, text: str) -> bytes:
@@ -66,7 +66,7 @@ class ScramServer:
             raise SaslRefused("delegation tokens are not supported")
         if authorization_id and _unescaped(authorization_id) != self.user:
             raise SaslRefused(
-                "another authorization id is asked for",
+                "the client requested another authorization id",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
         self._credential = self._credentials(self.user)
@@ -113,11 +113,11 @@ class ScramClient:
         self._server_signature: bytes | None = None
 
     def first(self) -> bytes:
-        """The message that begins."""
+        """The client's first message."""
         return f"n,,{self._bare}".encode()
 
     def next(self, challenge: bytes) -> bytes | None:
-        """The answer to the server's message, None at the end. Raises SaslRefused for a server that does not know the password."""
+        """The response to the server's message, None at the end. Raises SaslRefused if the server does not know the password."""
         text = challenge.decode("utf-8", "replace")
         if self._server_signature is not None:
             match = _SERVER_FINAL.fullmatch(text)
@@ -131,9 +131,9 @@ class ScramClient:
             raise SaslRefused("the server's first SCRAM message cannot be read")
         nonce, salt, iterations = match[1], _decoded(match[2]), int(match[3])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise SaslRefused("the server's nonce does not go on from the client's")
+            raise SaslRefused("the server's nonce does not begin with the client's")
         if not ITERATIONS_MIN <= iterations <= CLIENT_ITERATIONS_MAX:
-            raise SaslRefused(f"the server asks for {iterations} iterations, allowed are {ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX}")
+            raise SaslRefused(f"the server asks for {iterations} iterations; {ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX} are allowed")
         mechanism = self._mechanism
         without_proof = f"c=biws,r={nonce}"
         message = f"{self._bare},{text},{without_proof}".encode()

@@ -1,7 +1,7 @@
 """TLS contexts from Kafka's ssl.* properties: key stores and trust stores as PEM or PKCS12, in files or in the properties themselves.
 
-The contents of a file decide its format; ssl.keystore.type and ssl.truststore.type need not be right. Java's own JKS is refused with the
-command that converts it. Names and meaning: Apache Kafka's SslConfigs and DefaultSslEngineFactory, KIP-651 for PEM.
+The content of a file decides its format; ssl.keystore.type and ssl.truststore.type are ignored. Java's JKS format is refused, with the
+command that converts it. The properties follow Apache Kafka's SslConfigs and DefaultSslEngineFactory, and KIP-651 for PEM.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Properties = Mapping[str, str]
 
 
 def server_context(properties: Properties) -> ssl.SSLContext:
-    """The context of a listener. `properties` have names without prefix. Raises SecurityError."""
+    """The context of a listener. `properties`: names without the listener's prefix. Raises SecurityError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _common(context, properties)
     if not _load_key(context, properties):
@@ -46,7 +46,7 @@ def server_context(properties: Properties) -> ssl.SSLContext:
 
 
 def client_context(properties: Properties) -> ssl.SSLContext:
-    """The context of connections that this side opens. Without a trust store the system's authorities are trusted. Raises SecurityError."""
+    """The context of outgoing connections. Without a trust store the system's authorities are trusted. Raises SecurityError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _common(context, properties)
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
@@ -59,17 +59,17 @@ def client_context(properties: Properties) -> ssl.SSLContext:
 
 
 def _common(context: ssl.SSLContext, properties: Properties) -> None:
-    # Java trusts whatever certificate is in the trust store, be it a root or not.
+    # Java trusts every certificate in the trust store, whether it is a root or not.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if properties.get("ssl.cipher.suites", "").strip():
-        raise SecurityError("ssl.cipher.suites: must stay empty, the cipher suites are OpenSSL's choice here")
-    wanted = [name.strip() for name in properties.get("ssl.enabled.protocols", ENABLED_PROTOCOLS).split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in _VERSIONS]
-    if unknown or not wanted:
-        raise SecurityError(f"ssl.enabled.protocols={','.join(wanted)}: must name some of {', '.join(_VERSIONS)}")
-    context.minimum_version = min(_VERSIONS[name] for name in wanted)
-    context.maximum_version = max(_VERSIONS[name] for name in wanted)
+        raise SecurityError("ssl.cipher.suites: must be empty, because OpenSSL chooses the cipher suites")
+    enabled = [name.strip() for name in properties.get("ssl.enabled.protocols", ENABLED_PROTOCOLS).split(",") if name.strip()]
+    unknown = [name for name in enabled if name not in _VERSIONS]
+    if unknown or not enabled:
+        raise SecurityError(f"ssl.enabled.protocols={','.join(enabled)}: must name some of {', '.join(_VERSIONS)}")
+    context.minimum_version = min(_VERSIONS[name] for name in enabled)
+    context.maximum_version = max(_VERSIONS[name] for name in enabled)
 
 
 def _load_key(context: ssl.SSLContext, properties: Properties) -> bool:
@@ -88,11 +88,11 @@ def _load_key(context: ssl.SSLContext, properties: Properties) -> bool:
     elif chain.strip() and key.strip():
         what, text = "ssl.keystore.certificate.chain", _normalized(key + "\n" + chain)
     elif chain.strip() or key.strip():
-        raise SecurityError("ssl.keystore.certificate.chain and ssl.keystore.key go together")
+        raise SecurityError("ssl.keystore.certificate.chain and ssl.keystore.key must be set together")
     else:
         return False
     if "PRIVATE KEY-----" not in text or "BEGIN CERTIFICATE-----" not in text:
-        raise SecurityError(f"{what}: must hold a private key and the certificates of its chain")
+        raise SecurityError(f"{what}: must contain a private key and the certificates of its chain")
     try:
         with _file_of(text) as path:
             context.load_cert_chain(path, password=_password(what, password))
@@ -130,7 +130,7 @@ def _load_trust(context: ssl.SSLContext, properties: Properties) -> None:
         context.load_default_certs()
         return
     if "BEGIN CERTIFICATE-----" not in text:
-        raise SecurityError(f"{what}: there is no certificate in it")
+        raise SecurityError(f"{what}: contains no certificate")
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
@@ -144,7 +144,7 @@ def _read(what: str, location: str) -> bytes:
         raise SecurityError(f"{what}: {error.strerror or error}") from error
     if content[:4] in _JKS_MAGICS:
         raise SecurityError(
-            f"{what}: Java's JKS format is not read; convert it: keytool -importkeystore -srckeystore {location}"
+            f"{what}: Java's JKS format is not supported; convert it: keytool -importkeystore -srckeystore {location}"
             f" -destkeystore {Path(location).stem}.p12 -deststoretype PKCS12"
         )
     return content
@@ -159,7 +159,7 @@ def _pkcs12_key(what: str, content: bytes, store_password: str | None, key_passw
     except ValueError as error:
         raise SecurityError(f"{what}: neither PEM nor a PKCS12 store that ssl.keystore.password opens: {error}") from error
     if key is None or certificate is None:
-        raise SecurityError(f"{what}: there is no private key with a certificate in it")
+        raise SecurityError(f"{what}: contains no private key with a certificate")
     encoding = serialization.Encoding.PEM
     parts = [key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())]
     parts += [one.public_bytes(encoding) for one in (certificate, *more)]
@@ -183,10 +183,10 @@ def _bytes(password: str | None) -> bytes | None:
 
 
 def _normalized(text: str) -> str:
-    """The PEM blocks of a text, each in lines of its own: properties files lose line ends, or write them as \\n."""
+    """The PEM blocks of a text with proper line breaks: properties files lose line ends, or write them as \\n."""
     blocks = []
     for kind, body in _PEM.findall(text.replace("\\n", "\n")):
-        if ":" in body:  # headers of an old encrypted key stand in lines that matter
+        if ":" in body:  # an old encrypted key has headers, whose line breaks matter
             blocks.append(f"-----BEGIN {kind}-----{body}-----END {kind}-----\n")
             continue
         data = "".join(body.split())
@@ -197,7 +197,7 @@ def _normalized(text: str) -> str:
 
 @contextlib.contextmanager
 def _file_of(text: str) -> Iterator[str]:
-    """A file with this content for as long as it takes to read it, for this user alone."""
+    """A temporary file with this content, readable only by this user."""
     handle, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(handle, "w") as file:
@@ -208,7 +208,7 @@ def _file_of(text: str) -> Iterator[str]:
 
 
 def certificate_warning(properties: Properties) -> str | None:
-    """A sentence when the certificate of a PEM key store is not valid now, or None."""
+    """A warning if the certificate of a key store is not valid now, or None."""
     from cryptography import x509
 
     location = properties.get("ssl.keystore.location", "").strip()

@@ -219,7 +219,7 @@ class SimListener:
         """Connections; none is told to be older than another."""
         return [(0.0, connection) for connection in self.connections]
 
-    def look_for_slot(self) -> None:
+    def accept_if_slot(self) -> None:
         """Nothing waits for a place."""
 
     def arrived(self, connection: SimConnection) -> None:

@@ -59,9 +59,9 @@ def _keep_the_lead(original: Any) -> Any:
 def _keep_the_connection(original: Any) -> Any:
     def end_late(self: Any, late: list[Any]) -> None:
         for entry in late:
-            self._tell(entry, None, RequestTimeout("late"))
+            self._call_back(entry, None, RequestTimeout("late"))
         if self._waiting:
-            self._look_at(min(entry.deadline_s for entry in self._waiting.values()))
+            self._set_timer(min(entry.deadline_s for entry in self._waiting.values()))
 
     return end_late
 
@@ -147,12 +147,12 @@ SUPERVISION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "office-without-lead", "breaks": "a controller leaves office and keeps the lead of the quorum: nobody is active",
      "patches": ((f"{CONTROLLER}._renounce", _keep_the_lead),), "tests": INVARIANT_TESTS},
     {"name": "timed-out-keeps-connection", "breaks": "a request that times out leaves its connection open",
-     "patches": ((f"{CHANNEL}._end_late", _keep_the_connection),), "tests": ("tests/sim/test_silence.py",)},
+     "patches": ((f"{CHANNEL}._time_out", _keep_the_connection),), "tests": ("tests/sim/test_silence.py",)},
     {"name": "patience-ends-connection", "breaks": "whoever waits shortly for the controller ends the connection of all",
      "patches": (("minikafka.broker.front.controller_channel:ControllerChannel._ask", _patience_is_a_timeout),), "tests": LIFECYCLE_TESTS},
     {"name": "purgatory-drops-waiters", "breaks": "one waiting request that fails inside drops those behind it",
      "patches": (("minikafka.core.purgatory:Purgatory._failed", _first_failure_ends_the_turn),),
      "tests": ("tests/core/test_purgatory.py",)},
     {"name": "lost-requests-untold", "breaks": "requests under way on a connection that ends are told nothing",
-     "patches": ((f"{CHANNEL}._tell", _one_answer_for_all),), "tests": ("tests/net/test_channel.py",)},
+     "patches": ((f"{CHANNEL}._call_back", _one_answer_for_all),), "tests": ("tests/net/test_channel.py",)},
 ]  # fmt: skip

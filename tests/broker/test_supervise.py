@@ -69,7 +69,7 @@ async def test_a_task_that_ends_because_what_it_awaits_was_cancelled_ends_the_no
     await turns()
     answer.cancel()
     await turns()
-    assert "heartbeats to the controller failed inside: UnaskedCancellation" in str(supervisor.failed.result())
+    assert "heartbeats to the controller failed inside: UnexpectedCancellation" in str(supervisor.failed.result())
 
 
 async def test_a_task_that_is_told_to_end_ends_nothing() -> None:

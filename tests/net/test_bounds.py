@@ -161,7 +161,7 @@ async def test_a_connection_with_much_to_do_lets_others_have_their_turn(monkeypa
         count()
         await until(lambda: len(handler.sizes) == 1000)
     steps = [after - before for before, after in itertools.pairwise(turns)]
-    assert max(steps) <= 2 * connection_module.FRAMES_BETWEEN_LOOKS
+    assert max(steps) <= 2 * connection_module.FRAMES_BETWEEN_CLOCK_READS
 
 
 async def test_the_clock_is_looked_at_after_each_large_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ async def test_the_clock_is_looked_at_after_each_large_frame(monkeypatch: pytest
 
     async with connected(handler, pending_answers_max=10_000) as (connection, peer):
         connection._resize(1 << 20)
-        sending = asyncio.ensure_future(loop.sock_sendall(peer, frame(256 * connection_module.FRAMES_BETWEEN_LOOKS) * 20))
+        sending = asyncio.ensure_future(loop.sock_sendall(peer, frame(256 * connection_module.FRAMES_BETWEEN_CLOCK_READS) * 20))
         count()
         await until(lambda: len(handler.sizes) == 20)
         await sending
@@ -299,4 +299,4 @@ def test_lines_about_a_peer_are_few_short_and_counted(caplog: pytest.LogCaptureF
         assert "20 more such lines" in caplog.messages[-2] and caplog.messages[-1] == "again"
         for number in range(2 * PEERS_MAX):
             lines.warning("closed", str(number), "one")
-    assert len(lines._told) == PEERS_MAX
+    assert len(lines._lines) == PEERS_MAX

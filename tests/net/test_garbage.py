@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minikafka.net import garbage
-from minikafka.net.garbage import LONG_S, SET_ASIDE_MIN, GarbagePauses
+from minikafka.net.garbage import FROZEN_MIN, LONG_S, GarbagePauses
 
 
 class Collector:
@@ -65,7 +65,7 @@ def test_what_a_long_collection_leaves_is_not_looked_at_again(collector: Collect
     for _ in range(3):
         collector.young += 200_000
         assert collector.full() < 0.0085
-    assert collector.frozen == 671_000 and pauses.looks_at_all == 0
+    assert collector.frozen == 671_000 and pauses.full_rounds == 0
     collector.young = int(LONG_S / 4e-8) * 2
     collector.full(generation=1)
     assert collector.young, "younger generations are always small"
@@ -79,12 +79,12 @@ def test_everything_is_looked_at_when_what_is_set_aside_has_doubled(collector: C
     for number in range(40):
         collector.young += 200_000
         # Half of what is set aside has died in cycles, which only a look at everything sees.
-        dead = collector.young // 2 if pauses._is_looking_at_all else 0
+        dead = collector.young // 2 if pauses._is_full_round else 0
         collector.full(dead)
-        if pauses.looks_at_all > len(looks):
+        if pauses.full_rounds > len(looks):
             looks.append(number)
-    assert looks[0] == SET_ASIDE_MIN // 200_000, "not before there is much"
-    assert len(looks) >= 2 and collector.frozen <= 2 * SET_ASIDE_MIN + 400_000, "what has died in cycles does not stay"
+    assert looks[0] == FROZEN_MIN // 200_000, "not before there is much"
+    assert len(looks) >= 2 and collector.frozen <= 2 * FROZEN_MIN + 400_000, "what has died in cycles does not stay"
 
 
 @pytest.fixture
