@@ -1,4 +1,4 @@
-"""Broken bounds: on memory, on work in a turn, on descriptors, on names that peers give, for `mutants`."""
+"""Mutations that break bounds: on memory, on work in a turn, on descriptors, on names that peers send."""
 
 from __future__ import annotations
 

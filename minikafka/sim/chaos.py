@@ -1,4 +1,4 @@
-"""Carries the drawn faults out, and undoes them. A fault that no protocol can survive is not done: see `Chaos.may_lose_power`."""
+"""Injects the drawn faults and undoes them. A fault that no protocol can survive is skipped: see `Chaos.may_lose_power`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ROUGH = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
 CALM_S = 1.0
 CONTROLLER_LISTENER = "CONTROLLER"
-#: Bits that flip.
+#: Faults that flip bits.
 ROTS = frozenset({"rot", "rot_fetched", "rot_internal", "rot_metadata"})
-#: Faults that can end a process without its mark of a clean shutdown.
+#: Faults that can end a process without a clean-shutdown file.
 UNCLEAN = frozenset({"kill", "kill_all", "power", "hole", "wipe", "disk_error", "disk_full", "min_isr", *ROTS})
-#: For how long a controller's disk is slow, so that more than one batch of the metadata log waits for it; and how slow.
+#: How long, and how much, a controller's disk is slowed down, so that more than one batch of the metadata log waits for it.
 HOLE_WAIT_S = 4.0
 HOLE_BLOCKING_S = 0.8
 
 
 class Chaos:
-    """Does what the list of faults says. `injected` counts what was done, by kind."""
+    """Injects a list of faults. `injected` counts them by kind."""
 
     def __init__(self, world: World, faults: list[Fault]) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Chaos:
         self._random = random.Random(f"{world.seed}/chaos")
         self._tasks: list[Any] = []
         self._grown = 0
-        #: Partitions whose reassignment has been asked for and not been answered.
+        #: Partitions with a reassignment request that is not answered yet.
         self._reassigned: set[int] = set()
         self.rot = Rot(world)
 
@@ -57,7 +57,7 @@ class Chaos:
         return any(self.injected[kind] for kind in ROTS)
 
     def begin(self) -> None:
-        """Set the alarm for every fault."""
+        """Schedule every fault."""
         for fault in self.faults:
             self.world.fabric.later(fault.at_s, self._inject, fault)
 
@@ -68,7 +68,7 @@ class Chaos:
         if fault.kind in UNCLEAN and self._is_something_lost():
             return
         if fault.kind == "reassign" and self._is_something_lost():
-            return  # it may take the whole copy away and leave that one
+            return  # it may remove the intact copy and keep the damaged one
         done = getattr(self, f"_{fault.kind}")(fault, node)
         if done is not False:
             self.injected[fault.kind] += 1
@@ -93,7 +93,7 @@ class Chaos:
         return chosen
 
     def _led(self, fault: Fault) -> str:
-        """The topic whose leader is meant; each second one is of transactions, if there are some."""
+        """The topic whose leader is the target; if there are transactions, half of the faults take theirs."""
         is_other = self.world.options.transactors > 0 and fault.pick & 16
         if fault.target == "coordinator":
             return STATE_TOPIC if is_other else "__consumer_offsets"
@@ -103,7 +103,7 @@ class Chaos:
         self.world.fabric.later(fault.seconds, lambda: None if self.world.is_healed else undo(*arguments))
 
     def heal(self) -> None:
-        """Undo everything that lasts, and start what is down."""
+        """Undo all lasting faults, and start everything that is down."""
         world = self.world
         world.fabric.heal()
         self.rot.heal()
@@ -112,7 +112,7 @@ class Chaos:
         for node in world.nodes.values():
             node.disk.heal()
             node.set_disk_speed(0.0005, 0.0)
-            # A clock that is an hour behind refuses what clients write (message.timestamp.after.max.ms).
+            # A broker whose clock is an hour behind would refuse the clients' timestamps (message.timestamp.after.max.ms).
             node.jump_clock(-node.wall_offset_ms)
             if node.loop is not None:
                 node.loop.resume()
@@ -152,7 +152,7 @@ class Chaos:
             self._later(fault, self.rot.end_metadata, node)
 
     def _hole(self, fault: Fault, node: SimNode) -> Any:
-        """A controller loses power when several batches of its metadata log are not synced; of one the end is lost, the others are kept."""
+        """A controller loses power while several batches of its metadata log are unsynced: it loses the end of one and keeps the others."""
         if not node.config.is_controller or not node.is_running or not self._may_lose_promises(node):
             return False
 
@@ -170,7 +170,7 @@ class Chaos:
     def _cut_with_hole(self, fault: Fault, node: SimNode, until_s: float) -> None:
         world = self.world
         if world.is_healed:
-            return  # and so is the disk
+            return  # `heal` has restored the disk
         if world.now > until_s or not node.is_running:
             node.set_disk_speed(world.options.blocking_s, world.options.sync_s)
             return
@@ -187,7 +187,7 @@ class Chaos:
         self._after_power_cut(fault, node)
 
     def _wipe(self, fault: Fault, node: SimNode) -> Any:
-        """A broker comes back with an empty, newly formatted disk."""
+        """A broker restarts with an empty, newly formatted disk."""
         if node.config.is_controller or not self.may_lose_power(node):
             return False
         node.power_cut(self._random)
@@ -197,13 +197,13 @@ class Chaos:
         return None
 
     def may_lose_power(self, node: SimNode) -> bool:
-        """Whether every record that this broker may hold as a member of an in-sync set is surely held by another member as well.
+        """Whether another member certainly holds every record that this broker may hold as a member of an in-sync set.
 
-        With acks=all and no fsync before the answer, as in Kafka, the loss of what one machine had not synced is survived by the others;
-        the loss of all members' is not, by any protocol that does not sync. The controller cannot tell SIGKILL from a power cut: it takes
-        either from those that may lead, so that while one broker has lost something no other may stop uncleanly. And with
-        min.insync.replicas 1 the in-sync set may come down to the one that lost, which Kafka then elects as the last known leader
-        (KIP-966): two are needed, as long as more may happen.
+        With acks=all and no fsync before the response, as in Kafka, the cluster survives when one machine loses its unsynced bytes. No
+        protocol without syncing survives when all members do. The controller cannot distinguish SIGKILL from a power cut: after either it
+        removes the broker from those that may lead. So while one broker has lost data, no other may stop uncleanly. With
+        min.insync.replicas 1 the in-sync set may shrink to the broker that lost data, which Kafka then elects as the last known leader
+        (KIP-966): at least 2 are needed while further faults may follow.
         """
         world = self.world
         image = world.invariants.image
@@ -290,7 +290,7 @@ class Chaos:
         self._cut(fault, [(a, b) for a in hosts for b in hosts if (a in side) != (b in side)])
 
     def _ring(self, fault: Fault, node: SimNode) -> Any:
-        """Each node loses sight of one neighbour: every majority differs."""
+        """Cut the links between two neighbouring nodes, so that different nodes see different majorities."""
         hosts = [other.host for other in self.world.nodes.values()]
         if len(hosts) < 3:
             return False
@@ -313,7 +313,7 @@ class Chaos:
             connection.break_off()
 
     def _silence(self, fault: Fault, node: SimNode) -> Any:
-        """The connections between this node and others, all or each second one, are dead without a word; new ones work."""
+        """All or half of the open connections between this node and others are silently dead; new ones work."""
         hosts = {other.host for other in self.world.nodes.values()}
         found = [connection for connection in self.world.fabric.connections(node.host) if connection.peer_host in hosts]
         for connection in found if fault.pick & 1 else found[::2]:
@@ -349,7 +349,7 @@ class Chaos:
         self._later(fault, node.set_disk_speed, options.blocking_s, options.sync_s)
 
     def _rot(self, fault: Fault, node: SimNode) -> Any:
-        """Bits of a committed batch flip. One reader begins anew and meets them if they are the leader's."""
+        """A bit of a committed batch flips. One reader starts over, and reads the batch if it is on the leader."""
         done = self._strike(fault, node, TOPIC, fault.pick % self.world.options.partitions)
         if done is None:
             return False
@@ -383,7 +383,7 @@ class Chaos:
         return partition is not None and partition.log.high_watermark > 0
 
     def _rot_fetched(self, fault: Fault, node: SimNode) -> Any:
-        """Bits flip on a leader of which another replica has to copy everything."""
+        """A bit flips on a leader from which another replica has to copy everything."""
         return self._rot_copied(fault, TOPIC, fault.pick % self.world.options.partitions) or False
 
     def _rot_copied(self, fault: Fault, topic: str, index: int) -> str | None:
@@ -402,7 +402,8 @@ class Chaos:
         return done
 
     def _rot_internal(self, fault: Fault, node: SimNode) -> Any:
-        """Bits of a coordinator's log flip: on the leader, whom another copies; or on a follower, who may lead when the leader stops."""
+        """A bit of a coordinator's log flips: on a leader from which another replica copies, or on a follower that may lead when the leader
+        stops."""
         topics = ("__consumer_offsets", STATE_TOPIC) if fault.pick & 16 else (STATE_TOPIC, "__consumer_offsets")
         choices = [(topic, index) for topic in topics for index in ((0, 1) if fault.pick & 32 else (1, 0))]
         topic, index = next((choice for choice in choices if self._has_records(*choice)), choices[0])
@@ -420,8 +421,8 @@ class Chaos:
         return f"{done} on n{others[fault.pick % len(others)]}; {leader} stops"
 
     def _rot_metadata(self, fault: Fault, node: SimNode) -> Any:
-        """Bits of the metadata log flip; half of the time the process ends, in order or not, and a quarter an observer has to fetch
-        everything anew."""
+        """A bit of the metadata log flips. In half of the cases the process is stopped or killed; in a quarter an observer has to fetch
+        everything again."""
         if node.disk.failing or not node.is_running or not self._may_lose_promises(node):
             return False
         done = self.rot.begin_metadata(node, fault)
@@ -439,8 +440,8 @@ class Chaos:
         return done
 
     def _may_lose_promises(self, node: SimNode) -> bool:
-        """Whether the quorum can elect a leader without the vote of this node until it has everything again, whatever comes. Of two voters
-        both are needed."""
+        """Whether the quorum can elect a leader without this node's vote until the node has everything again, whatever else happens. Of two
+        voters both are needed."""
         if not node.config.is_controller:
             return True
         voters = self.world.invariants.voters()
@@ -470,7 +471,7 @@ class Chaos:
             try:
                 await work
             except ROUGH:
-                return  # an order may fail, like everything
+                return  # like any request, it may fail
 
         self.world.loop.call_soon(lambda: self._tasks.append(self.world.loop.create_task(run())))
 
@@ -511,7 +512,7 @@ class Chaos:
         return f"{topic}-{index} to {replicas}"
 
     def _grow(self, fault: Fault, node: SimNode) -> Any:
-        """A topic of no load gets more partitions."""
+        """A new topic, which the load does not use, gets more partitions."""
 
         async def work() -> None:
             async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
@@ -523,7 +524,7 @@ class Chaos:
         self._order(work())
 
     def _topics(self, fault: Fault, node: SimNode) -> Any:
-        """A topic comes, goes, and comes again under the same name."""
+        """A topic is created, deleted, and created again under the same name."""
 
         async def work() -> None:
             async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
@@ -536,17 +537,17 @@ class Chaos:
 
     def _min_isr(self, fault: Fault, node: SimNode) -> Any:
         options = self.world.options
-        wanted = 1 + fault.pick % options.replication_factor
+        min_isr = 1 + fault.pick % options.replication_factor
 
         async def work(value: int) -> None:
             async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
                 await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "min.insync.replicas", str(value))])
 
-        self._order(work(wanted))
-        return f"{wanted}"
+        self._order(work(min_isr))
+        return f"{min_isr}"
 
     def _voters(self, fault: Fault, node: SimNode) -> Any:
-        """A controller is taken out of the quorum, and comes back later (KIP-853)."""
+        """A controller is removed from the quorum and added again later (KIP-853)."""
         controllers = self.world.controllers
         if not self.world.options.is_dynamic or self.rot.metadata:
             return False
@@ -567,7 +568,7 @@ class Chaos:
         await admin.add_controller(self.world.cluster_id, node.node_id, self.world.voter_directory_id(node.node_id), [listener])
 
     async def _restore_voters(self) -> None:
-        """Until the end: an order to leave may be carried out late."""
+        """Add missing voters until the run ends, because a removal may take effect late."""
         while True:
             voters = self.world.invariants.voters()
             missing = [node for node in self.world.controllers if node.node_id not in voters] if voters else []

@@ -29,11 +29,11 @@ class Client:
 
     @property
     def life(self) -> str:
-        """The process that runs now."""
+        """The name of the current process."""
         return f"{self.name}/{self.lives}"
 
     def boot(self) -> None:
-        """Start a process, if there is none: two faults may want that."""
+        """Start a process unless one runs: two faults may both restart the client."""
         world = self.world
         if self.loop is not None and not self.loop.is_dead:
             return

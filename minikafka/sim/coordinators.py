@@ -1,4 +1,4 @@
-"""S26: what a coordinator has in memory is what its log says as far as it is committed, computed here by other means."""
+"""S26: a coordinator's state in memory equals the committed part of its log, which is evaluated here by independent code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMIT = b"\x00\x00\x00\x01"
 
 
 def check_bounds(invariants: Invariants, node: SimNode) -> None:
-    """A shard acts on nothing that an election could take back."""
+    """Check that no shard acts on records that an election could still remove."""
     broker = None if node.node is None else node.node.broker
     for runtime in () if broker is None else (broker.groups.runtime, broker.transactions.runtime):
         for index, led in runtime._led.items():
@@ -33,7 +33,7 @@ def check_bounds(invariants: Invariants, node: SimNode) -> None:
 
 
 def check_all(invariants: Invariants) -> None:
-    """At rest: offsets, open commits and transactions of every leader."""
+    """Check the offsets, open commits and transactions of every leader, at rest."""
     for topic in invariants.image.topics_by_id.values():
         for index, registration in topic.partitions.items():
             node = invariants.world.nodes.get(registration.leader)
@@ -64,7 +64,7 @@ def _check_groups(invariants: Invariants, node: SimNode, name: str, shard: Any) 
 
 
 def _offsets_of(node: SimNode, directory: str) -> tuple[dict[Place, int], set[Place]]:
-    """Committed offsets as a log tells them, and those of open transactions."""
+    """(committed offsets, keys of offsets in open transactions), read from a log."""
     stored: dict[Place, tuple[int, int]] = {}
     opened: dict[int, dict[Place, tuple[int, int]]] = {}
     for _, inode in segments_of(node.disk, directory):

@@ -1,9 +1,9 @@
-"""A disk in memory behind the FileSystem protocol: it loses what was not synced, tears writes, fills up and fails.
+"""A disk in memory behind the FileSystem protocol: it loses unsynced bytes, tears writes, fills up and fails.
 
-`Disk` is the device; `DiskView` is what one process sees of it, and sees no longer when the process is dead. Every file remembers how to
-undo what was written since its last fsync, every directory its names as of the last fsync_dir. SIGKILL loses nothing; a power cut keeps of
-each file the synced bytes and none, some or all of the others, perhaps torn or with a hole, for pages are written in any order, and of each
-directory's unsynced changes the first ones, as a journalling file system does.
+`Disk` is the device. `DiskView` is one process's access to it, which ends with the process. Every file records how to undo the writes since
+its last fsync, every directory its names as of the last fsync_dir. SIGKILL loses nothing. A power cut keeps each file's synced bytes, and
+none, some or all of the others, perhaps torn or with a gap, because pages are written in any order. Of each directory's unsynced changes it
+keeps the first ones, as a journalling file system does.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 from minikafka.storage.filesystem import Buffer, SyncFailed
 
-#: No hole that a power cut leaves is larger. Pages are, but so small a log would rarely have two that are not synced.
+#: Largest gap that a power cut leaves. Pages are larger, but logs this small would rarely have two unsynced ones.
 HOLE_BYTES_MAX = 200
 
 
-#: What a device writes whole or not at all.
+#: The unit that a device writes completely or not at all.
 SECTOR_BYTES = 512
 
 
 def mixed_sectors(before: bytes, after: bytes, generator: random.Random) -> bytes:
-    """`after`, of which a device that writes in any order has written some sectors only; the others are as they were, or zeros."""
+    """`after` with only some of its sectors written, in any order; the others are as in `before`, or zeros."""
     old = before[: len(after)].ljust(len(after), b"\0")
     return b"".join(
         (after if generator.random() < 0.5 else old)[start : start + SECTOR_BYTES] for start in range(0, len(after), SECTOR_BYTES)
@@ -36,8 +36,8 @@ def mixed_sectors(before: bytes, after: bytes, generator: random.Random) -> byte
 class Inode:
     """A file: `data`, and zeros up to `size`. `undo`: (position, bytes before, length and size before) of each unsynced change.
 
-    `parsed` and `parsed_end` are for whoever reads the file from outside (minikafka.sim.replicas): what lies below `parsed_end` has not
-    changed since.
+    `parsed` and `parsed_end` are a cache for minikafka.sim.replicas, which reads the file from outside: the bytes below `parsed_end` have
+    not changed since they were parsed.
     """
 
     __slots__ = ("data", "parsed", "parsed_end", "size", "undo")
@@ -88,7 +88,7 @@ class Inode:
         return bytes(content), size
 
     def after_power_cut(self, generator: random.Random, *, in_order: bool = False) -> Inode:
-        """What the next process finds. `in_order`: nothing of what was not synced is kept behind something that is lost."""
+        """The file that the next process finds. `in_order`: no unsynced bytes are kept after lost ones."""
         kind = generator.randrange(5)
         if not self.undo or kind == 0:
             return _inode(bytes(self.data), self.size)
@@ -105,7 +105,7 @@ class Inode:
             return _inode(current[:cut] if cut >= len(durable) else current[:cut] + durable[cut:], max(cut, size))
         if not in_order and cut % 3 == 0 and len(current) > SECTOR_BYTES:
             return _inode(mixed_sectors(durable, current, generator), self.size)
-        # The length was written, the bytes were not; half of the time those of some later pages were.
+        # The length was written but not the bytes; in half of the cases those of some later pages were.
         lost = len(current) - cut
         if not in_order and cut % 2:
             lost = min(lost, 1 + cut * 7919 % HOLE_BYTES_MAX)
@@ -128,9 +128,9 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[str, dict[str, Inode]] = {"/": {}}
         self.durable: dict[str, dict[str, Inode]] = {"/": {}}
-        #: Changes of each directory since its last sync, in order: names and what they stand for then (None: nothing).
+        #: Changes of each directory since its last sync, in order: name -> new inode (None: removed).
         self.journal: dict[str, list[dict[str, Inode | None]]] = {}
-        #: For minikafka.sim.replicas: the segments of each directory, forgotten when any name changes.
+        #: A cache for minikafka.sim.replicas: the segments of each directory, dropped when any name changes.
         self.segments: dict[str, list[tuple[int, Inode]]] = {}
         self.locks: set[str] = set()
         self.failing: dict[str, int] = {}
@@ -138,7 +138,7 @@ class Disk:
         self.stall: Callable[[str], None] | None = None
         #: How many files a process may have open; None: any number.
         self.descriptors_max: int | None = None
-        #: Every so many reads one gives half of what was asked for; 0: none does.
+        #: One in this many reads returns half of the requested bytes; 0: none does.
         self.short_reads_every = 7
         self.reads = 0
         self.wall_ms: Callable[[], int] = lambda: 0
@@ -152,7 +152,7 @@ class Disk:
 
     @contextmanager
     def healthy(self) -> Iterator[None]:
-        """No faults, for whoever looks at the disk from outside."""
+        """Suspend faults while a check reads the disk from outside."""
         kept = self.failing, self.stall
         self.failing, self.stall = {}, None
         try:
@@ -168,7 +168,7 @@ class Disk:
             self.stall(operation)
 
     def room(self, size: int, path: str) -> int:
-        """How much of a write fits."""
+        """How many bytes of a write fit. Raises OSError ENOSPC if none do."""
         left = self.space_left
         if left is None:
             return size
@@ -179,12 +179,12 @@ class Disk:
         return size
 
     def note(self, directory: str, change: dict[str, Inode | None]) -> None:
-        """Names have changed, all of them or none."""
+        """Record a change of names that takes effect completely or not at all."""
         self.segments.clear()
         self.journal.setdefault(directory, []).append(change)
 
     def find(self, path: str) -> Inode:
-        """Raises FileNotFoundError."""
+        """The file at a path. Raises FileNotFoundError."""
         directory, name = posixpath.split(path)
         inode = self.files.get(directory, {}).get(name)
         if inode is None:
@@ -192,8 +192,8 @@ class Disk:
         return inode
 
     def power_cut(self, generator: random.Random, in_order: Collection[str] = ()) -> int:
-        """Lose what was not synced; the number of files that changed by it. No view may be used any more. Files of the directories
-        `in_order` have no holes."""
+        """Lose unsynced bytes and names. Returns the number of files and directories that changed. Existing views must not be used any
+        more. Files in the directories `in_order` get no gaps."""
         self.segments.clear()
         survivors: dict[str, dict[str, Inode]] = {directory: {} for directory in self.files}
         fresh: dict[int, Inode] = {}
@@ -218,13 +218,13 @@ class Disk:
         return lost
 
     def remove(self, directory: str) -> None:
-        """A directory and everything in it is gone, for good."""
+        """Remove a directory and everything in it, durably."""
         self.segments.clear()
         for tree in (self.files, self.durable, self.journal):
             tree.pop(directory, None)
 
     def wipe(self) -> None:
-        """An empty disk."""
+        """Empty the disk."""
         self.files, self.durable = {"/": {}}, {"/": {}}
         self.segments.clear()
         self.journal.clear()
@@ -232,7 +232,7 @@ class Disk:
 
 
 class DiskFile:
-    """An open file: a number of its process. After `close` the next file that is opened gets the number, as on a real system."""
+    """An open file with a descriptor number of its process. After `close` the next opened file gets the number, as on a real system."""
 
     __slots__ = ("_number", "_view", "inode", "path")
 
@@ -261,7 +261,7 @@ class DiskFile:
         return len(data)
 
     def pread(self, count: int, position: int, /) -> bytes:
-        """See File; every so many reads give less than there is."""
+        """See File; some reads return fewer bytes than requested (`Disk.short_reads_every`)."""
         self._check("read")
         disk = self._view.disk
         if disk.short_reads_every:
@@ -283,7 +283,7 @@ class DiskFile:
         return len(data)
 
     def size(self) -> int:
-        """Bytes, with those that are not stored."""
+        """The size in bytes, including zeros that are not stored."""
         self._check("stat")
         return self.inode.size
 
@@ -298,7 +298,7 @@ class DiskFile:
             self.truncate(size)
 
     def fsync(self) -> None:
-        """What was written is durable."""
+        """Make everything written durable. Raises SyncFailed."""
         try:
             self._check("fsync")
         except OSError as error:
@@ -324,7 +324,7 @@ class DiskLock:
         self._view, self._path = view, path
 
     def release(self) -> None:
-        """Let go of it; a dead process holds none."""
+        """Release the lock; a dead process has none."""
         if not self._view.is_dead:
             self._view.disk.locks.discard(self._path)
 
@@ -335,7 +335,7 @@ class DiskView:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.is_dead = False
-        #: Descriptors that are taken.
+        #: Descriptor numbers in use.
         self.numbers: set[int] = set()
 
     def take_number(self, path: str) -> int:
@@ -455,7 +455,7 @@ class DiskView:
         return self.disk.find(path).size
 
     def modified_ms(self, path: str) -> int:
-        """See FileSystem; every file is as young as can be."""
+        """See FileSystem; every file seems just modified."""
         self._check("stat", path)
         self.disk.find(path)
         return self.disk.wall_ms()

@@ -1,4 +1,4 @@
-"""Broken rules of a controller that others have replaced and that does not know it, for `mutants`."""
+"""Mutations that break rules of a controller that has been replaced without noticing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken rules of who is eligible to lead when min.insync.replicas changes (KIP-966), for `mutants`."""
+"""Mutations that break the rules of eligible leader replicas when min.insync.replicas changes (KIP-966)."""
 
 from __future__ import annotations
 

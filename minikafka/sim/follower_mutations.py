@@ -1,4 +1,4 @@
-"""Broken rules of followers: what they fetch and when, where they cut, what they take (core/partition/follower.py), for `mutants`."""
+"""Mutations that break rules of followers: what and when they fetch, where they truncate, what they append (core/partition/follower.py)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _take_answers_of_any_membership(original: Any) -> Any:
 
 
 def _fix_the_rate(original: Any) -> Any:
-    """The end of a throttled replica's wait is reckoned once, at the rate of the moment."""
+    """The end of a throttled replica's wait is computed once, at the current rate."""
 
     def throttled_ms(self: Any, followed: Any, now_ms: int) -> int:
         wait_ms = int(original(self, followed, now_ms))

@@ -1,6 +1,6 @@
-"""The rules of consumer groups that mutants break (minikafka.sim.mutants), as `mutations` for the others.
+"""Mutations that break rules of consumer and streams groups.
 
-Random lives of groups with members of both protocols notice, or scenarios of what happens too seldom.
+Tests that play random lives of groups with members of both protocols catch them, or scenarios of cases that are too rare.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Broken rules of produces that a broker hands on to the next leader (core/partition/handover_lines.py), for `mutants`."""
+"""Mutations that break the rules by which a broker forwards produce requests to the next leader (core/partition/handover_lines.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients saw, and its judge: the anomalies of Jepsen's Kafka workload (jepsen.tests.kafka) for logs without transactions."""
+"""Records what clients saw and looks for the anomalies of Jepsen's Kafka workload (jepsen.tests.kafka), for logs without transactions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Write:
-    """One record that the life `client` of a producer sent.
+    """One record that a producer sent; `client` is the name of its process.
 
-    `offset` is set when it was acknowledged; `error` when the client gave up and the outcome is not known.
+    `offset` is set when the record is acknowledged; `error` when the client gave up and the outcome is unknown.
     """
 
     client: str
@@ -27,7 +27,7 @@ class Write:
 
 @dataclass(slots=True)
 class Commit:
-    """An attempt to commit a group's offset."""
+    """An attempt to commit a group's offset. `number` and `settled` are event numbers; `settled` -1: not acknowledged."""
 
     partition: int
     offset: int
@@ -37,7 +37,7 @@ class Commit:
 
 @dataclass(slots=True)
 class History:
-    """Writes, reads and commits. Offsets and values are compared as they come; the rest is judged at the end."""
+    """Writes, reads and commits. Offsets and values are compared as they arrive; the rest is judged at the end."""
 
     world: World
     writes: dict[bytes, Write] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class History:
         return write
 
     def acked(self, write: Write, offset: int) -> None:
-        """The cluster says that the record is stored."""
+        """The cluster has acknowledged the record."""
         self._pending.pop(write.value, None)
         write.offset = offset
         self.acknowledged += 1
@@ -73,16 +73,16 @@ class History:
             self.world.violate("L8", f"{write.value!r} was acknowledged at {write.partition}/{offset}, where {known[2]} read {known[0]!r}")
 
     def failed(self, write: Write, error: str) -> None:
-        """The client gave up; the record may be there."""
+        """The client gave up; the record may be stored."""
         self._pending.pop(write.value, None)
         write.error = error
 
     def pending(self, clients: set[str]) -> bool:
-        """Whether a client that lives still waits for an answer."""
+        """Whether any of these client processes still waits for an acknowledgement."""
         return any(write.client in clients for write in self._pending.values())
 
     def read(self, client: str, partition: int, offset: int, value: bytes, epoch: int) -> None:
-        """Somebody read a record: whatever anybody ever reads at an offset is the same."""
+        """A client read a record. All reads at one offset must return the same value."""
         write = self.writes.get(value)
         if write is None or write.partition != partition:
             self.world.violate("L8", f"{client} read {value!r} at {partition}/{offset}, which nobody wrote there")
@@ -96,7 +96,7 @@ class History:
         self._members.add((partition, offset))
 
     def finally_read(self, partition: int, offset: int, value: bytes) -> None:
-        """The last reader's word."""
+        """The last reader, after healing, read a record."""
         self.final[(partition, offset)] = value
 
     def members_have_read_all(self) -> bool:
@@ -111,7 +111,7 @@ class History:
         return commit
 
     def committed(self, commit: Commit) -> None:
-        """The coordinator says that the offset is stored."""
+        """The coordinator has acknowledged the commit."""
         self._events += 1
         commit.settled = self._events
 
@@ -123,7 +123,7 @@ class History:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """Lost, duplicated, out of order, unseen; offsets of the group."""
+        """Look for lost, duplicated, reordered and missing records, and check the group's offsets."""
         where: dict[bytes, list[tuple[int, int]]] = {}
         for key, value in self.final.items():
             where.setdefault(value, []).append(key)
@@ -139,7 +139,7 @@ class History:
             places = where.get(write.value, [])
             if write.offset is not None and places != [(write.partition, write.offset)]:
                 self.world.violate("L8", f"lost: {write.value!r} was acknowledged at {write.partition}/{write.offset} and is at {places}")
-            # Whether and when a record of unknown outcome is stored is open.
+            # A record of unknown outcome may be stored, at any time, or not at all.
             if places and write.offset is not None:
                 last = order.get((write.client, write.partition))
                 if last is not None and last[0] >= places[0][1]:

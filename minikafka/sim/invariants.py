@@ -1,7 +1,7 @@
-"""The invariants S1-S25 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
+"""The invariants S1-S26 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
 
-The truth is kept here, out of every broker's reach: what has ever been committed of each log, who led in which epoch, who voted for whom.
-A log's committed prefix grows when a high watermark first covers it, on any replica; from then on everybody has to agree.
+The reference data are kept here, where no broker can change them: the committed batches of each log, the leader of each epoch, the votes.
+A log's committed prefix grows when a high watermark first covers it, on any replica; from then on all replicas have to agree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Truth:
 
     @property
     def end(self) -> int:
-        """Exclusive."""
+        """The offset after the last committed record."""
         return self.batches[-1].last + 1 if self.batches else 0
 
     def at(self, offset: int) -> Batch | None:
@@ -72,7 +72,7 @@ class Invariants:
         self.isolation = Isolation(self)
 
     def installed(self) -> AbstractContextManager[None]:
-        """Look into the brokers within this context."""
+        """A context in which the brokers are observed."""
         return probes.installed(self)
 
     def _fail(self, rule: str, text: str) -> None:
@@ -81,7 +81,7 @@ class Invariants:
     # -- high watermarks -------------------------------------------------------------------------------------------
 
     def high_watermark_moved(self, node: SimNode, log: Any, before: int) -> None:
-        """S1, S4, S11, S15, S16, S19, S25: everybody agrees on what is below a high watermark."""
+        """S1, S4, S11, S15, S16, S19, S25: all replicas agree on the batches below a high watermark."""
         is_metadata = log.directory == METADATA_DIRECTORY
         key = METADATA_KEY if is_metadata else (log.topic_id, log.partition)
         high_watermark = log.high_watermark
@@ -99,10 +99,11 @@ class Invariants:
                 break
             if batch.last >= high_watermark:
                 self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is inside of the batch {batch.base}-{batch.last}")
-            known = truth.at(batch.base)
-            if known is not None:
-                if known.key != batch.key:
-                    self._fail("S4", f"{node} {log.name}: {batch.key} is below high watermark {high_watermark}, {known.key} is committed")
+            committed = truth.at(batch.base)
+            if committed is not None:
+                if committed.key != batch.key:
+                    text = f"{batch.key} is below high watermark {high_watermark}, {committed.key} is committed"
+                    self._fail("S4", f"{node} {log.name}: {text}")
             elif batch.base == truth.end or not truth.batches:
                 self._commit(node, log, truth, batch)
                 if not is_metadata:
@@ -135,7 +136,7 @@ class Invariants:
         if self._quorum_leaders.setdefault(epoch, node.node_id) != node.node_id:
             self._fail("S19", f"epoch {epoch} of the quorum has leaders {self._quorum_leaders[epoch]} and {node.node_id}")
         voters = process.raft.quorum.voters.node_ids
-        # Who told the leader that it has this and lost it to rot meanwhile votes for nobody until it has it again.
+        # A voter that acknowledged this offset and then lost it to rot does not vote until it has it again.
         rotten = self.world.chaos.rot.metadata
         holders = [
             i for i in voters if i in rotten
@@ -157,15 +158,15 @@ class Invariants:
         leader = partition.leader
         if leader.min_isr > len(leader.isr.committed):
             self._fail("S15", f"{node} {log.name}: high watermark {high_watermark} moves with in-sync replicas {leader.isr.committed} only")
-        mark = (node.node_id, *key, partition.leader_epoch)
-        if self._leader_high_watermarks.get(mark, -1) > high_watermark:
+        leadership = (node.node_id, *key, partition.leader_epoch)
+        if self._leader_high_watermarks.get(leadership, -1) > high_watermark:
             self._fail("S11", f"{node} {log.name}: the high watermark goes back to {high_watermark} in epoch {partition.leader_epoch}")
-        self._leader_high_watermarks[mark] = high_watermark
+        self._leader_high_watermarks[leadership] = high_watermark
         self.isolation.check_reach(node, partition)
         self._check_holders(log.topic, key)
 
     def _check_holders(self, topic: str, key: Key) -> None:
-        """S7, S9, S10: whoever may be elected holds everything that is committed."""
+        """S7, S9, S10: every replica that may be elected holds all committed batches."""
         if self.is_compacted(topic):
             return
         truth, registration = self.truths.get(key), self._registration(key)
@@ -189,21 +190,20 @@ class Invariants:
                 )
 
     def is_compacted(self, topic: str) -> bool:
-        """Whether the cleaner may rewrite the topic's batches, on each replica when it likes. What it keeps is the storage tests' business,
-        and the group's: S22."""
+        """Whether the cleaner may rewrite the topic's batches, at any time on any replica. Storage tests and S22 check what it keeps."""
         return self.world.options.has_cleaner and topic in ("__consumer_offsets", STATE_TOPIC)
 
     def forget_disk(self, node: SimNode) -> None:
-        """The node's disk is another one now."""
+        """The node has got a new disk."""
         self._before_crash.pop(node.node_id, None)
         self._epochs.pop(node.node_id, None)
 
     def forget_log(self, node: SimNode, directory: str) -> None:
-        """One of the node's logs is no more."""
+        """One of the node's logs has been removed."""
         self._before_crash.get(node.node_id, {}).pop(directory, None)
 
     def has_lost(self, node: SimNode) -> bool:
-        """Whether the node lost power and the controller has not heard of it yet."""
+        """Whether the node lost power and has not registered again since, as far as the metadata say."""
         if node.has_lost_power:
             broker = None if self.image is None else self.image.brokers.get(node.node_id)
             if broker is not None and broker.incarnation_id not in node.old_incarnations:
@@ -217,14 +217,14 @@ class Invariants:
     # -- other calls -----------------------------------------------------------------------------------------------
 
     def truncating(self, node: SimNode, log: Any, offset: int) -> None:
-        """S12: nothing committed is cut, but by a replica that nobody counts on: a leader that does not know yet that it was deposed may
-        have it cut what its successor has made committed."""
+        """S12: no committed record is truncated, except by a replica that is neither in sync nor eligible: a leader that has not yet
+        learned that it was replaced may make it truncate records that its successor has committed."""
         key = METADATA_KEY if log.directory == METADATA_DIRECTORY else (log.topic_id, log.partition)
         truth = self.truths.get(key)
         if truth is None or offset >= min(truth.end, log.log_end_offset):
             return
-        found, known = batch_at(node.disk, log.directory, offset), truth.at(offset)
-        is_held = found is not None and known is not None and found.key == known.key
+        found, committed = batch_at(node.disk, log.directory, offset), truth.at(offset)
+        is_held = found is not None and committed is not None and found.key == committed.key
         if is_held and (log.high_watermark > offset or self._is_counted_on(node, key)):
             self._fail("S12", f"{node} {log.name} is cut to {offset}, below what is committed ({truth.end}); its high watermark is"
                               f" {log.high_watermark}")  # fmt: skip
@@ -234,7 +234,7 @@ class Invariants:
         return registration is None or node.node_id in (*registration.isr, *registration.elr, *registration.last_known_elr)
 
     def voted(self, node: SimNode, state: Any) -> None:
-        """S19: epochs of the quorum never go back, one vote an epoch."""
+        """S19: epochs of the quorum never go back, and there is one vote per epoch."""
         if state.epoch < self._epochs.get(node.node_id, 0):
             self._fail("S19", f"{node} writes epoch {state.epoch} after {self._epochs[node.node_id]}")
         self._epochs[node.node_id] = state.epoch
@@ -244,8 +244,8 @@ class Invariants:
                 self._fail("S19", f"{node} voted for {before} and {state.voted.node_id} in epoch {state.epoch}")
 
     def acknowledging(self, node: SimNode, response: Any, client_id: str) -> None:
-        """S14: whatever is acknowledged with acks=all is committed. Writers with acks=1 have no producer id, also where
-        another broker hands their records on."""
+        """S14: every record acknowledged with acks=all is committed. Records of writers with acks=1 are recognized by the missing producer
+        id, also when another broker forwards them."""
         if client_id.encode().startswith(HASTY):
             return
         for topic in response.responses:
@@ -263,14 +263,14 @@ class Invariants:
                     self._fail("S14", f"{node} acknowledges {topic.name}-{answer.index}/{answer.base_offset}, which is not committed")
 
     def acknowledged(self, partition: int, offset: int, name: str = "records") -> None:
-        """S14, when a producer hears of it."""
+        """S14, when the acknowledgement reaches a producer."""
         topic = self.image.topics_by_name.get(name)
         truth = None if topic is None else self.truths.get((topic.topic_id, partition))
         if truth is None or truth.at(offset) is None:
             self._fail("S14", f"{name}-{partition}/{offset} is acknowledged and not committed")
 
     def ending(self, node: SimNode) -> None:
-        """A process ends: remember its logs, for the next one has to find them again (S23)."""
+        """A process ends: remember its logs, because the next process has to find them again (S23)."""
         if node.config.is_broker:
             self._before_crash[node.node_id] = {
                 directory: (log_of(node.disk, directory)[:], durable_log(node.disk, directory), True)
@@ -299,13 +299,13 @@ class Invariants:
     # -- metadata --------------------------------------------------------------------------------------------------
 
     def image_published(self, node: SimNode, image: Any) -> None:
-        """S6, S8, S9 on every step of the metadata."""
-        known = self._images.get(image.offset)
-        if known is None:
+        """S6, S8, S9, for every published metadata image."""
+        published = self._images.get(image.offset)
+        if published is None:
             self._images[image.offset] = image
             if len(self._images) > 200:
                 self._images.pop(next(iter(self._images)))
-        elif known is not image and self._differ(known, image):
+        elif published is not image and self._differ(published, image):
             self._fail("S19", f"{node} has another image at offset {image.offset} than others")
         if self.image is not None and image.offset <= self.image.offset:
             return
@@ -321,7 +321,7 @@ class Invariants:
             self._check_fenced(image)
 
     def _differ(self, one: Any, other: Any) -> bool:
-        """Everything is compared only where something may have rotted: that takes its time."""
+        """Whether two images differ. They are compared completely only if something may have rotted, because that takes long."""
         if one.brokers.keys() != other.brokers.keys():
             return True
         return self.world.chaos.has_rotted and rest.image_text(one) != rest.image_text(other)
@@ -330,9 +330,9 @@ class Invariants:
         name, leader = f"{topic.name}-{index}", registration.leader
         isr, elr, replicas = registration.isr, registration.elr, registration.replicas
         if leader >= 0:
-            known = self._leaders.setdefault((topic.topic_id, index, registration.leader_epoch), leader)
-            if known != leader:
-                self._fail("S6", f"{name}: epoch {registration.leader_epoch} has leaders {known} and {leader}")
+            first = self._leaders.setdefault((topic.topic_id, index, registration.leader_epoch), leader)
+            if first != leader:
+                self._fail("S6", f"{name}: epoch {registration.leader_epoch} has leaders {first} and {leader}")
             if leader not in isr:
                 self._fail("S8", f"{name}: leader {leader} is not in the in-sync set {isr}")
         if not set(isr) <= set(replicas) or not set(elr) <= set(replicas) or set(isr) & set(elr) or len(set(isr)) < len(isr):
@@ -352,13 +352,13 @@ class Invariants:
                         self._fail("S8", f"{topic.name}-{index}: broker {node_id} is fenced and in the in-sync set {registration.isr}")
 
     def min_isr(self, topic: str, registration: Any) -> int:
-        """What acks=all needs, in the newest metadata."""
+        """The effective min.insync.replicas of a partition in the newest metadata."""
         options = self.world.options
         text = self.image.config(2, topic).get("min.insync.replicas")
         return min(int(text) if text else options.min_isr, len(registration.replicas))
 
     def active_controller(self) -> int:
-        """Node id, -1 without."""
+        """Node id of the active controller, or -1."""
         best, epoch = -1, -1
         for node in self.world.nodes.values():
             controller = None if node.node is None else node.node.controller
@@ -367,17 +367,17 @@ class Invariants:
         return best
 
     def voters(self) -> tuple[int, ...]:
-        """Of the metadata quorum, as the active controller knows them; nobody without one."""
+        """Node ids of the metadata quorum's voters, from the active controller; empty without one."""
         node = self.world.nodes.get(self.active_controller())
         return () if node is None or node.node is None else tuple(node.node.raft.quorum.voters.node_ids)
 
     # -- the watch -------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Look at everything that lives, now and then."""
+        """Check all running nodes, every WATCH_S; every WATCH_LOGS_EVERY-th time also their logs."""
         self._watches += 1
         with_logs = self._watches % WATCH_LOGS_EVERY == 0
-        shape: list[Any] = []
+        state: list[Any] = []
         for node in self.world.nodes.values():
             partitions = node.partitions()
             fetched = Counter(self._fetched_by(node)) if partitions else {}
@@ -385,19 +385,19 @@ class Invariants:
                 self._watch_partition(node, partition, fetched.get((partition.topic_id, partition.index), 0), with_logs)
                 if partition.topic == "records":
                     log, leader = partition.log, partition.leader
-                    shape.append(
+                    state.append(
                         (node.node_id, partition.index, leader is not None, log.high_watermark == log.log_end_offset, len(partition.isr),
                          leader is not None and leader.isr.pending is not None)
                     )  # fmt: skip
             coordinators.check_bounds(self, node)
-            shape.append((node.node_id, node.state, node.is_paused))
-            if with_logs and self.world.chaos.has_rotted and node.is_running:  # Until it has recovered, a torn batch may lie there.
+            state.append((node.node_id, node.state, node.is_paused))
+            if with_logs and self.world.chaos.has_rotted and node.is_running:  # Before recovery the log may end in a torn batch.
                 rest.check_bytes(self, node, METADATA_DIRECTORY)
         if self.image is not None:
             topic = self.image.topics_by_name.get("records")
             for index, registration in topic.partitions.items() if topic is not None else ():
-                shape.append((index, registration.leader, registration.isr, registration.elr))
-        self.states.add(zlib.crc32(repr(shape).encode()))
+                state.append((index, registration.leader, registration.isr, registration.elr))
+        self.states.add(zlib.crc32(repr(state).encode()))
         if self.world.violation is None:
             self.world.fabric.later(WATCH_S, self.watch)
 
@@ -430,9 +430,9 @@ class Invariants:
 
     def _watch_leader(self, node: SimNode, partition: Any, leader: Any) -> None:
         registration = self._registration((partition.topic_id, partition.index))
-        known = self._leaders.get((partition.topic_id, partition.index, partition.leader_epoch))
-        if known is not None and known != node.node_id:
-            self._fail("S6", f"{node} leads {partition} in epoch {partition.leader_epoch}, which is {known}'s")
+        elected = self._leaders.get((partition.topic_id, partition.index, partition.leader_epoch))
+        if elected is not None and elected != node.node_id:
+            self._fail("S6", f"{node} leads {partition} in epoch {partition.leader_epoch}, which is {elected}'s")
         if leader.high_watermark > partition.log.log_end_offset or leader.log_end_offset != partition.log.log_end_offset:
             end = partition.log.log_end_offset
             self._fail("S1", f"{node} {partition}: the core believes in end {leader.log_end_offset}, the log ends at {end}")
@@ -447,15 +447,15 @@ class Invariants:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        """L1-L6: whether everything works again."""
+        """Whether everything works again (L1-L6)."""
         return rest.unrest(self) is None
 
     def why_not_quiet(self) -> tuple[str, str]:
-        """The rule that does not hold yet."""
+        """The first rule that does not hold yet, and a text."""
         return rest.unrest(self) or ("L1", "it has just become quiet")
 
     def at_rest(self) -> None:
-        """S3-S5, S17, S19, S21, S26, L4: everything of everybody is equal."""
+        """S3-S5, S17, S19, S21, S26, L4: compare the logs, images and coordinators of all nodes."""
         rest.check_all(self)
         self.isolation.at_rest()
         coordinators.check_all(self)

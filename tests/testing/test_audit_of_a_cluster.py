@@ -23,7 +23,7 @@ def cluster_of(path: Path, brokers: tuple[int, ...], batches: int) -> Any:
 
 
 def test_what_could_not_be_compared_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "describe", lambda cluster: "what it looks like")
+    monkeypatch.setattr(inspection, "describe", lambda cluster: "what it looks like")
     assert inspection.audit(cluster_of(tmp_path / "whole", (1, 2, 3), 5), [], raise_on_mismatch=True).outcome == "PASS"
     without_one = cluster_of(tmp_path / "less", (1, 2), 5)
     with pytest.raises(ClusterError, match="log directories were not given"):
