@@ -29,7 +29,7 @@ def _all_pass(original: Any) -> Any:
     return lambda self, reader: True
 
 
-def _kept_whatever_its_length(original: Any) -> Any:
+def _unbounded_client_id(original: Any) -> Any:
     def keep(self: Any, raw: bytes) -> str:
         found = self._client_ids[raw] = raw.decode("utf-8", "replace")
         return found
@@ -37,7 +37,7 @@ def _kept_whatever_its_length(original: Any) -> Any:
     return keep
 
 
-def _told_as_it_is(original: Any) -> Any:
+def _unbounded_software(original: Any) -> Any:
     def note(self: Any, context: Any, name: str, version: str) -> None:
         self.software[context.connection] = (context.listener, name, version)
 
@@ -89,9 +89,9 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "lines-without-end", "breaks": "lines of the log that a peer can cause are limited", "tests": NET,
      "patches": (("minikafka.net.peer_lines:PeerLines.log", _each_line),)},
     {"name": "long-client-ids", "breaks": "client ids are kept up to a length and a number", "tests": NAMES,
-     "patches": (("minikafka.broker.front.dispatch:Dispatcher._keep_client_id", _kept_whatever_its_length),)},
+     "patches": (("minikafka.broker.front.dispatch:Dispatcher._keep_client_id", _unbounded_client_id),)},
     {"name": "software-as-told", "breaks": "software of clients is told apart up to a length and a number", "tests": NAMES,
-     "patches": (("minikafka.broker.front.dispatch:Dispatcher._note_software", _told_as_it_is),)},
+     "patches": (("minikafka.broker.front.dispatch:Dispatcher._note_software", _unbounded_software),)},
     {"name": "sessions-without-end", "breaks": "sessions of fetches have room for so many partitions", "tests": NAMES,
      "patches": (("minikafka.core.fetch_session:FetchSessionCache._has_room", _returns(True)),)},
 ]  # fmt: skip

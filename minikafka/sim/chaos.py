@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minikafka.sim.parts import World
     from minikafka.sim.swarm import Fault
 
-ROUGH = (ClientError, *TRANSPORT_ERRORS)
+EXPECTED_ERRORS = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
 CALM_S = 1.0
 CONTROLLER_LISTENER = "CONTROLLER"
@@ -33,8 +33,8 @@ ROTS = frozenset({"rot", "rot_fetched", "rot_internal", "rot_metadata"})
 #: Faults that can end a process without a clean-shutdown file.
 UNCLEAN = frozenset({"kill", "kill_all", "power", "hole", "wipe", "disk_error", "disk_full", "min_isr", *ROTS})
 #: How long, and how much, a controller's disk is slowed down, so that more than one batch of the metadata log waits for it.
-HOLE_WAIT_S = 4.0
-HOLE_BLOCKING_S = 0.8
+GAP_WAIT_S = 4.0
+GAP_BLOCKING_S = 0.8
 
 
 class Chaos:
@@ -72,7 +72,7 @@ class Chaos:
         done = getattr(self, f"_{fault.kind}")(fault, node)
         if done is not False:
             self.injected[fault.kind] += 1
-            self.world.tell("world", f"fault: {fault.kind} {node.host} for {fault.seconds:.1f} s" + (f" ({done})" if done else ""))
+            self.world.record_event("world", f"fault: {fault.kind} {node.host} for {fault.seconds:.1f} s" + (f" ({done})" if done else ""))
 
     def _is_something_lost(self) -> bool:
         return bool(self.rot.batches) or any(map(self.world.invariants.has_lost, self.world.nodes.values()))
@@ -116,7 +116,7 @@ class Chaos:
             node.jump_clock(-node.wall_offset_ms)
             if node.loop is not None:
                 node.loop.resume()
-            node.is_wanted = True
+            node.should_restart = True
             if node.state == "down":
                 node.boot()
         for client in world.workload.clients:
@@ -148,7 +148,7 @@ class Chaos:
 
     def _after_power_cut(self, fault: Fault, node: SimNode) -> None:
         self._later(fault, node.boot)
-        if node.config.is_controller and self.rot.note_hole(node):
+        if node.config.is_controller and self.rot.note_gap(node):
             self._later(fault, self.rot.end_metadata, node)
 
     def _hole(self, fault: Fault, node: SimNode) -> Any:
@@ -158,16 +158,16 @@ class Chaos:
 
         async def work() -> None:
             async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
-                for turn in range(round(HOLE_WAIT_S / HOLE_BLOCKING_S) * 4):
+                for turn in range(round(GAP_WAIT_S / GAP_BLOCKING_S) * 4):
                     await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "file.delete.delay.ms", str(60_000 + turn))])
-                    await asyncio.sleep(HOLE_BLOCKING_S / 4)
+                    await asyncio.sleep(GAP_BLOCKING_S / 4)
 
         self._order(work())
-        node.set_disk_speed(HOLE_BLOCKING_S, 0.0)
-        self._cut_with_hole(fault, node, self.world.now + HOLE_WAIT_S)
+        node.set_disk_speed(GAP_BLOCKING_S, 0.0)
+        self._cut_with_gap(fault, node, self.world.now + GAP_WAIT_S)
         return "when more than one batch is not synced"
 
-    def _cut_with_hole(self, fault: Fault, node: SimNode, until_s: float) -> None:
+    def _cut_with_gap(self, fault: Fault, node: SimNode, until_s: float) -> None:
         world = self.world
         if world.is_healed:
             return  # `heal` has restored the disk
@@ -176,14 +176,14 @@ class Chaos:
             return
         is_spared = not node.config.is_broker or (self.may_lose_power(node) and not self._is_something_lost())
         may_cut = is_spared and self._may_lose_promises(node)
-        hole = self.rot.make_hole(node, fault) if may_cut else None
-        if hole is None:
-            world.fabric.later(0.01, self._cut_with_hole, fault, node, until_s)
+        gap = self.rot.make_gap(node, fault) if may_cut else None
+        if gap is None:
+            world.fabric.later(0.01, self._cut_with_gap, fault, node, until_s)
             return
         node.power_cut(self._random, (METADATA_DIRECTORY,))
         node.set_disk_speed(world.options.blocking_s, world.options.sync_s)
         self.injected["holes"] += 1
-        world.tell("world", f"{node.host} loses power: {hole}")
+        world.record_event("world", f"{node.host} loses power: {gap}")
         self._after_power_cut(fault, node)
 
     def _wipe(self, fault: Fault, node: SimNode) -> Any:
@@ -470,7 +470,7 @@ class Chaos:
         async def run() -> None:
             try:
                 await work
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 return  # like any request, it may fail
 
         self.world.loop.call_soon(lambda: self._tasks.append(self.world.loop.create_task(run())))
@@ -576,7 +576,7 @@ class Chaos:
                 if missing:
                     async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
                         await self._add_voter(admin, missing[0])
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 pass  # the next round
             await asyncio.sleep(0.2)
 
@@ -590,5 +590,5 @@ class Chaos:
                 async with self.world.workload.admin() as admin:
                     await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "min.insync.replicas", value)])
                 return
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 continue

@@ -18,7 +18,7 @@ from typing import Any
 from minikafka.storage.filesystem import Buffer, SyncFailed
 
 #: Largest gap that a power cut leaves. Pages are larger, but logs this small would rarely have two unsynced ones.
-HOLE_BYTES_MAX = 200
+GAP_BYTES_MAX = 200
 
 
 #: The unit that a device writes completely or not at all.
@@ -108,7 +108,7 @@ class Inode:
         # The length was written but not the bytes; in half of the cases those of some later pages were.
         lost = len(current) - cut
         if not in_order and cut % 2:
-            lost = min(lost, 1 + cut * 7919 % HOLE_BYTES_MAX)
+            lost = min(lost, 1 + cut * 7919 % GAP_BYTES_MAX)
         return _inode(current[:cut] + bytes(lost) + current[cut + lost :], self.size)
 
 

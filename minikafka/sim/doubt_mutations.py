@@ -41,11 +41,11 @@ def _as_late_as_resigning(original: Any) -> Any:
     return update_doubt
 
 
-def _as_asked(original: Any) -> Any:
+def _park_as_requested(original: Any) -> Any:
     return lambda replica, role, peer: replica.config.park_ms_max
 
 
-def _whatever_it_knows(original: Any) -> Any:
+def _answer_unconfirmed(original: Any) -> Any:
     def answer_when_committed(self: Any, offset: int, respond: Any, response: Any) -> None:
         if offset < self._raft.high_watermark and not self._waiting:
             respond(response, None)
@@ -65,11 +65,11 @@ DOUBT_MUTATIONS: list[dict[str, Any]] = [
     {"name": "doubt-too-late", "breaks": "a leader is sure of itself for longer than its voters wait before they elect another",
      "patches": (("minikafka.core.raft.leading:update_doubt", _as_late_as_resigning),), "tests": CORE_TESTS},
     {"name": "voters-fetch-seldom", "breaks": "voters' fetches wait for so long that a healthy leader is in doubt",
-     "patches": (("minikafka.core.raft.leading:_wait_ms_max", _as_asked),), "tests": CORE_TESTS},
+     "patches": (("minikafka.core.raft.leading:_wait_ms_max", _park_as_requested),), "tests": CORE_TESTS},
     {"name": "lost-voters-unnoticed", "breaks": "a leader whose voters' connections have ended is sure of itself",
      "patches": ((f"{PROGRESS}.forget_contact", _nothing),), "tests": CORE_TESTS},
     {"name": "deposed-answers", "breaks": "a controller that may have been replaced says that all is as it was",
-     "patches": (("minikafka.broker.quorum.controller_host:ControllerHost._answer_when_committed", _whatever_it_knows),),
+     "patches": (("minikafka.broker.quorum.controller_host:ControllerHost._answer_when_committed", _answer_unconfirmed),),
      "tests": STORY_TESTS},
     {"name": "doubt-untold", "breaks": "the broker of a controller that is in doubt learns of it from a late answer",
      "patches": (("minikafka.broker.front.controller_channel:ControllerChannel._doubt_changed", _nothing),), "tests": STORY_TESTS},

@@ -13,16 +13,16 @@ TESTS = ("tests/core/partition/test_follower.py",)
 
 
 def _truncate_to_high_watermark(original: Any) -> Any:
-    return lambda leader_epoch, leader_end_offset, **known: Truncation(known["high_watermark"], True)
+    return lambda leader_epoch, leader_end_offset, **state: Truncation(state["high_watermark"], True)
 
 
 def _truncate_not(original: Any) -> Any:
-    return lambda leader_epoch, leader_end_offset, **known: Truncation(known["log_end_offset"], True)
+    return lambda leader_epoch, leader_end_offset, **state: Truncation(state["log_end_offset"], True)
 
 
 def _truncate_one_more(original: Any) -> Any:
-    def truncation_for(leader_epoch: int, leader_end_offset: int, **known: Any) -> Truncation:
-        found = original(leader_epoch, leader_end_offset, **known)
+    def truncation_for(leader_epoch: int, leader_end_offset: int, **state: Any) -> Truncation:
+        found = original(leader_epoch, leader_end_offset, **state)
         return Truncation(max(found.offset - 1, 0), found.is_complete)
 
     return truncation_for

@@ -49,10 +49,10 @@ def _forget_the_other_epochs(original: Any) -> Any:
 
 
 def _commit_of_anybody(original: Any) -> Any:
-    def known(group: Any, member_id: str) -> Any:
+    def checked(group: Any, member_id: str) -> Any:
         return next(iter(group.members.values()), None) or original(group, member_id)
 
-    return known
+    return checked
 
 
 def _release_nothing(original: Any) -> Any:

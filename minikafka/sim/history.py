@@ -68,9 +68,10 @@ class History:
         before = self._acked_at.setdefault((write.partition, offset), write)
         if before is not write:
             self.world.violate("L8", f"offset {offset} of {write.partition} was acknowledged for {before.value!r} and {write.value!r}")
-        known = self.seen.get((write.partition, offset))
-        if known is not None and known[0] != write.value:
-            self.world.violate("L8", f"{write.value!r} was acknowledged at {write.partition}/{offset}, where {known[2]} read {known[0]!r}")
+        earlier = self.seen.get((write.partition, offset))
+        if earlier is not None and earlier[0] != write.value:
+            text = f"was acknowledged at {write.partition}/{offset}, where {earlier[2]} read {earlier[0]!r}"
+            self.world.violate("L8", f"{write.value!r} {text}")
 
     def failed(self, write: Write, error: str) -> None:
         """The client gave up; the record may be stored."""
@@ -87,9 +88,9 @@ class History:
         if write is None or write.partition != partition:
             self.world.violate("L8", f"{client} read {value!r} at {partition}/{offset}, which nobody wrote there")
             return
-        known = self.seen.setdefault((partition, offset), (value, epoch, client))
-        if known[0] != value:
-            self.world.violate("L8", f"inconsistent offset {partition}/{offset}: {known[2]} read {known[0]!r}, {client} {value!r}")
+        earlier = self.seen.setdefault((partition, offset), (value, epoch, client))
+        if earlier[0] != value:
+            self.world.violate("L8", f"inconsistent offset {partition}/{offset}: {earlier[2]} read {earlier[0]!r}, {client} {value!r}")
 
     def member_read(self, partition: int, offset: int) -> None:
         """A member of the group read a record."""

@@ -1,5 +1,5 @@
-"""S17, seen from the logs: what the committed batches say of transactions, against markers, last stable offsets, indexes of aborted
-transactions and the state of the coordinators."""
+"""S17 and S25, checked against the logs: the transactions in committed batches are compared with markers, last stable offsets, indexes of
+aborted transactions and the coordinators' state."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 Key = tuple[bytes, int]
 STATE_TOPIC = "__transaction_state"
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
-#: In a marker's batch: behind the header come the record's length, attributes, two deltas and the key's length, each one byte, and the
-#: key's version.
+#: Position of the marker's type in its batch: after the header come the record's length, attributes, two deltas and the key's length, one
+#: byte each, and the key's version, two bytes.
 _MARKER_TYPE_AT = 68
 _PREPARED = {2: True, 3: False}
 
 
 class Isolation:
-    """Transactions as the committed batches tell of them. A marker has the epoch after its transaction's: all are of version 2."""
+    """The transactions in the committed batches. All are of transaction.version 2, so a marker has its transaction's epoch plus one."""
 
     def __init__(self, invariants: Invariants) -> None:
         self._invariants = invariants
         self._world = invariants.world
         #: By log: producer id -> (epoch, first offset) of its open transaction.
         self.open: dict[Key, dict[int, tuple[int, int]]] = {}
-        #: By log: (producer id, first offset, offset of the marker) of what was aborted.
+        #: By log: (producer id, first offset, offset of the marker) of every aborted transaction.
         self.aborted: dict[Key, set[tuple[int, int, int]]] = {}
         #: By log: (producer id, epoch of the marker) -> whether it commits.
         self.markers: dict[Key, dict[tuple[int, int], bool]] = {}
@@ -40,13 +40,13 @@ class Isolation:
         self._found_ends: dict[tuple[int, str], int] = {}
         #: By log: (first offset, offset of the marker) of every transaction that has ended.
         self._ended: dict[Key, list[tuple[int, int]]] = {}
-        #: By log: leader epoch -> (high watermark, last stable offset), as far as that leader has let readers.
+        #: By log: leader epoch -> the last (high watermark, last stable offset) of that leader, up to which readers may have read.
         self._reached: dict[Key, dict[int, tuple[int, int]]] = {}
-        #: (producer id, epoch of the markers, whether it commits) of what a coordinator's log says, as far as it is committed.
+        #: (producer id, epoch of the markers, whether it commits) of each decision in the committed part of a coordinator's log.
         self._decided: set[tuple[int, int, bool]] = set()
 
     def deciding(self, node: SimNode, markers: Any) -> None:
-        """Markers are about to be sent: an election may take back what is not committed, and the next coordinator decide otherwise."""
+        """Markers are about to be sent: their decision must be committed, or the next coordinator could lose it and decide otherwise."""
         decision = (markers.producer_id, markers.producer_epoch, markers.commit)
         if decision not in self._decided and not self._invariants.is_compacted(STATE_TOPIC):
             who = f"{markers.transactional_id}, epoch {markers.producer_epoch}"
@@ -59,7 +59,8 @@ class Isolation:
             self._decided.add((value.producer_id, value.producer_epoch, commits))
 
     def committed(self, node: SimNode, log: Any, key: Key, batch: Batch) -> None:
-        """A batch below a high watermark: one transaction a producer and log, ended by its own marker, by the same one everywhere."""
+        """Check a batch that is now below a high watermark: each producer has one transaction at a time in a log, which its own marker
+        ends, and all logs have the same marker."""
         if log.topic == STATE_TOPIC:
             self._note_decision(node, log, batch)
         if not batch.attributes & _TRANSACTIONAL:
@@ -67,36 +68,36 @@ class Isolation:
         fail, producer_id, epoch = self._world.violate, batch.producer_id, batch.producer_epoch
         where = f"{node} {log.name}: producer {producer_id}"
         opened = self.open.setdefault(key, {})
-        known = opened.get(producer_id)
+        current = opened.get(producer_id)
         if not batch.attributes & _CONTROL:
-            if known is None:
+            if current is None:
                 after = self._epochs.get((key, producer_id), -1)
                 if epoch < after:
                     fail("S17", f"{where} begins in epoch {epoch} at {batch.base}, after the marker of epoch {after}")
                 opened[producer_id] = (epoch, batch.base)
-            elif known[0] != epoch:
-                fail("S17", f"{where} writes at {batch.base} in epoch {epoch}, that of epoch {known[0]} is open since {known[1]}")
+            elif current[0] != epoch:
+                fail("S17", f"{where} writes at {batch.base} in epoch {epoch}, but epoch {current[0]} is open since {current[1]}")
             return
         commits = _commits(node, log.directory, batch)
         if self._outcomes.setdefault((producer_id, epoch), commits) != commits:
             fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base} that {_word(commits)}, and another that does not")
         self.markers.setdefault(key, {})[producer_id, epoch] = commits
         self._epochs[key, producer_id] = epoch
-        if known is not None:
+        if current is not None:
             del opened[producer_id]
-            self._ended.setdefault(key, []).append((known[1], batch.base))
-            if known[0] != epoch - 1:
-                fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base}, its transaction is of epoch {known[0]}")
+            self._ended.setdefault(key, []).append((current[1], batch.base))
+            if current[0] != epoch - 1:
+                fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base}, its transaction is of epoch {current[0]}")
             if not commits:
-                self.aborted.setdefault(key, set()).add((producer_id, known[1], batch.base))
+                self.aborted.setdefault(key, set()).add((producer_id, current[1], batch.base))
 
     def loaded(self, node: SimNode, log: Any) -> None:
-        """A log as it was found at the start of its broker, which keeps no memory then of what had ended and was not replicated."""
+        """Note where a log ended when its broker started: below that, the broker may know of ended transactions from a snapshot."""
         self._found_ends[node.node_id, log.directory] = log.log_end_offset
 
     def check_stable(self, node: SimNode, log: Any, key: Key) -> None:
-        """Readers of what is committed do not get beyond a transaction that is open. One that this replica knows to have ended, from a
-        snapshot of its producers, does not hold them up, in Kafka neither: a marker follows its decision, and that is never taken back."""
+        """Check that read_committed readers do not get beyond an open transaction. A transaction that has ended according to this replica's
+        producer snapshot does not hold them back, as in Kafka: its marker follows a decision, which is never revoked."""
         for producer_id, (_, start) in self.open.get(key, {}).items():
             if log.last_stable_offset <= start or node.partition(log.topic, log.partition) is None:
                 continue
@@ -108,8 +109,8 @@ class Isolation:
                 )
 
     def check_reach(self, node: SimNode, partition: Any) -> None:
-        """S25: how far readers get. Only a transaction that is open below the high watermark holds back those of what is committed; neither
-        they nor the others are sent back by a later leader, once its high watermark has reached its epoch (KIP-207)."""
+        """S25: only a transaction that is open below the high watermark holds back read_committed readers, and a later leader whose high
+        watermark has reached its epoch sends no reader back (KIP-207)."""
         log, key, leader = partition.log, (partition.topic_id, partition.index), partition.leader
         reached = (log.high_watermark, log.last_stable_offset)
         unstable = [first for first, end in self._ended.get(key, ()) if first < reached[0] <= end]
@@ -129,7 +130,7 @@ class Isolation:
     # -- at rest ---------------------------------------------------------------------------------------------------
 
     def unrest(self) -> tuple[str, str] | None:
-        """No transaction is left open: not in a log, and not with its coordinator."""
+        """Why transactions are not at rest, as (rule, text); None if none is open in a log or at its coordinator."""
         image, world = self._invariants.image, self._world
         for topic in image.topics_by_id.values():
             for index, registration in topic.partitions.items():
@@ -159,7 +160,7 @@ class Isolation:
         return found
 
     def at_rest(self) -> None:
-        """Indexes of aborted transactions on every replica, and what the coordinators decided against the markers."""
+        """Check the index of aborted transactions on every replica, and compare the coordinators' decisions with the markers."""
         image, world = self._invariants.image, self._world
         if world.options.transactors == 0:
             return
@@ -198,7 +199,7 @@ class Isolation:
             self._world.violate("S17", f"{node} {name}-{index}: the index of aborted transactions has {found}, the log {sorted(expected)}")
 
     def _decisions(self) -> dict[tuple[int, int], tuple[bool, list[tuple[str, int]]]]:
-        """What the coordinators wrote: (producer id, epoch) -> whether it commits, and the partitions."""
+        """The decisions in the coordinators' logs: (producer id, epoch) -> (whether it commits, partitions)."""
         decisions: dict[tuple[int, int], tuple[bool, list[tuple[str, int]]]] = {}
         for node, index, _ in self._shards():
             for _, inode in segments_of(node.disk, f"/data/{STATE_TOPIC}-{index}"):
@@ -210,7 +211,7 @@ class Isolation:
 
 
 def _decisions_in(data: memoryview) -> Iterator[tuple[bool, Any]]:
-    """Whether it commits, and the record, of each decision in the batches of a coordinator's log."""
+    """(whether it commits, record value) of each decision in the batches of a coordinator's log."""
     for batch in iterate_batches(data):
         for record in () if batch.is_control else batch.records():
             key = decode_transaction_key(bytes(record.key or b""))

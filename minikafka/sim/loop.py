@@ -1,8 +1,8 @@
-"""Virtual time: one scheduler for everybody, and for each process of the simulated world an asyncio event loop of its own.
+"""Virtual time: one scheduler for the whole simulated world, and an asyncio event loop for each of its processes.
 
-The scheduler runs one callback at a time, in the order (due time, number), and jumps to the next due time when nothing is ready. A process
-that is paused keeps its callbacks for later, one that is dead loses them. What runs on a `ProcessLoop` is ordinary asyncio: tasks, futures,
-`sleep`, `wait_for`. The idea is FoundationDB's Flow and Rust's turmoil and madsim.
+The scheduler runs one callback at a time, in the order (due time, number), and jumps to the next due time when nothing is ready. A paused
+process keeps its callbacks for later, a dead one loses them. Code on a `ProcessLoop` is ordinary asyncio: tasks, futures, `sleep`,
+`wait_for`. The idea comes from FoundationDB's Flow and Rust's turmoil and madsim.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _set_running_loop = events._set_running_loop
 
 
 class Handle:
-    """A callback on its way; what asyncio calls Handle and TimerHandle."""
+    """A scheduled callback, like asyncio's Handle and TimerHandle."""
 
     __slots__ = ("_args", "_callback", "_when", "loop")
 
@@ -53,26 +53,26 @@ class Scheduler:
         self._order = 0
         self._ready: deque[Handle] = deque()
         self._timers: list[tuple[float, int, Handle]] = []
-        self._stop_wanted = False
+        self._stop_requested = False
 
     def ready(self, handle: Handle) -> None:
-        """Run as soon as everything that became ready before has run."""
+        """Run after everything that became ready before."""
         self._ready.append(handle)
 
     def at(self, when: float, handle: Handle) -> None:
-        """Run at `when`, after everything else that was put there before."""
+        """Run at time `when`, after everything already scheduled for that time."""
         self._order += 1
         heapq.heappush(self._timers, (when, self._order, handle))
 
     def stop(self) -> None:
         """Let `run` return after the callback that is running."""
-        self._stop_wanted = True
+        self._stop_requested = True
 
     def run(self, until: float) -> None:
         """Run until the time `until` (everything due before it has run) or until `stop`."""
         ready, timers, pop = self._ready, self._timers, heapq.heappop
         popleft = ready.popleft
-        self._stop_wanted = False
+        self._stop_requested = False
         current: ProcessLoop | None = None
         before = events._get_running_loop()
         try:
@@ -94,13 +94,13 @@ class Scheduler:
                         _set_running_loop(loop)
                     self.steps += 1
                     try:
-                        # Without the task's context: nothing that runs here has context variables.
+                        # Not in the task's context: no code that runs here uses context variables.
                         callback(*handle._args)
                     except Exception as error:
                         loop.call_exception_handler({"message": f"exception in callback {callback}", "exception": error})
                     if loop.turn_s:
                         loop.pause(now + loop.turn_s)
-                    if self._stop_wanted:
+                    if self._stop_requested:
                         return
                 if not timers or timers[0][0] > until:
                     break
@@ -115,13 +115,13 @@ class Scheduler:
             _set_running_loop(before)
 
 
-#: To a type checker a loop without sockets, signals and processes is none.
+#: Any, because a type checker rejects a loop that does not implement sockets, signals and processes.
 _Loop: Any = asyncio.AbstractEventLoop
 
 
 class ProcessLoop(_Loop):  # type: ignore[misc]
-    """The event loop of one simulated process. `rate`: seconds of its monotonic clock in a second of the world. `turn_s`: how long every
-    callback takes, as on a machine whose cores others have; 0: no time at all."""
+    """The event loop of one simulated process. `rate`: seconds of its monotonic clock per second of the world. `turn_s`: how long every
+    callback takes, to simulate an overloaded machine; 0: no time at all."""
 
     def __init__(self, scheduler: Scheduler, name: str, *, rate: float = 1.0, on_error: Callable[[str, dict[str, Any]], None]) -> None:
         self.name = name
@@ -140,7 +140,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
     # -- life ------------------------------------------------------------------------------------------------------
 
     def pause(self, until: float) -> None:
-        """Run nothing until the world's time `until`; then everything that is due at once."""
+        """Run nothing until the world's time `until`; then run everything that is due at once."""
         if until > self.paused_until and until > self.scheduler.now:
             self.paused_until = until
 
@@ -162,7 +162,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
             self.scheduler.ready(handle)
 
     def kill(self) -> None:
-        """The process is gone: nothing of it runs any more."""
+        """End the process: none of its callbacks runs any more."""
         self.is_dead = True
         self._held.clear()
 
@@ -200,7 +200,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
     ) -> Handle:
         """See asyncio."""
         handle = Handle(callback, args, self, when)
-        # Rounding must not let a timer find that it came too early: with another rate it comes a microsecond late.
+        # Rounding must not fire a timer too early: with another rate it fires a microsecond late.
         due = when if self.rate == 1.0 else when / self.rate + 1e-6
         self.scheduler.at(max(due, self.scheduler.now), handle)
         return handle
@@ -215,19 +215,19 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         return asyncio.Task(coro, loop=self, name=name or self.name, context=context)
 
     def get_debug(self) -> bool:
-        """Never."""
+        """Always false."""
         return False
 
     def is_running(self) -> bool:
-        """Whether it is this loop's turn."""
+        """Whether the current callback runs on this loop."""
         return events._get_running_loop() is self
 
     def is_closed(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process is dead."""
         return self.is_dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An exception that nobody took: the world is told, unless the process is gone."""
+        """Report an unhandled exception to the world, unless the process is dead."""
         if not self.is_dead:
             self._on_error(self.name, context)
 

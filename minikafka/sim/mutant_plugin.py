@@ -16,5 +16,5 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Mend it."""
+    """Restore the rule."""
     _stack.close()

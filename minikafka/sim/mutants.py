@@ -1,7 +1,7 @@
-"""Deliberately broken rules, each of which the simulator (or, where it would take too long, a test of a core) has to notice.
+"""Deliberately broken rules. The simulator has to notice each of them, or a test of a core if the simulator would take too long.
 
-A mutant replaces one function while it is applied. `hunt` plays seeds until an invariant breaks; a mutant that survives is a hole in the
-simulator. `minikafka sim --mutants` prints the table of README.md; `pytest -m mutants` demands that every one is caught.
+A mutant replaces one function while it is applied. `hunt` plays seeds until an invariant breaks; a mutant that survives reveals a gap in
+the simulator. `minikafka sim --mutants` prints the table of README.md; `pytest -m mutants` requires that every mutant is caught.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MUTANT_VARIABLE = "MINIKAFKA_MUTANT"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One broken rule. `patches`: (module:Class.attribute, original -> replacement); `tests`: what catches it when the simulator is too
-    slow; `profile`, `options`, `duration_s`: where to look for it."""
+    """One broken rule. `patches`: (module:Class.attribute, original -> replacement); `tests`: tests that catch it if the simulator is too
+    slow; `profile`, `options`, `duration_s`: the runs in which to look for it."""
 
     name: str
     breaks: str
@@ -77,7 +77,7 @@ def _find(target: str) -> tuple[Any, str]:
 
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
-    """The rule is broken within the context."""
+    """A context in which the rule is broken."""
     with ExitStack() as stack:
         for target, make in mutant.patches:
             owner, name = _find(target)
@@ -130,7 +130,7 @@ def hunt(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Caught | None:
         with applied(mutant):
             outcome = run_drawn(options, faults)
         if outcome.violation is not None:
-            # What breaks without the mutant too says nothing about it.
+            # A violation that occurs without the mutant, too, does not count.
             if run_drawn(options, faults).violation is not None:
                 continue
             return Caught(outcome.violation.rule, number + 1, str(outcome.violation).splitlines()[0])

@@ -1,4 +1,4 @@
-"""The rules that mutants break: what is replaced, by what, and under which conditions to look (minikafka.sim.mutants)."""
+"""Mutations for minikafka.sim.mutants: which function is replaced, by what, and in which runs to look for the effect."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _advance_members_only(original: Any) -> Any:
 
 
 def unchecked_batches(original: Any) -> Any:
-    """In the place of LogAppender._whole_batches: lengths are all that is looked at."""
+    """Replaces LogAppender._whole_batches: only lengths are checked."""
 
     def whole_batches(self: Any, records: memoryview) -> list[Any]:
         found, position = [], 0
@@ -157,7 +157,7 @@ def _follow_and_lead(original: Any) -> Any:
 
 
 def _end_of_next_epoch(original: Any) -> Any:
-    """KAFKA-7128's relative: the answer is the end of the epoch after the one asked for."""
+    """Related to KAFKA-7128: the response has the end of the epoch after the requested one."""
 
     def end_offset_for(self: Any, epoch: int, log_end_offset: int) -> EpochEnd:
         found = original(self, epoch, log_end_offset)
@@ -198,8 +198,8 @@ def _update_without_clamp(original: Any) -> Any:
     return move_high_watermark
 
 
-def _open_keeping_mark(original: Any) -> Any:
-    """KAFKA-10471: the mark of a clean shutdown outlives the start."""
+def _keep_clean_shutdown_file(original: Any) -> Any:
+    """KAFKA-10471: the clean-shutdown file outlives the start."""
 
     def open_directory(self: Any) -> Any:
         unlink = self.filesystem.unlink
@@ -375,7 +375,7 @@ def _sequence_of_every_try(original: Any) -> Any:
 
 
 def _read_to_the_end(original: Any) -> Any:
-    return lambda partition, wants: partition.log.log_end_offset
+    return lambda partition, limits: partition.log.log_end_offset
 
 
 def _forget_producers(original: Any) -> Any:
@@ -509,7 +509,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "always-clean", "breaks": "a crash counts as a clean shutdown (KAFKA-10471)", "profile": "crashes", "options": _DYING,
      "patches": (("minikafka.storage.log_dir:LogDirectory.open", _always_clean),)},
     {"name": "mark-kept", "breaks": "the mark of a clean shutdown outlives the start", "profile": "crashes", "options": _DYING,
-     "patches": (("minikafka.storage.log_dir:LogDirectory.open", _open_keeping_mark),), "tests": ("tests/storage/test_log_dir.py",)},
+     "patches": (("minikafka.storage.log_dir:LogDirectory.open", _keep_clean_shutdown_file),), "tests": ("tests/storage/test_log_dir.py",)},
     {"name": "recovery-point-at-end", "breaks": "recovery points are stored without a sync", "profile": "crashes",
      "options": (*_DYING, *_SMALL),
      "patches": (("minikafka.storage.log_dir:LogDirectory.recovery_points", _checkpoint_ends),)},

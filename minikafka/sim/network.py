@@ -1,9 +1,9 @@
-"""The simulated network behind the `Network` protocol: connections as TCP gives them, with delays, cuts and breaks.
+"""The simulated network behind the `Network` protocol: TCP-like connections with delays, cuts and breaks.
 
-Within a connection bytes come in order or not at all: a break loses what is under way, and the side that asked cannot know what was carried
-out. A cut (in one direction, perhaps) holds frames back until it heals, as retransmission would. A killed process closes its connections,
-and the news travels like a frame; a machine that loses power says nothing, and whoever sends to it later is told by its next life. A
-connection may fall silent for good, because a box between the hosts has forgotten it: nobody is told, and a new connection works.
+Within a connection bytes arrive in order or not at all. A break loses the bytes in flight, and the requesting side cannot know what was
+carried out. A cut, possibly in one direction only, holds frames back until it heals, as retransmission does. A killed process closes its
+connections, and the close travels like a frame. A machine that loses power closes nothing: a peer that sends to it later gets a reset from
+its next life. A connection may fall silent because a middlebox has dropped its state: neither end notices, and a new connection works.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _STAMP = Struct("<dI")
 DELAY_S_MAX = 3.0
 RETRANSMIT_S = 0.2
 RESET_REASON = "connection reset by peer"
-#: When the kernel of who opened a connection gives it up, after nothing has come back (minikafka.net.connection.notice_dead_peers).
+#: When the kernel of the connecting side gives up a silent connection (minikafka.net.pieces.notice_dead_peers).
 GIVE_UP_S = 20.0
 GIVE_UP_REASON = "connection timed out"
-#: Ports from here on are those of who opens connections.
+#: The connecting sides' ports begin here.
 EPHEMERAL_PORT_MIN = 40_000
 #: Received buffers are overwritten when the handler returns, as a real receive buffer is by the next bytes.
 POISON = b"\xee"
@@ -53,7 +53,7 @@ class Link:
 
 
 class Fabric:
-    """Hosts, links and connections of one world. `digest` changes with everything that is delivered."""
+    """Hosts, links and connections of one world. `digest` is a hash of everything delivered."""
 
     def __init__(self, scheduler: Scheduler, generator: random.Random) -> None:
         self.scheduler = scheduler
@@ -66,7 +66,7 @@ class Fabric:
         self._ends: dict[str, dict[int, SimConnection]] = {}
         #: Closed ends whose last frames a cut still holds back.
         self._orphans: list[SimConnection] = []
-        #: Hosts without power: nobody there refuses a connection.
+        #: Hosts without power: they do not even refuse a connection.
         self.silent_hosts: set[str] = set()
         self._count = 0
         self.digest = 0
@@ -77,7 +77,7 @@ class Fabric:
         self._kick = ProcessLoop(scheduler, "network", on_error=_raise)
 
     def link(self, source: str, target: str) -> Link:
-        """The link from one host to another, made when it is first asked for."""
+        """The link from one host to another; created on first use."""
         key = (source, target)
         found = self.links.get(key)
         if found is None:
@@ -85,17 +85,17 @@ class Fabric:
         return found
 
     def set_all(self, **changes: Any) -> None:
-        """Change every link, and those to come."""
+        """Change every link, including future ones."""
         for link in (self.default, *self.links.values()):
             for name, value in changes.items():
                 setattr(link, name, value)
 
     def cut(self, source: str, target: str) -> None:
-        """Hold back what goes from `source` to `target`."""
+        """Hold back all frames from `source` to `target`."""
         self.link(source, target).is_cut = True
 
     def join(self, source: str, target: str) -> None:
-        """Undo a cut; what was held back arrives."""
+        """Undo a cut; held frames are sent."""
         self.link(source, target).is_cut = False
         for connection in self.connections(source):
             connection.flush()
@@ -106,7 +106,7 @@ class Fabric:
                 self._orphans.append(connection)
 
     def heal(self) -> None:
-        """Undo every cut, and let kernels give up what has fallen silent."""
+        """Undo every cut, and let the kernels give up silent connections."""
         for source, target in [key for key, link in self.links.items() if link.is_cut]:
             self.join(source, target)
         for host in list(self._ends):
@@ -115,12 +115,12 @@ class Fabric:
 
     def delay(self, link: Link) -> float:
         """Seconds for one frame."""
-        # As random.expovariate(1.0) draws it, without the call.
+        # The same as random.expovariate(1.0), without the call.
         seconds = -log(1.0 - self._chance()) * link.delay_mean
         return link.delay_min + (seconds if seconds < DELAY_S_MAX else DELAY_S_MAX)
 
     def later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> None:
-        """Call back when the world is `delay` seconds older."""
+        """Call `callback` after `delay` seconds of the world's time."""
         self.scheduler.at(self.scheduler.now + delay, Handle(callback, arguments, self._kick))
 
     def network(self, host: str, loop: ProcessLoop) -> SimNetwork:
@@ -145,17 +145,17 @@ class Fabric:
             del self._listeners[(listener.host, listener.port)]
 
     def find(self, host: str, port: int) -> SimListener | None:
-        """Who listens there."""
+        """The listener at an address, or None."""
         return self._listeners.get((host, port))
 
     def add(self, connection: SimConnection) -> int:
-        """Keep a connection under a number."""
+        """Register one end of a connection. Returns its number."""
         self._count += 1
         self._ends.setdefault(connection.host, {})[self._count] = connection
         return self._count
 
     def remove(self, connection: SimConnection) -> None:
-        """The end is gone."""
+        """Unregister a closed end."""
         self._ends.get(connection.host, {}).pop(connection.number, None)
         if connection.holds_back:
             self._orphans.append(connection)
@@ -165,7 +165,7 @@ class Fabric:
         return list(self._ends.get(host, {}).values())
 
     def kill(self, host: str, *, silently: bool) -> None:
-        """The process on `host` is gone; its peers hear of it, or, `silently`, only when they ask its next life."""
+        """End the process on `host`. Its peers see their connections close, or, if `silently`, only get a reset from its next life."""
         for key in [key for key in self._listeners if key[0] == host]:
             del self._listeners[key]
         if silently:
@@ -203,24 +203,24 @@ class SimListener:
                 self.accepted(connection)
 
     def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
-        """Nobody opens so many connections here."""
+        """Does nothing: the simulation does not reach such limits."""
 
     def admit_by(self, admit: Callable[[str], int] | None) -> None:
-        """Every address is served."""
+        """Does nothing: every address is served."""
 
     def share(self, slots: Slots) -> None:
-        """There is no bound to share."""
+        """Does nothing: there is no shared bound."""
 
     def connections_from(self, address: str) -> int:
-        """Nobody asks, for there is no limit."""
+        """Always 0, because there is no limit per address."""
         return 0
 
     def open_connections(self) -> list[tuple[float, Connection]]:
-        """Connections; none is told to be older than another."""
+        """The connections, all with the same age."""
         return [(0.0, connection) for connection in self.connections]
 
     def accept_if_slot(self) -> None:
-        """Nothing waits for a place."""
+        """Does nothing: no connection waits for a slot."""
 
     def arrived(self, connection: SimConnection) -> None:
         """A connection has been made."""
@@ -230,7 +230,7 @@ class SimListener:
             self._backlog.append(connection)
 
     def accepted(self, connection: SimConnection) -> None:
-        """Hand it to the broker, and what it has received meanwhile."""
+        """Pass a connection to the broker, with the frames that it has already received."""
         self.connections = [other for other in self.connections if not other.closed]
         self.connections.append(connection)
         connection.start(self._handler(connection))
@@ -267,14 +267,15 @@ class SimConnection:
         self._ready: dict[int, list[Any]] = {}
         #: Frames that a cut holds back; None = the end of the connection.
         self._out: deque[bytearray | None] = deque()
-        #: What came before the other side had a handler.
+        #: Frames that arrived before `start`.
         self._early: list[bytearray | None] = []
         self._holds = 0
-        #: What came while requests were held back.
+        #: Frames that arrived during a `hold`.
         self._late: deque[bytearray] = deque()
         self._clear_at = 0.0
+        #: The host of this end has lost power.
         self.is_silent = False
-        #: Nothing that is sent arrives any more, and nobody says so.
+        #: A middlebox has dropped the connection's state: nothing sent arrives, and neither end notices.
         self.is_forgotten = False
 
     def __repr__(self) -> str:
@@ -286,7 +287,7 @@ class SimConnection:
         return bool(self._out)
 
     def start(self, handler: ConnectionHandler) -> None:
-        """Hand frames to `handler` from now on."""
+        """Pass frames to `handler` from now on."""
         self._handler = handler
         early, self._early = self._early, []
         for frame in early:
@@ -302,7 +303,7 @@ class SimConnection:
             return
         try:
             frame = _join(pieces)
-        except OSError as error:  # the disk fails under a region of a file
+        except OSError as error:  # the disk failed to read a file region
             self.close(str(error))
             return
         if frame is not None:
@@ -338,7 +339,7 @@ class SimConnection:
             self._transmit(frame)
 
     def flush(self) -> None:
-        """The link is whole again."""
+        """Send held frames: the link is no longer cut."""
         while self._out and not self._link.is_cut:
             self._transmit(self._out.popleft())
 
@@ -349,7 +350,7 @@ class SimConnection:
             self.break_off()
             return
         scheduler = fabric.scheduler
-        # As Fabric.delay, without the call.
+        # The same as Fabric.delay, without the call.
         seconds = -log(1.0 - fabric._chance()) * link.delay_mean
         at = scheduler.now + (link.delay_min + (seconds if seconds < DELAY_S_MAX else DELAY_S_MAX))
         # In order: not before what was sent before.
@@ -359,25 +360,25 @@ class SimConnection:
         if peer is None:
             return
         if peer.is_silent:
-            # The machine has lost power. Its next life knows nothing of this connection and says so.
-            fabric.later(at - scheduler.now, self._ask_the_dead)
+            # The peer's machine has lost power. After its restart it answers with a reset.
+            fabric.later(at - scheduler.now, self._await_reset)
             return
         scheduler._order = order = scheduler._order + 1
         heappush(scheduler._timers, (at, order, Handle(peer.deliver, (frame, self), peer.loop)))
 
-    def _ask_the_dead(self) -> None:
+    def _await_reset(self) -> None:
         fabric = self._fabric
         if self.closed or self.loop.is_dead:
             return
         if self.peer_host in fabric.silent_hosts:
-            fabric.later(RETRANSMIT_S, self._ask_the_dead)
+            fabric.later(RETRANSMIT_S, self._await_reset)
         else:
             fabric.later(fabric.delay(self._link), self._reset)
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def deliver(self, frame: bytearray | None, sender: SimConnection) -> None:
-        """A frame has come, or (None) the end."""
+        """A frame has arrived, or the end (None)."""
         if self.closed or sender.peer is not self or self.is_forgotten:
             return
         if self._handler is None:
@@ -401,10 +402,10 @@ class SimConnection:
             frame[:] = POISON * size
 
     def mute(self, delay_ms: int) -> None:
-        """Nobody has a quota here."""
+        """Does nothing: there are no quotas here."""
 
     def hold(self) -> None:
-        """See Connection: frames that come wait."""
+        """See Connection; frames that arrive wait."""
         self._holds += 1
 
     def go_on(self) -> None:
@@ -438,7 +439,7 @@ class SimConnection:
             self._fabric.scheduler.ready(Handle(self._end, (reason,), self.loop))
 
     def break_off(self) -> None:
-        """The connection breaks: what is under way, in both directions, is lost, and both sides are told some time later."""
+        """Break the connection: frames in flight are lost in both directions, and both ends get a reset some time later."""
         fabric = self._fabric
         fabric.breaks += 1
         for end in (self, self.peer):
@@ -448,8 +449,8 @@ class SimConnection:
                 fabric.later(fabric.delay(end._link), end._reset)
 
     def fall_silent(self) -> None:
-        """A box between the hosts has forgotten the connection: what is under way or sent later is lost, in both directions, and nobody is
-        told. In the end the kernel of who opened it gives it up."""
+        """A middlebox drops the connection's state: frames in flight and later ones are lost in both directions, and neither end notices.
+        After GIVE_UP_S the connecting side's kernel gives it up."""
         fabric = self._fabric
         fabric.silences += 1
         for end in (self, self.peer):
@@ -459,12 +460,12 @@ class SimConnection:
                 fabric.later(GIVE_UP_S, end.give_up)
 
     def give_up(self) -> None:
-        """The kernel of who opened a silent connection ends it; that of the other side would take hours."""
+        """The connecting side's kernel ends a silent connection; the accepting side's would take hours."""
         if self.is_forgotten and self.peer_port < EPHEMERAL_PORT_MIN:
             self._reset(GIVE_UP_REASON)
 
     def die(self, silently: bool) -> None:
-        """The process that held this end is gone."""
+        """The process of this end has ended."""
         if self.closed:
             return
         self._handler = None
@@ -479,7 +480,7 @@ class SimConnection:
 
 
 class SimNetwork:
-    """See `minikafka.net.network.Network`: what one process sees."""
+    """See `minikafka.net.network.Network`: the network of one process."""
 
     def __init__(self, fabric: Fabric, host: str, loop: ProcessLoop) -> None:
         self._fabric = fabric
@@ -496,13 +497,13 @@ class SimNetwork:
         tls: ServerTls | None = None,
         pace: Callable[[], int] | None = None,
     ) -> SimListener:
-        """Bind; `host` is ignored, for a process listens on its own host, and so are `tls`, for nobody else reads here, and `pace`."""
+        """Bind a port of this process's host; `host`, `tls` and `pace` are ignored. Raises OSError."""
         listener = SimListener(self._fabric, self._loop, self._host, port, handler)
         self._fabric.bind(listener)
         return listener
 
     async def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Connection:
-        """Connect, or hang, or be refused. Raises OSError."""
+        """Connect; hangs while the link is cut or the host has no power. Raises OSError if refused."""
         self._ports += 1
         attempt = _Attempt(self._fabric, self._loop, self._host, self._ports, host, port)
         self._fabric.later(self._fabric.delay(attempt.there), attempt.ask)
@@ -511,14 +512,14 @@ class SimNetwork:
         except asyncio.CancelledError:
             future = attempt.future
             if future.done() and not future.cancelled() and future.exception() is None:
-                future.result().close("nobody waits for it")
+                future.result().close("the caller has given up")
             raise
         connection.start(handler)
         return connection
 
 
 class _Attempt:
-    """One attempt to connect: the request goes there, the answer comes back, and either waits while its way is cut."""
+    """One attempt to connect: a request travels there and the response back; each waits while its link is cut."""
 
     def __init__(self, fabric: Fabric, loop: ProcessLoop, local_host: str, local_port: int, host: str, port: int) -> None:
         self._fabric = fabric
@@ -537,7 +538,7 @@ class _Attempt:
         if self._loop.is_dead or self.future.done():
             return
         if self.there.is_cut:
-            # The kernel tries again.
+            # The kernel retries.
             fabric.later(RETRANSMIT_S, self.ask)
             return
         listener = fabric.find(self._host, self._port)
@@ -563,7 +564,7 @@ class _Attempt:
     def _settle(self, connection: SimConnection | None) -> None:
         if self._loop.is_dead or self.future.done():
             if connection is not None:
-                connection.close("nobody waits for it")
+                connection.close("the caller has given up")
             return
         if connection is None:
             refused = ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {self._host}:{self._port}: refused")
@@ -577,7 +578,7 @@ def _raise(name: str, context: dict[str, Any]) -> None:
 
 
 def _join(pieces: list[Any]) -> bytearray | None:
-    """One buffer of its own, which the receiver may change; None for a place that is given up."""
+    """The pieces as one new buffer, which the receiver may overwrite; None if there are none."""
     if len(pieces) == 1 and type(pieces[0]) is bytes:
         return bytearray(pieces[0]) or None
     frame = bytearray()

@@ -1,6 +1,6 @@
-"""A broker or controller of the simulated world: one disk, one host name, and one process after the other on it.
+"""A broker or controller of the simulated world: one disk, one host name, and a series of processes.
 
-The process is what `minikafka start` runs: a `minikafka.broker.node.Node` with an `Environment`, started, watched for failure, stopped.
+Each process is what `minikafka start` runs: a `minikafka.broker.node.Node` with an `Environment`, started, watched for failure, stopped.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class SimClock:
 
 
 class Surroundings(Stage, Protocol):
-    """What a node knows of its world."""
+    """The part of the world that a node uses."""
 
     @property
     def controllers(self) -> Sequence[SimNode]:
         """Nodes with the controller's role."""
 
     def voter_directory_id(self, node_id: int) -> bytes:
-        """Of a controller's metadata directory, when voters are dynamic."""
+        """The directory id of a controller's metadata log, with dynamic voters."""
 
     def started(self, node: SimNode) -> None:
         """A process came into service."""
 
     def ending(self, node: SimNode) -> None:
-        """A process is about to be gone."""
+        """A process is about to end."""
 
     def died(self, node: SimNode) -> None:
         """A process ended by itself."""
@@ -69,8 +69,8 @@ class Surroundings(Stage, Protocol):
 class SimNode:
     """One node through all its lives.
 
-    `state`: down, starting, running, stopping. `is_wanted`: whoever watches over processes starts it again when it ended by itself.
-    `has_lost_power`: it lost unsynced bytes, and the metadata does not know the process that found the rest yet.
+    `state`: down, starting, running, stopping. `should_restart`: the world restarts it if it ends by itself. `has_lost_power`: it lost
+    unsynced bytes, and the process that recovered the rest is not yet registered in the metadata.
     """
 
     def __init__(self, world: Surroundings, node_id: int, properties: Mapping[str, str]) -> None:
@@ -86,17 +86,17 @@ class SimNode:
         self.blocking_s = 0.0005
         self.sync_s = 0.0
         self.state = "down"
-        self.is_wanted = True
+        self.should_restart = True
         self.lives = 0
         self.node: Node | None = None
         self.loop: ProcessLoop | None = None
         self.view: DiskView | None = None
         self.clock: SimClock | None = None
         self.has_lost_power = False
-        #: Of processes that ended before the last power cut.
+        #: Incarnation ids of ended processes.
         self.old_incarnations: set[bytes] = set()
         self.exit_reason = ""
-        self._stop_wanted: asyncio.Event | None = None
+        self._stop_requested: asyncio.Event | None = None
         self._random = random.Random(f"{world.seed}/disk/{node_id}")
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class SimNode:
 
     @property
     def is_running(self) -> bool:
-        """In service, as far as the process knows."""
+        """Whether the process has started completely."""
         return self.state == "running"
 
     @property
@@ -114,11 +114,11 @@ class SimNode:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the process stands still."""
+        """Whether the process is paused."""
         return self.loop is not None and self.loop.paused_until > self.world.now
 
     def format(self) -> None:
-        """A new disk."""
+        """Give the node a new, formatted disk."""
         self.disk.wipe()
         world = self.world
         generator = random.Random(f"{world.seed}/format/{self.node_id}/{self.lives}")
@@ -147,7 +147,7 @@ class SimNode:
         world = self.world
         self.lives += 1
         self.state = "starting"
-        self.is_wanted = True
+        self.should_restart = True
         self.exit_reason = ""
         world.fabric.silent_hosts.discard(self.host)
         loop = self.loop = ProcessLoop(world.scheduler, self.host, rate=self.rate, on_error=world.on_error)
@@ -167,13 +167,13 @@ class SimNode:
 
     def _begin(self, environment: Environment) -> None:
         assert self.loop is not None
-        self._stop_wanted = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self.node = Node(self.config, environment)
         self.loop.create_task(self._main(self.node, self.loop))
 
     async def _main(self, node: Node, loop: ProcessLoop) -> None:
-        """As minikafka.cli.start does."""
-        assert self._stop_wanted is not None
+        """Run a node as minikafka.cli.start does."""
+        assert self._stop_requested is not None
         try:
             await node.start()
         except Exception as error:  # whatever keeps a node from starting ends its process
@@ -181,8 +181,8 @@ class SimNode:
             return
         self.state = "running"
         self.world.started(self)
-        stop_wanted = loop.create_task(self._stop_wanted.wait())
-        await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
+        stop_requested = loop.create_task(self._stop_requested.wait())
+        await asyncio.wait([stop_requested, node.failed], return_when=asyncio.FIRST_COMPLETED)
         reason = f"failed: {node.failed.result()}" if node.failed.done() else "stopped"
         self.state = "stopping"
         try:
@@ -194,27 +194,27 @@ class SimNode:
     def _ended(self, loop: ProcessLoop, reason: str) -> None:
         if self.loop is not loop or loop.is_dead:
             return
-        self.world.tell(self.host, f"process ends: {reason}")
+        self.world.record_event(self.host, f"process ends: {reason}")
         self.exit_reason = reason
         self._gone(silently=False)
-        if self.is_wanted:
+        if self.should_restart:
             self.world.died(self)
 
     def stop(self) -> None:
         """SIGTERM."""
-        self.is_wanted = False
-        if self._stop_wanted is not None and self.state in ("running", "starting"):
-            self._stop_wanted.set()
+        self.should_restart = False
+        if self._stop_requested is not None and self.state in ("running", "starting"):
+            self._stop_requested.set()
 
     def kill(self) -> None:
-        """SIGKILL: what was written is in the page cache, and stays."""
-        self.is_wanted = False
+        """SIGKILL. Written bytes are in the page cache and survive."""
+        self.should_restart = False
         if self.state != "down":
             self._gone(silently=False)
 
     def power_cut(self, generator: random.Random, in_order: Collection[str] = ()) -> int:
-        """The machine loses power; the number of files that lost something. See `Disk.power_cut`."""
-        self.is_wanted = False
+        """The machine loses power. Returns the number of files that lost data. See `Disk.power_cut`."""
+        self.should_restart = False
         if self.state != "down":
             self._gone(silently=True)
         self.has_lost_power = self.config.is_broker
@@ -239,7 +239,7 @@ class SimNode:
     # -- disk and clock --------------------------------------------------------------------------------------------
 
     def set_disk_speed(self, blocking_s: float, sync_s: float) -> None:
-        """Mean seconds of calls that run elsewhere, and of syncs that the event loop waits for."""
+        """Set the mean duration of calls in other threads, and of syncs that the event loop waits for."""
         self.blocking_s, self.sync_s = blocking_s, sync_s
         self._slow_disk()
 
@@ -251,11 +251,11 @@ class SimNode:
         self.disk.stall = stall if self.sync_s > 0 else None
 
     async def _run_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The work is done at some moment within the time that it takes."""
+        """Run a blocking call; its effect happens at a random moment of its duration."""
         seconds = self._random.expovariate(1.0) * self.blocking_s
         share = self._random.random()
         await asyncio.sleep(seconds * share)
-        # The threads of a pool do not hold up the event loop.
+        # A thread of the pool does not block the event loop.
         stall, self.disk.stall = self.disk.stall, None
         try:
             result = function(*arguments)
@@ -273,12 +273,12 @@ class SimNode:
     # -- facts -----------------------------------------------------------------------------------------------------
 
     def broker_epoch(self) -> int:
-        """As the process knows it, -1 without."""
+        """The broker epoch of the process, or -1."""
         broker = None if self.node is None else self.node.broker
         return -1 if broker is None else broker.lifecycle.broker_epoch
 
     def partitions(self) -> list[Any]:
-        """The partitions that the process holds."""
+        """The process's replicas."""
         broker = None if self.node is None else self.node.broker
         return [] if broker is None else list(broker.replicas.partitions.values())
 

@@ -1,4 +1,4 @@
-"""The parts of a simulated world as they know each other: each is written against these, and only `world` puts them together."""
+"""The interfaces between the parts of a simulated world. Each part depends on these alone; only `world` puts the parts together."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Isolation(Protocol):
-    """Transactions as the committed batches tell of them (isolation.Isolation)."""
+    """The transactions in the committed batches (isolation.Isolation)."""
 
     def deciding(self, node: SimNode, markers: Any) -> None:
         """Markers are about to be sent."""
 
     def unrest(self) -> tuple[str, str] | None:
-        """What is not at rest yet: a rule and a sentence."""
+        """Why transactions are not at rest yet, as (rule, text), or None."""
 
 
 class Invariants(Protocol):
-    """What must hold (invariants.Invariants); `image` is the newest metadata that any node has published."""
+    """The invariants (invariants.Invariants); `image` is the newest metadata that any node has published."""
 
     image: Any
 
@@ -46,10 +46,10 @@ class Invariants(Protocol):
         """A log's high watermark has moved."""
 
     def truncating(self, node: SimNode, log: Any, offset: int) -> None:
-        """A log is about to be cut."""
+        """A log is about to be truncated."""
 
     def image_published(self, node: SimNode, image: Any) -> None:
-        """A node has taken a step of the metadata."""
+        """A node has published a metadata image."""
 
     def voted(self, node: SimNode, state: Any) -> None:
         """A node has made its election state durable."""
@@ -61,35 +61,35 @@ class Invariants(Protocol):
         """A broker answers a Produce."""
 
     def acknowledged(self, partition: int, offset: int, name: str = ...) -> None:
-        """A producer has heard of it."""
+        """An acknowledgement has reached a producer."""
 
     def forget_disk(self, node: SimNode) -> None:
-        """The node's disk is another one now."""
+        """The node has got a new disk."""
 
     def forget_log(self, node: SimNode, directory: str) -> None:
-        """One of the node's logs is no more."""
+        """One of the node's logs has been removed."""
 
     def has_lost(self, node: SimNode) -> bool:
-        """Whether the node lost power and the controller has not heard of it yet."""
+        """Whether the node lost power and has not registered again since, as far as the metadata say."""
 
     def min_isr(self, topic: str, registration: Any) -> int:
-        """What acks=all needs."""
+        """The effective min.insync.replicas of a partition."""
 
     def active_controller(self) -> int:
-        """Node id, -1 without."""
+        """Node id of the active controller, or -1."""
 
     def voters(self) -> tuple[int, ...]:
-        """Of the metadata quorum."""
+        """Node ids of the metadata quorum's voters."""
 
 
 class Rotten(Protocol):
-    """What has rotted (rot.Rot): base offsets by node and directory, and of metadata logs by node."""
+    """The rotten batches (rot.Rot): base offsets by node and directory, and for metadata logs by node."""
 
     batches: dict[tuple[int, str], set[int]]
     metadata: dict[int, set[int]]
 
     def of(self, node: SimNode, directory: str) -> set[int]:
-        """Base offsets of what is rotten in a log of the node."""
+        """Base offsets of the rotten batches in a log of the node."""
 
 
 class Chaos(Protocol):
@@ -117,11 +117,11 @@ class Workload(Protocol):
 
     @property
     def admin(self) -> Callable[..., Maintenance]:
-        """An administration client."""
+        """Makes an admin client."""
 
 
 class World(Stage, Protocol):
-    """Everything (world.World)."""
+    """The whole world (world.World)."""
 
     faults: list[Fault]
     is_healed: bool
@@ -144,7 +144,7 @@ class World(Stage, Protocol):
 
     @property
     def bootstrap(self) -> str:
-        """For clients."""
+        """bootstrap.servers for clients."""
 
     @property
     def brokers(self) -> Sequence[SimNode]:
@@ -155,4 +155,4 @@ class World(Stage, Protocol):
         """Nodes with the controller's role."""
 
     def voter_directory_id(self, node_id: int) -> bytes:
-        """Of a controller's metadata directory, when voters are dynamic."""
+        """The directory id of a controller's metadata log, with dynamic voters."""

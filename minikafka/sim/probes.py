@@ -1,4 +1,4 @@
-"""Where the simulator looks into the brokers: calls that it wraps while a world runs. Nothing of what they do is changed."""
+"""Hooks into the brokers: the simulator wraps these calls while a world runs, without changing what they do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def wrapped(owner: type, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """`owner.name` becomes `around(original, self, ...)` within the context."""
+    """A context in which a call of `owner.name` calls `around(original, self, ...)`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -39,7 +39,7 @@ def wrapped(owner: type, name: str, around: Callable[..., Any]) -> Iterator[None
 
 @contextmanager
 def installed(invariants: Invariants) -> Iterator[None]:
-    """Tell `invariants` of high watermarks, truncations, images, votes, recoveries, answers and markers."""
+    """A context in which `invariants` is notified of high watermarks, truncations, images, votes, recoveries, responses and markers."""
     probes = _Probes(invariants)
     with ExitStack() as stack:
         for owner, name, around in (
@@ -56,7 +56,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
 
 
 class _Probes:
-    """What is put around the brokers' functions. Each takes the original and its arguments, and returns what the original does."""
+    """The wrappers. Each takes the original function and its arguments, and returns what the original returns."""
 
     def __init__(self, invariants: Invariants) -> None:
         self._invariants = invariants
@@ -70,7 +70,7 @@ class _Probes:
         return self._nodes.get(loop.name)
 
     def update_high_watermark(self, original: Any, log: Log, offset: int) -> Any:
-        """Of `Log`."""
+        """Wraps `Log.update_high_watermark`."""
         before = log.high_watermark
         moved = original(log, offset)
         if moved and (node := self._here()) is not None:
@@ -78,44 +78,44 @@ class _Probes:
         return moved
 
     def truncate_to(self, original: Any, log: Log, offset: int, wall_ms: int = 0) -> Any:
-        """Of `Log`."""
+        """Wraps `Log.truncate_to`."""
         if (node := self._here()) is not None:
             self._invariants.truncating(node, log, offset)
         return original(log, offset, wall_ms)
 
     def metadata_host(self, original: Any, host: MetadataHost, *arguments: Any, **named: Any) -> None:
-        """The constructor of `MetadataHost`."""
+        """Wraps the constructor of `MetadataHost`."""
         original(host, *arguments, **named)
 
         def published(delta: Any, image: Any) -> None:
             if (node := self._here()) is not None:
                 self._invariants.image_published(node, image)
 
-        # The first subscriber hears of a step before the broker acts on it.
+        # The first subscriber sees an image before the broker acts on it.
         host.subscribe(published)
 
     def persist(self, original: Any, log: MetadataLog, state: Any, *arguments: Any) -> Any:
-        """Of `MetadataLog`."""
+        """Wraps `MetadataLog.persist`."""
         result = original(log, state, *arguments)
         if (node := self._here()) is not None:
             self._invariants.voted(node, state)
         return result
 
     def load(self, original: Any, directory: LogDirectory, *arguments: Any) -> Any:
-        """Of `LogDirectory`."""
+        """Wraps `LogDirectory.load`."""
         result = original(directory, *arguments)
         if (node := self._here()) is not None:
             self._invariants.recovered(node, directory)
         return result
 
     def respond(self, original: Any, context: RequestContext, response: Any) -> Any:
-        """Of `RequestContext`."""
+        """Wraps `RequestContext.respond`."""
         if context.api_key == 0 and (node := self._here()) is not None:
             self._invariants.acknowledging(node, response, context.client_id or "")
         return original(context, response)
 
     def send(self, original: Any, sender: MarkerSender, markers: Any, *arguments: Any) -> Any:
-        """Of `MarkerSender`."""
+        """Wraps `MarkerSender.send`."""
         if (node := self._here()) is not None:
             self._invariants.isolation.deciding(node, markers)
         return original(sender, markers, *arguments)

@@ -1,4 +1,4 @@
-"""Logs as they lie on the simulated disks, read from outside, with a reader that shares nothing with the broker's."""
+"""Reads logs from the simulated disks, with a reader that shares no code with the broker's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _BASE = itemgetter(0)
 
 
 class Batch(NamedTuple):
-    """One batch: where it is, and all that identifies its bytes. `last` is inclusive, `end` a position in the file."""
+    """One batch: its place, and all that identifies its bytes. `base` and `last` are its first and last offset, `last` inclusive;
+    `position` and `end` are positions in the file, `end` exclusive."""
 
     base: int
     last: int
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        """What must be equal on every replica."""
+        """The fields that must be equal on every replica."""
         return (self.base, self.last, self.epoch, self.crc)
 
     @property
@@ -45,7 +46,7 @@ class Batch(NamedTuple):
 
 
 def batches_of(inode: Inode) -> list[Batch]:
-    """The batches of a segment file. Only what was written since the last call is looked at."""
+    """The batches of a segment file. Parses only the bytes written since the last call."""
     data, parsed = inode.data, inode.parsed
     if parsed and parsed[-1].end == inode.parsed_end == len(data):
         return parsed
@@ -82,7 +83,7 @@ def log_of(disk: Disk, directory: str) -> list[Batch]:
 
 
 def corrupt_batches(disk: Disk, directory: str) -> list[int]:
-    """Base offsets of the batches whose bytes are not those that their CRC is of, or that do not begin as they were written."""
+    """Base offsets of the batches whose bytes do not match their CRC, or whose unchecked first fields have changed."""
     found = []
     for _, inode in segments_of(disk, directory):
         view = memoryview(inode.data)
@@ -127,7 +128,7 @@ def batch_at(disk: Disk, directory: str, offset: int) -> Batch | None:
 
 
 def inode_of(disk: Disk, directory: str, batch: Batch) -> Inode:
-    """The file that a batch of the log lies in."""
+    """The file that contains a batch of the log."""
     segments = segments_of(disk, directory)
     return segments[bisect_right(segments, batch.base, key=_BASE) - 1][1]
 
@@ -145,7 +146,7 @@ def is_durable(disk: Disk, directory: str, offset: int) -> bool:
 
 
 def durable_log(disk: Disk, directory: str) -> list[Batch]:
-    """The batches that would survive a power cut in any case."""
+    """The batches that would certainly survive a power cut."""
     found: list[Batch] = []
     for _, inode in segments_of(disk, directory):
         synced = min((position for position, _, _, _ in inode.undo), default=len(inode.data))

@@ -1,6 +1,6 @@
 """Writes the generated tables of README.md: `python -m minikafka.sim.report [totals.json] [--found] [--mutants]`.
 
-The totals come from `minikafka sim ... --save totals.json`, what was found from `found.json`; the mutants are hunted anew, which takes some
+The totals come from `minikafka sim ... --save totals.json`, the findings from `found.json`. The mutants are hunted again, which takes some
 minutes.
 """
 
@@ -16,14 +16,14 @@ FOUND = Path(__file__).parent / "found.json"
 
 
 def replace(text: str, name: str, lines: list[str]) -> str:
-    """`text` with the lines between the marks `<!-- name -->` and `<!-- end name -->`. Raises ValueError without the marks."""
+    """`text` with its part between `<!-- name -->` and `<!-- end name -->` replaced by `lines`. Raises ValueError if either is missing."""
     first, last = f"<!-- {name} -->\n", f"<!-- end {name} -->"
     start, end = text.index(first) + len(first), text.index(last)
     return text[:start] + "\n".join(lines) + "\n" + text[end:]
 
 
 def totals_table(totals: dict[str, Any]) -> list[str]:
-    """What many seeds came to."""
+    """The table of the totals of many seeds."""
     faults, transactions = totals["faults"], totals.get("transactions", {})
     lines = ["| | |", "|---|---|"]
     lines += [
@@ -57,13 +57,13 @@ def _run_line(commit: str, run: dict[str, Any]) -> str:
 
 
 def found_table(entries: list[dict[str, Any]]) -> list[str]:
-    """What was wrong, and the seeds that showed it."""
+    """The table of findings: the seeds, and what was wrong."""
     lines = ["| seed | what was wrong |", "|---|---|"]
     return lines + [f"| {', '.join(map(str, entry['seeds'])) or '-'} | {entry['wrong']} |" for entry in entries]
 
 
 def main(arguments: list[str]) -> None:
-    """Replace what the arguments ask for."""
+    """Replace the tables that the arguments name."""
     text = README.read_text()
     for name in arguments:
         if name == "--mutants":

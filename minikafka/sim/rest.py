@@ -1,4 +1,4 @@
-"""Checks that read whole logs: of one replica now and then, of all against each other when everything is at rest; and what rest is."""
+"""Checks that read whole logs: now and then of one replica, and at rest of all replicas against each other; and the condition of rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOKUPS = 5
 
 
 def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
-    """S2, S3, S21: the file of a log, its epochs and its index against each other."""
+    """S2, S3, S21: compare a log's file, its epochs and its index."""
     log = partition.log
     if invariants.world.chaos.has_rotted:
         check_bytes(invariants, node, log.directory)
@@ -60,29 +60,29 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
 
 
 def check_bytes(invariants: Invariants, node: SimNode, directory: str) -> None:
-    """S5: every batch is what its CRC says, but for those that rot has struck there: rot is copied by nobody."""
+    """S5: every batch matches its CRC, except where rot was injected into this very copy: no replica copies rot."""
     rotten = invariants.world.chaos.rot.of(node, directory)
     corrupt = [base for base in corrupt_batches(node.disk, directory) if base not in rotten]
     if corrupt:
-        invariants.world.violate("S5", f"{node} {directory}: the batches at {corrupt} are corrupt, and nothing has befallen them there")
+        invariants.world.violate("S5", f"{node} {directory}: the batches at {corrupt} are corrupt, but no rot was injected there")
 
 
 def image_text(image: Any) -> str:
-    """Everything that an image says."""
+    """An image as text, complete."""
     return repr(list(image_records(image)))
 
 
 def unrest(invariants: Invariants) -> tuple[str, str] | None:
-    """The first rule that does not hold yet, None when all is well (L1-L6)."""
+    """The first of L1-L6 that does not hold yet and a text, or None."""
     world = invariants.world
     image = invariants.image
     for node in world.nodes.values():
         if not node.is_running or node.node is None:
             return "L1", f"{node} is {node.state} ({node.exit_reason})"
     if world.chaos.rot.batches:
-        return "L1", f"nobody can do without what is rotten: {world.chaos.rot.batches}"
+        return "L1", f"the others cannot do without the rotten copies yet: {world.chaos.rot.batches}"
     if world.chaos.rot.metadata:
-        return "L1", f"nobody can do without the rotten metadata log of {world.chaos.rot.metadata}"
+        return "L1", f"the others cannot do without the rotten metadata logs yet: {world.chaos.rot.metadata}"
     for node in world.brokers:
         broker = image.brokers.get(node.node_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown or broker.epoch != node.broker_epoch():
@@ -90,7 +90,7 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
     for node in world.nodes.values():
         assert node.node is not None
         if node.node.metadata.offset < image.offset:
-            return "L1", f"{node} knows the metadata up to {node.node.metadata.offset} of {image.offset}"
+            return "L1", f"{node} has the metadata up to {node.node.metadata.offset} of {image.offset}"
     if world.options.is_dynamic and sorted(invariants.voters()) != sorted(node.node_id for node in world.controllers):
         return "L1", f"the voters are {invariants.voters()}"
     for topic in image.topics_by_id.values():
@@ -112,7 +112,7 @@ def _partition_unrest(invariants: Invariants, topic: Any, index: int, registrati
             if (partition := node.partition(topic.name, index)) is not None
         }
         return "L3", f"{name}: in sync {registration.isr} of {registration.replicas}; (end, high watermark, epoch) {ends}"
-    marks: dict[int, tuple[int, int]] = {}
+    offsets: dict[int, tuple[int, int]] = {}
     for node_id in registration.replicas:
         partition = world.nodes[node_id].partition(topic.name, index)
         if partition is None or partition.topic_id != topic.topic_id:
@@ -121,14 +121,14 @@ def _partition_unrest(invariants: Invariants, topic: Any, index: int, registrati
             return "L3", f"n{node_id} is in epoch {partition.leader_epoch} of {name}, not {registration.leader_epoch}"
         if partition.leader is not None and partition.leader.isr.pending is not None:
             return "L6", f"n{node_id} waits for the controller about {name}"
-        marks[node_id] = (partition.log.log_end_offset, partition.log.high_watermark)
-    if world.workload.is_over and len({end for pair in marks.values() for end in pair}) > 1:
-        return "L4", f"{name}: (end, high watermark) {marks}"
+        offsets[node_id] = (partition.log.log_end_offset, partition.log.high_watermark)
+    if world.workload.is_over and len({end for pair in offsets.values() for end in pair}) > 1:
+        return "L4", f"{name}: (end, high watermark) {offsets}"
     return None
 
 
 def check_all(invariants: Invariants) -> None:
-    """Everything of everybody, compared."""
+    """Compare the logs of all replicas, and the metadata images of all nodes."""
     world, image = invariants.world, invariants.image
     fail = world.violate
     for topic in image.topics_by_id.values():

@@ -1,9 +1,9 @@
-"""Bit rot: bits of a stored batch flip on one replica, while another in-sync replica keeps it whole; later an operator replaces the copy.
+"""Bit rot: a bit of a stored batch flips on one replica while another in-sync replica stays intact; later an operator replaces the copy.
 
-Kafka's rules are asked for: a broker does not look at what it has stored, so that rot on a leader is found by whoever reads - a consumer
-gets an error and no record, a follower refuses the batch and tries again, a coordinator does not take up what it cannot read -, and nothing
-mends it but a new copy of the log. In the metadata log whoever is to act on a batch, or to hand it on, finds it and ends; it cuts its
-log there when it starts again, fetches the rest, and does not vote before it has everything. A power cut that leaves a hole looks the same.
+The expected behaviour is Kafka's. A broker does not check its stored batches, so readers find rot on a leader: a consumer gets an error and
+no record, a follower refuses the batch and tries again, a coordinator does not load what it cannot read. Only a new copy of the log repairs
+it. In the metadata log, a node that would apply the batch or send it on finds the rot and ends. When it starts again, it truncates its log
+there, fetches the rest, and does not vote before it has everything. A power cut that leaves a gap looks the same.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ if TYPE_CHECKING:
     from minikafka.sim.parts import World
     from minikafka.sim.swarm import Fault
 
-#: Where nobody could tell, only records rot: offsets, lengths and epochs stand before the checksummed part of a batch.
+#: Outside the metadata log only records rot: rot in the offset, length and epoch before the checksummed part could not be detected.
 _RECORDS_FROM = 61
 _UNCHECKED_BYTES = 17
 _EPOCH = range(12, 16)
 _RETRY_S = 0.3
 METADATA_DIRECTORY = "/data/__cluster_metadata-0"
-#: What is no part of the metadata log, or what a formatted directory has: an operator leaves it.
+#: Files that an operator keeps: those that are not part of the metadata log, and those of a newly formatted directory.
 _KEPT = frozenset({"quorum-state", "partition.metadata", "bootstrap.checkpoint", "00000000000000000000-0000000000.checkpoint"})
 
 
 class Rot:
-    """What is rotten: (node id, directory of the log) -> base offsets."""
+    """The rotten batches: (node id, directory of the log) -> base offsets."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.batches: dict[tuple[int, str], set[int]] = {}
-        #: Of metadata logs, until the node has everything again: node id -> base offsets.
+        #: The same for metadata logs, until the node has everything again: node id -> base offsets.
         self.metadata: dict[int, set[int]] = {}
 
     def of(self, node: SimNode, directory: str) -> set[int]:
-        """Base offsets of what is rotten in a log of the node."""
+        """Base offsets of the rotten batches in a log of the node."""
         if directory == METADATA_DIRECTORY:
             return self.metadata.get(node.node_id, set())
         return self.batches.get((node.node_id, directory), set())
 
     def begin(self, node: SimNode, topic: str, index: int, fault: Fault) -> str | None:
-        """Flip a bit of a committed batch; None if the node has none. Half the time it is the newest, which others may have to read yet."""
+        """Flip a bit of a committed batch. Half of the time it is the newest, which others may still have to read. Returns a text, or None
+        if the node has no committed batch."""
         partition: Any = node.partition(topic, index)
         if partition is None or partition.log.failure is not None or node.node_id in self.metadata:
             return None
@@ -73,13 +74,13 @@ class Rot:
         """Stop the broker at once and remove its rotten logs; it copies them from the leader when it starts again."""
         directories = [directory for node_id, directory in self.batches if node_id == node.node_id]
         node.kill()
-        # Its metadata do not tell yet that it has less than before.
+        # The metadata do not reflect yet that this broker has fewer records than before.
         node.has_lost_power = node.has_lost_power or bool(directories)
         for directory in directories:
             node.disk.remove(directory)
             del self.batches[(node.node_id, directory)]
             self._world.invariants.forget_log(node, directory)
-            self._world.tell("world", f"{node.host}: {directory} is removed")
+            self._world.record_event("world", f"{node.host}: {directory} is removed")
 
     def lose_copy(self, node: SimNode, topic: str, index: int) -> None:
         """An operator replaces a whole replica, which then copies everything from the leader."""
@@ -88,18 +89,18 @@ class Rot:
         node.has_lost_power = True
         node.disk.remove(directory)
         self._world.invariants.forget_log(node, directory)
-        self._world.tell("world", f"{node.host}: {directory} is removed")
+        self._world.record_event("world", f"{node.host}: {directory} is removed")
 
     # -- the metadata log
 
     def begin_metadata(self, node: SimNode, fault: Fault) -> str | None:
-        """Flip a bit of a batch that every other controller has on its disk, if this one is of a controller; None without one. One metadata
-        log at a time: with two of three voters' nothing would be left to decide by."""
+        """Flip a bit of a batch of the metadata log; on a controller, of one that every other controller has on its disk. Returns a text,
+        or None without such a batch. Only one metadata log at a time: with two of three voters affected, no majority would be left."""
         process = node.node
         if self.metadata or process is None or not hasattr(process, "raft") or process.raft.failure is not None:
             return None
         if any(node_id == node.node_id for node_id, _ in self.batches):
-            return None  # The operator's restart would cut the other log at its rot, as Kafka does.
+            return None  # The operator's restart would truncate the other log at its rot, as Kafka does.
         log = process.raft.metadata_log.log
         batches = [batch for batch in log_of(node.disk, METADATA_DIRECTORY) if batch.base >= log.log_start_offset]
         batches = [batch for batch in batches if batch.end - batch.position > _RECORDS_FROM and self._others_have(node, batch)]
@@ -121,8 +122,9 @@ class Rot:
 
         return len(others) > 1 and all(map(has, others))
 
-    def make_hole(self, node: SimNode, fault: Fault) -> str | None:
-        """All of the metadata log gets to the disk but the end of a batch that was not synced and has another behind it; None without."""
+    def make_gap(self, node: SimNode, fault: Fault) -> str | None:
+        """Make the metadata log durable, except for the end of an unsynced batch that has another after it. Returns a text, or None without
+        such a batch."""
         for _, inode in segments_of(node.disk, METADATA_DIRECTORY):
             synced = len(inode.durable()[0]) if inode.undo else inode.size
             unsynced = [batch for batch in batches_of(inode) if batch.position >= synced]
@@ -134,18 +136,18 @@ class Rot:
                 return None
             inode.data[start : batch.end] = bytes(batch.end - start)
             inode.undo.clear()
-            return f"the metadata log has a hole in the batch at {batch.base}"
+            return f"the metadata log has a gap in the batch at {batch.base}"
         return None
 
-    def note_hole(self, node: SimNode) -> bool:
-        """A power cut may have left a hole in the metadata log."""
+    def note_gap(self, node: SimNode) -> bool:
+        """Record the gap that a power cut may have left in the metadata log. Returns whether there is one."""
         corrupt = corrupt_batches(node.disk, METADATA_DIRECTORY)
         if corrupt:
             self.metadata[node.node_id] = set(corrupt)
         return bool(corrupt)
 
     def end_metadata(self, node: SimNode) -> None:
-        """An operator starts the node anew, if it has not come to that yet, and waits until it has everything again."""
+        """An operator restarts the node, unless that has happened already, and waits until it has everything again."""
         world = self._world
         if node.node_id not in self.metadata:
             return
@@ -156,12 +158,12 @@ class Rot:
         if not node.is_alive:
             node.boot()
         elif is_rotten and node.is_running and not node.disk.failing:
-            # One that starts is about to find it by itself.
+            # A node that is just starting finds the rot by itself.
             node.stop()
         world.fabric.later(_RETRY_S, self.end_metadata, node)
 
     def forget_metadata(self, node: SimNode) -> None:
-        """Segments, indexes, epochs and snapshots of the metadata log are removed."""
+        """Remove the metadata log's segments, indexes, epochs and snapshots."""
         names = node.disk.files.get(METADATA_DIRECTORY, {})
         for name in [name for name in names if name not in _KEPT]:
             del names[name]
@@ -169,10 +171,10 @@ class Rot:
         node.disk.journal.pop(METADATA_DIRECTORY, None)
         node.disk.segments.clear()
         self.metadata.pop(node.node_id, None)
-        self._world.tell("world", f"{node.host}: the metadata log is removed")
+        self._world.record_event("world", f"{node.host}: the metadata log is removed")
 
     def heal(self) -> None:
-        """Everything heals: replace whatever is rotten, as soon as others have it all."""
+        """Replace all rotten copies as soon as other replicas have everything."""
         for node in self._world.brokers:
             self.end(node)
         for node in self._world.nodes.values():
@@ -180,8 +182,8 @@ class Rot:
 
 
 def _anywhere(batch: Batch, fault: Fault, *, is_first: bool) -> int:
-    """A byte of a batch of the metadata log. There it can be told whether a header has rotted, for it has no holes; the epoch of a first
-    batch or of the control batch that begins one may have been another."""
+    """A byte of a batch of the metadata log. This log has no gaps, so rot in a header can be detected, except in the epoch of the first
+    batch and of a control batch that begins an epoch, which might have been another."""
     at = fault.pick % (_UNCHECKED_BYTES if fault.pick >> 5 & 1 else batch.end - batch.position)
     return at + _UNCHECKED_BYTES if at in _EPOCH and (is_first or batch.is_control) else at
 

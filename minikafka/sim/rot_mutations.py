@@ -1,4 +1,4 @@
-"""Broken rules of what has rotted, for `mutants`: checksums that are not looked at, and a voter that forgets what it promised."""
+"""Mutations that break rules about bit rot: checksums that are not checked, and a voter that forgets its promises."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOSS_TESTS = ("tests/core/raft/test_simulation.py", "tests/broker/test_raft_netw
 
 
 class _Trusted(RecordBatch):
-    """A batch of which nobody checks anything."""
+    """A batch whose checksum is never checked."""
 
     __slots__ = ()
 
     def check(self) -> None:
-        """Nothing."""
+        """Accept any bytes."""
 
 
 def _trusted(original: Any) -> Any:

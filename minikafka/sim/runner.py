@@ -1,4 +1,4 @@
-"""Many seeds: one after the other or in processes, totals of what they did, and shrinking of those that fail."""
+"""Plays many seeds, one after the other or in several processes; adds up totals, and shrinks the seeds that fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_seed(seed: int, *, profile: str | None = None, duration_s: float | None 
 def run_drawn(options: Options, faults: list[Fault]) -> Outcome:
     """Play given options and faults."""
     with warnings.catch_warnings():
-        # Coroutines of processes that were killed before these began.
+        # For coroutines of killed processes that had not begun.
         warnings.simplefilter("ignore", RuntimeWarning)
         outcome = World(options, list(faults)).run()
         # Worlds are full of cycles; between two of them nobody waits.
@@ -40,7 +40,7 @@ def run_drawn(options: Options, faults: list[Fault]) -> Outcome:
 
 
 def shrink(options: Options, faults: list[Fault], rule: str, *, runs_max: int = SHRINK_RUNS_MAX) -> list[Fault]:
-    """The faults that are needed to break `rule`: each is left out in turn, in halves first, as long as the run still breaks it."""
+    """The faults needed to break `rule`: leaves out faults, in halves first, as long as the run still breaks it."""
     runs = 0
 
     def fails(candidate: list[Fault]) -> bool:
@@ -66,7 +66,7 @@ def shrink(options: Options, faults: list[Fault], rule: str, *, runs_max: int = 
 
 @dataclass(slots=True)
 class Totals:
-    """What many seeds came to. `states`: hashes of the abstract states that were seen."""
+    """The totals of many seeds. `states`: hashes of the abstract states that occurred."""
 
     seeds: int = 0
     simulated_s: float = 0.0
@@ -75,7 +75,7 @@ class Totals:
     frames: int = 0
     acknowledged: int = 0
     consumed: int = 0
-    #: By outcome; "seeds" are those that have some.
+    #: Outcome -> transactions; "seeds" -> seeds that had transactions.
     transactions: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
     profiles: Counter[str] = field(default_factory=Counter)
@@ -100,11 +100,11 @@ class Totals:
             self.failed.append(outcome.seed)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset the totals."""
         self.__init__()  # type: ignore[misc]
 
     def as_json(self) -> dict[str, Any]:
-        """For a file; states as their number."""
+        """The totals for a file; states as their number."""
         return {
             "seeds": self.seeds, "simulated_hours": round(self.simulated_s / 3600, 3), "real_s": round(self.real_s, 1),
             "events": self.steps, "frames": self.frames, "acknowledged_records": self.acknowledged, "consumed_records": self.consumed,
@@ -114,7 +114,7 @@ class Totals:
         }  # fmt: skip
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The totals as readable lines."""
         speed = self.simulated_s / self.real_s if self.real_s else 0.0
         faults = ", ".join(f"{kind} {count}" for kind, count in self.injected.most_common()) or "none"
         return [
@@ -128,8 +128,7 @@ class Totals:
 
 
 def source_commit() -> str:
-    """The commit of the source tree that runs, with a + if it has been changed since; else the version of the installed package; else
-    unknown."""
+    """The commit of this source tree, with a + if it has uncommitted changes; else the version of the installed package; else "unknown"."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
@@ -143,22 +142,22 @@ def source_commit() -> str:
 
 
 def save(path: Path, totals: Totals, commit: str) -> None:
-    """Add the totals to those in the file: to the sum, and to what was run on this commit."""
-    known = json.loads(path.read_text()) if path.exists() else {}
+    """Add the totals to those in the file: to the sum, and to the runs of this commit."""
+    saved = json.loads(path.read_text()) if path.exists() else {}
     fresh = totals.as_json()
-    runs: dict[str, Any] = known.setdefault("runs", {})
+    runs: dict[str, Any] = saved.setdefault("runs", {})
     run = runs.setdefault(commit, {"seeds": 0, "simulated_hours": 0.0, "real_s": 0.0, "acknowledged_records": 0, "failed_seeds": []})
     for name in run:
         run[name] = run[name] + fresh[name] if name == "failed_seeds" else round(run[name] + fresh[name], 3)
     for name, value in fresh.items():
         if isinstance(value, dict):
-            before = known.get(name, {})
-            known[name] = {key: before.get(key, 0) + value.get(key, 0) for key in sorted({*before, *value})}
+            before = saved.get(name, {})
+            saved[name] = {key: before.get(key, 0) + value.get(key, 0) for key in sorted({*before, *value})}
         elif isinstance(value, list):
-            known[name] = [*known.get(name, []), *value]
+            saved[name] = [*saved.get(name, []), *value]
         else:
-            known[name] = round(known.get(name, 0) + value, 3)
-    path.write_text(json.dumps(known, indent=1) + "\n")
+            saved[name] = round(saved.get(name, 0) + value, 3)
+    path.write_text(json.dumps(saved, indent=1) + "\n")
 
 
 def _run_one(arguments: tuple[int, str | None, float | None]) -> Outcome:
@@ -169,7 +168,7 @@ def _run_one(arguments: tuple[int, str | None, float | None]) -> Outcome:
 def run_seeds(
     seeds: Iterable[int], *, profile: str | None = None, duration_s: float | None = None, jobs: int = 1, hours: float | None = None
 ) -> Iterator[Outcome]:
-    """Outcomes in order of the seeds. `hours` of real time end it."""
+    """Outcomes in order of the seeds. Stops after `hours` of real time, if given."""
     began = time.monotonic()
     work = ((seed, profile, duration_s) for seed in seeds)
     gc.collect()

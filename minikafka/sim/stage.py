@@ -1,4 +1,4 @@
-"""What every process of a simulated world stands on: time, the network, chance, the story."""
+"""What every process of a simulated world needs: time, the network, randomness, the log of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Stage(Protocol):
-    """The part of a World that knows nothing of its nodes and clients."""
+    """The part of a World that does not depend on its nodes and clients."""
 
     seed: int
     options: Options
@@ -23,11 +23,11 @@ class Stage(Protocol):
     def now(self) -> float:
         """Seconds since the world began."""
 
-    def tell(self, who: str, text: str) -> None:
-        """A line of the story."""
+    def record_event(self, source: str, text: str) -> None:
+        """Record an event for the story of a failed run."""
 
     def violate(self, rule: str, text: str) -> None:
         """The run has failed; the first violation counts."""
 
     def on_error(self, name: str, context: dict[str, Any]) -> None:
-        """An exception that nobody took (S24)."""
+        """Report an unhandled exception (S24)."""

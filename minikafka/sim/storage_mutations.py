@@ -1,4 +1,4 @@
-"""Broken rules of the disk, for `mutants`: descriptors, shortages, torn files, truncations. The nearest tests catch them."""
+"""Mutations that break rules of storage: descriptors, shortages, torn files, truncations. Tests of storage catch them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _close_unsynced(original: Any) -> Any:
     return close_if_idle
 
 
-def _tell_nobody(original: Any) -> Any:
+def _without_notification(original: Any) -> Any:
     def give_up(self: Any, failure: Any) -> None:
         self.failure = self.failure or failure
 
@@ -87,7 +87,7 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "any-topic-adopts", "breaks": "a log whose topic id has rotted is given to whoever has its name",
      "patches": (("minikafka.storage.checkpoint:is_torn_metadata", _constant(True)),), "tests": TORN},
     {"name": "half-way-untold", "breaks": "an append that failed half-way is not told to the host",
-     "patches": ((f"{LOG_DISK}.give_up", _tell_nobody),), "tests": TORN},
+     "patches": ((f"{LOG_DISK}.give_up", _without_notification),), "tests": TORN},
     {"name": "offsets-for-nothing", "breaks": "a batch may claim more records than it has room for",
      "patches": (("minikafka.storage.validation:records_max", _constant(1 << 31)),), "tests": ("tests/storage/test_validation.py",)},
     {"name": "shortage-is-failure", "breaks": "too few descriptors take a log offline",

@@ -1,4 +1,4 @@
-"""A failed run as a text that a person can read: the options, the faults, the last decisions of each node, the logs side by side."""
+"""Describes a failed run in readable text: the options, the faults, the last decisions of each node, the logs side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DECISIONS_SHOWN = 6
 CHATTER = ("closed the connection", "the connection to leader", "cannot reach", "cannot fetch")
 
 
-def tell(world: World) -> str:
+def describe_run(world: World) -> str:
     """The story of a world that has ended."""
     options = world.options
     lines = [
@@ -36,7 +36,7 @@ def tell(world: World) -> str:
 
 
 def _decisions(world: World) -> list[str]:
-    """What each node decided last; connections that come and go are left out."""
+    """The last log lines of each node, without those about connections."""
     lines = ["the last decisions of each node:"]
     for node in world.nodes.values():
         own = [line for line in world.lines if line[1] == node.host and not line[2].startswith(CHATTER)]
@@ -66,7 +66,7 @@ def _logs(world: World) -> list[str]:
             for i, found in keys.items():
                 shown = found[max(parting - 1, 0) : parting + BATCHES_SHOWN]
                 partition = world.nodes[i].partition(topic.name, index)
-                marks = "down" if partition is None else f"hw {partition.log.high_watermark}, end {partition.log.log_end_offset}"
+                offsets = "down" if partition is None else f"hw {partition.log.high_watermark}, end {partition.log.log_end_offset}"
                 text = "  ".join(f"{base}-{last} @{epoch} {crc & 0xFFFF:04x}" for base, last, epoch, crc in shown)
-                lines.append(f"  n{i} ({marks}): {text}")
+                lines.append(f"  n{i} ({offsets}): {text}")
     return lines or ["all logs are equal"]

@@ -1,4 +1,4 @@
-"""Broken rules of supervised work: what failed and nobody noticed, for `mutants`."""
+"""Mutations that break rules of supervised work: failures that go unnoticed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _go_on_delivering(original: Any) -> Any:
 
 def _keep_the_office(original: Any) -> Any:
     def renounce(self: Any, what: str, error: Exception) -> None:
-        """As if it had been a refusal."""
+        """Ignore the error, as if the request had been refused."""
 
     return renounce
 
@@ -57,13 +57,13 @@ def _keep_the_lead(original: Any) -> Any:
 
 
 def _keep_the_connection(original: Any) -> Any:
-    def end_late(self: Any, late: list[Any]) -> None:
+    def time_out(self: Any, late: list[Any]) -> None:
         for entry in late:
             self._call_back(entry, None, RequestTimeout("late"))
         if self._waiting:
             self._set_timer(min(entry.deadline_s for entry in self._waiting.values()))
 
-    return end_late
+    return time_out
 
 
 def _patience_is_a_timeout(original: Any) -> Any:
@@ -89,11 +89,11 @@ def _heartbeats_end(original: Any) -> Any:
 
 
 def _one_answer_for_all(original: Any) -> Any:
-    def tell(self: Any, waiting: Any, response: Any, error: Any) -> None:
+    def call_back(self: Any, waiting: Any, response: Any, error: Any) -> None:
         if not isinstance(error, ConnectionLost):
             waiting.on_response(response, error)
 
-    return tell
+    return call_back
 
 
 def _looks_away(original: Any) -> Any:

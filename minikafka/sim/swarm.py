@@ -1,10 +1,10 @@
-"""What a seed draws: cluster, network, disks, clients, and a list of faults with their times.
+"""Draws the options and faults of a seed: cluster, network, disks, clients, and a list of faults with their times.
 
-Swarm testing: each seed leaves most faults out and stresses some, so that some seeds are calm and some hellish. Most runs are short
-(`LOADS_S`): a cluster comes up, works and suffers for two to five seconds and heals; in these the timeouts are short too, and faults follow
-each other faster, so that elections, fencing and shrinking in-sync sets happen within. A second of the processor finds more so than in long
-runs; some long ones are for what takes its time. Faults are drawn before the run, with times and targets in symbols ("the leader of
-partition 2"), so that one can be left out without changing the others: that is how a failing seed is shrunk.
+This is swarm testing: each seed leaves out most kinds of faults and stresses others, so some seeds are calm and some are very rough. Most
+runs are short (`LOADS_S`): a cluster starts, works under faults for two to five seconds and heals. In these the time-outs are short too,
+and faults follow each other faster, so that elections, fencing and shrinking in-sync sets still happen. A second of CPU time finds more
+this way than in long runs; a few long ones cover what takes longer. Faults are drawn before the run, with times and symbolic targets ("the
+leader of partition 2"), so that one can be left out without changing the others. This is how a failing seed is shrunk.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 NEVER = "9223372036854775807"
-#: Seconds of load, and how many seeds of a hundred have them. Boot and healing take about four simulated seconds more.
+#: Seconds of load -> percentage of the seeds. The start and healing take about four simulated seconds more.
 LOADS_S = {2.0: 50, 3.0: 25, 5.0: 15, 10.0: 8, 20.0: 2}
-#: Loads up to this have short timeouts.
+#: Loads up to this have short time-outs.
 SHORT_LOAD_S = 5.0
-#: Of the seeds.
+#: Share of the seeds with transactions.
 TRANSACTIONS_SHARE = 0.25
 SHAPES = {
-    # name: (controllers apart, brokers or combined nodes)
+    # name: (dedicated controllers, brokers or combined nodes)
     "combined": (0, 3),
     "separate": (1, 3),
     "quorum": (3, 3),
@@ -32,8 +32,8 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `at_s` from the start of the load; `seconds`: how long it lasts or the node stays away; `pick`: a number to choose
-    targets with; `target`: any, leader, controller, coordinator."""
+    """One fault. `at_s`: seconds from the start of the load; `seconds`: how long it lasts or the node stays down; `target`: any, leader,
+    controller, coordinator; `pick`: a random number from which the fault's details are derived."""
 
     at_s: float
     kind: str
@@ -47,7 +47,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Options:
-    """Everything about a run but its faults. Times in seconds unless named otherwise."""
+    """Everything about a run except its faults. Times in seconds unless the name has another unit."""
 
     seed: int
     shape: str = "combined"
@@ -66,7 +66,7 @@ class Options:
     clock_spread: float = 0.0
     blocking_s: float = 0.0005
     sync_s: float = 0.0
-    #: How long every callback of a node takes: 0.01 is a machine whose cores are taken a hundred times over.
+    #: How long every callback of a node takes; 0.01 simulates a machine that is overloaded a hundredfold.
     turn_s: float = 0.0
     delivery_timeout_ms: int = 15_000
     properties: dict[str, str] = field(default_factory=dict)
@@ -75,11 +75,11 @@ class Options:
     has_cleaner: bool = False
     #: Voters in the metadata log (KIP-853), not in the configuration.
     is_dynamic: bool = False
-    #: Writers with transactions, every second of which copies records with their offsets; readers of what is committed.
+    #: Writers with transactions, every second of which copies records with their offsets; and read_committed readers.
     transactors: int = 0
     committed_readers: int = 0
     transaction_timeout_ms: int = 2000
-    #: Writers with acks=1 beside those with transactions: what an election takes from them is cut down to the high watermark.
+    #: Writers with acks=1 beside those with transactions: elections lose their records, which causes truncations to the high watermark.
     hasty_writers: int = 0
 
     @property
@@ -89,11 +89,11 @@ class Options:
 
     @property
     def replication_factor(self) -> int:
-        """Of every topic."""
+        """The replication factor of every topic."""
         return min(3, self.brokers)
 
 
-#: kind -> (weight, targets, least and most seconds).
+#: kind -> (weight, targets, least seconds, most seconds).
 KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
     "kill": (3.0, ("any", "leader", "controller", "coordinator"), 0.1, 6.0),
     "wipe": (1.5, ("any", "leader"), 0.1, 6.0),
@@ -126,22 +126,22 @@ KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
 }
 
 
-#: Faults that are drawn apart (`_more_rot`): as `KINDS`.
+#: Kinds that are drawn separately (`_more_rot`), in the format of `KINDS`.
 ROT_KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
     "rot_internal": (2.0, ("any",), 0.5, 4.0),
     "rot_metadata": (3.0, ("any", "controller", "controller"), 0.3, 4.0),
     "rot_fetched": (1.0, ("leader",), 0.5, 4.0),
 }
-#: Of the seeds with faults of several kinds.
+#: Share of the seeds with faults of several kinds.
 ROT_SHARE = 0.2
-#: Profiles with power cuts that leave a hole in a metadata log, and their share of seeds.
-HOLES_IN = frozenset({"crashes", "disks", "rot", "mixed", "storm"})
-HOLES_SHARE = 0.15
-#: Of the seeds with transactions.
+#: Profiles with power cuts that leave a gap in a metadata log, and the share of their seeds.
+GAPS_IN = frozenset({"crashes", "disks", "rot", "mixed", "storm"})
+GAPS_SHARE = 0.15
+#: Share of the seeds with transactions.
 STALLS_SHARE = 0.4
 
 
-#: Profiles with connections that fall silent, and their share of seeds.
+#: Profiles with connections that fall silent, and the share of their seeds.
 SILENCES_IN = frozenset({"crashes", "network", "mixed", "storm"})
 SILENCES_SHARE = 0.35
 
@@ -158,12 +158,12 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     options = _options(seed, generator, profile, duration_s)
     faults = _faults(generator, options)
     _transactions(options)
-    drawn_apart = [*_more_rot(options), *_holes(options), *_stalls(options), *_silences(options)]
+    drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
 
 def _more_rot(options: Options) -> list[Fault]:
-    """With a generator of its own, so that the other faults of a seed are what they were."""
+    """Draw faults of ROT_KINDS, with a separate generator, so that a seed's other faults do not change."""
     generator = random.Random(f"swarm/rot/{options.seed}")
     if options.profile in ("calm", "one") or (options.profile != "rot" and generator.random() >= ROT_SHARE):
         return []
@@ -177,10 +177,10 @@ def _more_rot(options: Options) -> list[Fault]:
     return faults
 
 
-def _holes(options: Options) -> list[Fault]:
-    """With a generator of its own, as `_more_rot`."""
+def _gaps(options: Options) -> list[Fault]:
+    """Draw power cuts that leave a gap, with a separate generator, as `_more_rot`."""
     generator = random.Random(f"swarm/holes/{options.seed}")
-    if options.profile not in HOLES_IN or generator.random() >= HOLES_SHARE:
+    if options.profile not in GAPS_IN or generator.random() >= GAPS_SHARE:
         return []
     faults = []
     for _ in range(generator.choice((1, 1, 2))):
@@ -191,8 +191,8 @@ def _holes(options: Options) -> list[Fault]:
 
 
 def _stalls(options: Options) -> list[Fault]:
-    """Followers that stand still for longer than a coordinator waits for its records and markers, and shorter than they would be given up.
-    With a generator of its own, as `_more_rot`."""
+    """Draw pauses of followers that are longer than a coordinator waits for its records and markers, but too short for the follower to
+    leave the in-sync set. With a separate generator, as `_more_rot`."""
     generator = random.Random(f"swarm/stalls/{options.seed}")
     if options.profile == "calm" or not options.transactors or generator.random() >= STALLS_SHARE:
         return []
@@ -210,7 +210,7 @@ def _stalls(options: Options) -> list[Fault]:
 
 
 def _silences(options: Options) -> list[Fault]:
-    """With a generator of its own, as `_more_rot`."""
+    """Draw connections that fall silent, with a separate generator, as `_more_rot`."""
     generator = random.Random(f"swarm/silences/{options.seed}")
     if options.profile not in SILENCES_IN or generator.random() >= SILENCES_SHARE:
         return []
@@ -223,14 +223,14 @@ def _silences(options: Options) -> list[Fault]:
 
 
 def _transactions(options: Options) -> None:
-    """With a generator of its own, so that seeds without transactions are what they were."""
+    """Draw the transactional clients, with a separate generator, so that seeds without transactions do not change."""
     generator = random.Random(f"swarm/transactions/{options.seed}")
     if generator.random() >= TRANSACTIONS_SHARE:
         return
     options.transactors = generator.choice((1, 2, 2, 3))
     options.committed_readers = generator.choice((0, 1, 1))
     options.transaction_timeout_ms = generator.choice((400, 800, 2000))
-    # They take the place of others, so that a seed costs what it cost without them.
+    # They replace other clients, so that a seed takes no longer.
     options.producers = 1
     options.group_members = min(options.group_members, 1)
     options.properties["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = generator.choice(("100", "500"))
@@ -275,7 +275,7 @@ def _options(seed: int, generator: random.Random, profile: str, duration_s: floa
         "flush.messages": str(one(NEVER, NEVER, "1", "5")),
     }
     options.properties = _properties(one, is_short=is_short, has_cleaner=options.has_cleaner)
-    # Drawn apart, so that what else a seed draws stays what it was.
+    # Drawn with a separate generator, so that the rest of a seed does not change.
     options.properties["minikafka.handover.ms"] = random.Random(f"handover/{seed}").choice(("0", "100", "1000", "1000", "1000"))
     if options.has_cleaner:
         options.properties |= {"log.roll.ms": "1500", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "500"}
@@ -325,7 +325,7 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
     is_in_profile = groups.get(profile)
     allowed = [kind for kind in KINDS if (is_in_profile is None or is_in_profile(kind)) and (options.is_dynamic or kind != "voters")]
     if profile in ("mixed", "storm"):
-        # Swarm: leave half of the kinds out.
+        # Swarm testing: leave out half of the kinds.
         allowed = [kind for kind in allowed if generator.random() < 0.5] or allowed
     if profile == "one":
         allowed = [allowed[generator.randrange(len(allowed))]]

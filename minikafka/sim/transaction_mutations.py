@@ -1,4 +1,4 @@
-"""The rules of transactions that mutants break (minikafka.sim.mutants), as `mutations` for the others."""
+"""Mutations that break rules of transactions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _commit_every_marker(original: Any) -> Any:
 
 
 def _ignore_the_oldest(original: Any) -> Any:
-    """The first unstable offset is that of what is open only: a marker counts before it is replicated."""
+    """Only open transactions determine the first unstable offset: a marker counts before it is replicated."""
 
     def update_first_unstable(self: Any) -> None:
         self.first_unstable_offset = min(self._open, default=None)
@@ -62,7 +62,7 @@ def _ignore_the_oldest(original: Any) -> Any:
 
 
 def _replay_before_commit(topic: str, *, is_loaded: bool) -> Any:
-    """A shard follows its log up to the end, replicated or not; at the load or ever after."""
+    """A shard replays its log up to the end, replicated or not; during loading or afterwards."""
 
     def make(original: Any) -> Any:
         def committed_end(led: Any) -> int:
@@ -75,7 +75,7 @@ def _replay_before_commit(topic: str, *, is_loaded: bool) -> Any:
 
 
 def _serve_too_early(original: Any) -> Any:
-    """A shard is loaded when what was committed as its leadership began has been replayed."""
+    """A shard counts as loaded when it has replayed the records that were committed when its leadership began."""
 
     def begin(self: Any, *arguments: Any) -> None:
         original(self, *arguments)
@@ -85,7 +85,7 @@ def _serve_too_early(original: Any) -> Any:
 
 
 def _skip_what_others_wrote(original: Any) -> Any:
-    """Between its own batches a shard reads nothing."""
+    """A shard skips everything between its own batches."""
 
     def replay_next(self: Any, led: Any) -> bool:
         if led.written and led.reader.next_offset < led.written[0].first_offset:
@@ -103,7 +103,7 @@ def _load_no_markers(original: Any) -> Any:
 
 
 def _keep_the_shard(original: Any) -> Any:
-    """Who leads again goes on with what it had in memory."""
+    """A coordinator that regains its partition continues with its old state in memory."""
 
     def leadership_changed(self: Any, index: int, leader_epoch: int, is_leader: bool) -> None:
         led = self._led.get(index)
@@ -116,7 +116,7 @@ def _keep_the_shard(original: Any) -> Any:
 
 
 def _forget_what_is_late(original: Any) -> Any:
-    """A step whose record is not committed in time counts as not taken."""
+    """A decision whose record is not committed in time counts as not made."""
 
     def time_out(self: Any, led: Any) -> None:
         now_ms = self._clock.now_ms()
@@ -145,7 +145,7 @@ def _keep_the_epoch(original: Any) -> Any:
 
 
 def _begin_unverified(original: Any) -> Any:
-    """Leaders add partitions, and whatever the coordinator says the batch is stored."""
+    """The leader asks the coordinator to add the partition, but stores the batch whatever the answer is."""
 
     def verify(self: Any, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, support: Any, done: Any) -> None:
         original(

@@ -1,5 +1,5 @@
-"""Clients with transactions: writers that commit, abort, take too long, are fenced by their successors, copy records together with their
-offsets; readers of what is committed; and the judge of what both saw (S17, as Jepsen's Kafka workload: atomicity, G1a, exactly once)."""
+"""Clients with transactions: writers that commit, abort, take too long, are fenced by successors, or copy records together with their
+offsets; read_committed readers; and the judge of what both saw (S17, as Jepsen's Kafka workload: atomicity, G1a, exactly once)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 TOPIC = "transfers"
 SOURCE = "records"
-ROUGH = (ClientError, *TRANSPORT_ERRORS)
+EXPECTED_ERRORS = (ClientError, *TRANSPORT_ERRORS)
 LAST = "tx-last"
 LAST_TIMEOUT_MS = 15_000
-#: How a transaction is to end, and how often.
+#: How a transaction shall end -> weight.
 ENDINGS = {"commit": 12, "abort": 3, "late": 2, "succeed": 2}
 LEFT_OPEN_SHARE = 0.3
 COPIED_MAX = 4
-#: How often a writer that copies asks its group for the offset when a transaction has ended.
+#: Share of ended transactions after which a copying writer checks its group's committed offset.
 ASK_SHARE = 0.4
-#: What values of writers with acks=1 begin with.
+#: Prefix of the values of writers with acks=1.
 HASTY = b"hasty-"
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One transaction. `copied`: (partition, first offset, end) of the records that it copies. `outcome` is "" while it is not known: all
-    or nothing then. `is_committing` when a commit was asked for: from then on it may be seen."""
+    """One transaction. `copied`: (partition, first offset, exclusive end) of the records that it copies. `outcome` is "" while it is
+    unknown; then all or none of its records may be visible. `is_committing`: a commit was requested, so readers may see it."""
 
     number: int
     transactional_id: str
@@ -46,7 +46,7 @@ class Attempt:
     copied: tuple[int, int, int] | None = None
     is_committing: bool = False
     outcome: str = ""
-    #: (reader, partition, offset) of one that read of it.
+    #: (reader, partition, offset) of the first read of one of its records.
     seen: tuple[str, int, int] | None = None
 
 
@@ -57,12 +57,12 @@ class Transactors:
         self.world = world
         self._workload = workload
         self.attempts: list[Attempt] = []
-        #: How transactions came out, for the totals.
+        #: Outcome -> transactions, for the totals.
         self.outcomes: Counter[str] = Counter()
         self._by_value: dict[bytes, tuple[Attempt, int]] = {}
         self._acked: dict[bytes, int] = {}
         self._places: dict[tuple[int, int], bytes] = {}
-        #: Life of a reader -> partition -> (offsets that it read, offset before which it has seen everything).
+        #: Reader process -> partition -> (offsets that it read, its position: it must have seen everything before).
         self._read: dict[str, dict[int, tuple[set[int], int]]] = {}
         self._busy: set[str] = set()
         self._final: dict[tuple[int, int], bytes] = {}
@@ -85,12 +85,12 @@ class Transactors:
                 try:
                     await work()
                     break
-                except ROUGH:
+                except EXPECTED_ERRORS:
                     await asyncio.sleep(0.2)
         return producer
 
     async def write(self, client: Client) -> None:
-        """A writer's process. Every second one copies records of the other topic, each exactly once."""
+        """The process of a writer. Every second writer copies records of the other topic, each exactly once."""
         number = int(client.name.rpartition("-")[2])
         transactional_id = f"tx-{number}"
         self._busy.add(client.life)
@@ -113,12 +113,12 @@ class Transactors:
             try:
                 await self._send(client, producer, attempt, client.random.randrange(self.world.options.partitions))
                 await producer.flush()
-            except ROUGH:
-                pass  # whatever came of it, the coordinator has to end it
+            except EXPECTED_ERRORS:
+                pass  # whatever happened, the coordinator has to end the transaction
         self._busy.discard(client.life)
 
     async def write_hastily(self, client: Client) -> None:
-        """A writer's process, without transactions and with acks=1: of its records any may be lost, or be there twice."""
+        """The process of a writer with acks=1 and without transactions. Any of its records may be lost or duplicated."""
         options, chance = self.world.options, client.random
         producer = Producer(
             self.world.bootstrap, acks=1, linger_ms=1, delivery_timeout_ms=options.delivery_timeout_ms, request_timeout_ms=1000,
@@ -132,7 +132,7 @@ class Transactors:
             try:
                 future = await producer.send(TOPIC, value, partition=chance.randrange(options.partitions), timestamp_ms=now_ms)
                 future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 pass  # nothing depends on it
             await asyncio.sleep(chance.expovariate(1.0) * options.pace_s)
         await producer.close(0)
@@ -158,7 +158,7 @@ class Transactors:
         future.add_done_callback(settled)
 
     async def _transact(self, client: Client, producer: TransactionalProducer, source: Source | None) -> bool:
-        """One transaction; whether the producer can go on."""
+        """Run one transaction. Returns whether the producer can continue."""
         options, chance = self.world.options, client.random
         ending = chance.choices(list(ENDINGS), list(ENDINGS.values()))[0]
         attempt = self._attempt(str(producer.transactional_id))
@@ -171,7 +171,7 @@ class Transactors:
             if ending == "late":
                 await producer.flush()
                 await asyncio.sleep(options.transaction_timeout_ms / 1000 * (0.5 + chance.random()))
-        except ROUGH:
+        except EXPECTED_ERRORS:
             ending = "abort" if ending != "succeed" else ending
         if ending == "succeed":
             return await self._succeeded(client, producer, attempt)
@@ -181,11 +181,11 @@ class Transactors:
             await source.settled(attempt)
         return True
 
-    async def _settle(self, client: Client, producer: TransactionalProducer, attempt: Attempt, wants_commit: bool) -> bool:
-        """Commit or abort until it is known what came of it; whether the producer can go on."""
+    async def _settle(self, client: Client, producer: TransactionalProducer, attempt: Attempt, should_commit: bool) -> bool:
+        """Commit or abort until the outcome is known. Returns whether the producer can continue."""
         while True:
             try:
-                if wants_commit:
+                if should_commit:
                     attempt.is_committing = True
                     await producer.commit()
                     self._ended(attempt, "committed")
@@ -194,40 +194,40 @@ class Transactors:
                     self._ended(attempt, "aborted")
                 return True
             except TransactionFailed:
-                wants_commit = False
+                should_commit = False
             except ProducerFenced:
-                # The commit may have been carried out before, and its answer lost.
+                # An earlier commit may have succeeded, and its response been lost.
                 self._ended(attempt, "" if attempt.is_committing else "fenced")
                 return False
             except BrokerError as error:
                 if error.code is not ErrorCode.INVALID_TXN_STATE or not attempt.is_committing:
                     self.world.violate("S17", f"{client.name}: transaction {attempt.number} cannot be aborted: {error}")
                     return False
-                wants_commit = True
-            except ROUGH:
-                wants_commit = attempt.is_committing and client.random.random() < 0.5
+                should_commit = True
+            except EXPECTED_ERRORS:
+                should_commit = attempt.is_committing and client.random.random() < 0.5
                 await asyncio.sleep(0.05)
 
     async def _succeeded(self, client: Client, producer: TransactionalProducer, attempt: Attempt) -> bool:
-        """Another producer takes the transactional id over while the transaction is open: this one must never commit anything again, its
-        successor's transaction neither."""
-        heir = await self._incarnation(client, attempt.transactional_id)
+        """Another producer takes over the transactional id while the transaction is open. This one must never commit anything again, not
+        even its successor's transaction."""
+        successor = await self._incarnation(client, attempt.transactional_id)
         self._ended(attempt, "fenced")
         own = self._attempt(attempt.transactional_id)
-        heir.begin()
+        successor.begin()
         try:
-            await self._send(client, heir, own, client.random.randrange(self.world.options.partitions))
-            await heir.flush()
+            await self._send(client, successor, own, client.random.randrange(self.world.options.partitions))
+            await successor.flush()
             if client.random.random() < 0.5:
                 await self._send(client, producer, attempt, client.random.randrange(self.world.options.partitions))
-        except ROUGH:
-            pass  # either is known to be lost when it ends
+        except EXPECTED_ERRORS:
+            pass  # ending the transaction shows the failure
         try:
             await producer.commit()
             self.world.violate("S17", f"{client.name}: a producer that had been fenced committed, after transaction {attempt.number}")
-        except ROUGH:
-            await self._settle(client, heir, own, client.random.random() < 0.5)
-        await heir.close(0)
+        except EXPECTED_ERRORS:
+            await self._settle(client, successor, own, client.random.random() < 0.5)
+        await successor.close(0)
         return False
 
     def _ended(self, attempt: Attempt, outcome: str) -> None:
@@ -245,13 +245,13 @@ class Transactors:
         )
 
     async def read(self, client: Client) -> None:
-        """A reader of what is committed, from the beginning."""
+        """The process of a read_committed reader, from the beginning."""
         consumer = self._consumer(client, auto_offset_reset="none")
         while True:
             try:
                 await consumer.start()
                 break
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 await asyncio.sleep(0.2)
         keys = [(TOPIC, index) for index in range(self.world.options.partitions)]
         await consumer.assign(keys, dict.fromkeys(keys, 0))
@@ -272,7 +272,7 @@ class Transactors:
                 self._read[client.life][key[1]] = (offsets, consumer.position(key) or 0)
 
     def _take(self, reader: str, records: list[Any]) -> None:
-        """What a reader of committed records was given."""
+        """Check the records that a read_committed reader has received."""
         for record in records:
             offsets, position = self._read.setdefault(reader, {}).setdefault(record.partition, (set(), 0))
             place, value = (record.partition, record.offset), bytes(record.value or b"")
@@ -297,14 +297,14 @@ class Transactors:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def is_pending(self, living: set[str]) -> bool:
-        """Whether a writer that lives is not done with its transactions."""
+        """Whether a living writer has not finished its transactions."""
         return bool(self._busy & living)
 
     async def finish(self, client: Client) -> None:
-        """After everything healed: transactions that were left open have ended, each partition takes one more, all of it is read."""
+        """After healing: wait until open transactions have ended, commit one more record to each partition, and read everything."""
         options = self.world.options
         if self.world.chaos.injected["clock"]:
-            # One that a coordinator began while its clock was an hour ahead has a lot of time left.
+            # A transaction that began while the coordinator's clock was an hour ahead would stay open for long.
             for number in range(options.transactors):
                 await (await self._incarnation(client, f"tx-{number}")).close()
         deadline = self.world.now + options.transaction_timeout_ms / 1000 + 15.0
@@ -321,7 +321,7 @@ class Transactors:
         attempt.is_committing = True
         try:
             await producer.commit()
-        except ROUGH as error:
+        except EXPECTED_ERRORS as error:
             self.world.violate("L7", f"nothing can be committed after everything healed: {error}")
         self._ended(attempt, "committed")
         await producer.close()
@@ -347,7 +347,7 @@ class Transactors:
             await group.close()
 
     def judge(self) -> None:
-        """Atomicity, aborted reads, loss, order, and each record copied once."""
+        """Check atomicity, aborted reads, loss, order, and that each record was copied once."""
         if not self.world.options.transactors:
             return
         fail = self.world.violate
@@ -393,7 +393,7 @@ class Transactors:
 
 
 class Source:
-    """What a copying writer reads: one partition of the other topic, from its group's offset on."""
+    """The input of a copying writer: one partition of the other topic, from its group's committed offset on."""
 
     def __init__(self, transactors: Transactors, client: Client, group_id: str) -> None:
         world = transactors.world
@@ -408,7 +408,7 @@ class Source:
         self._position = 0
 
     async def rewind(self) -> None:
-        """Go on from what is committed. The transactional id has been taken over, so no transaction is open that could change it."""
+        """Continue from the committed offset. No open transaction can change it, because the transactional id has been taken over."""
         while True:
             try:
                 if not self._is_started:
@@ -417,15 +417,15 @@ class Source:
                 self._position = (await self._consumer.committed([self._key]))[self._key] or 0
                 await self._consumer.assign([self._key], {self._key: self._position})
                 return
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 await asyncio.sleep(0.2)
 
     async def copy(self, producer: TransactionalProducer, attempt: Attempt) -> None:
-        """Some records, and the offset behind them, become part of the transaction. Raises what the producer raises."""
+        """Copy some records, and commit the offset after them, in the transaction. Raises what the producer raises."""
         partition = self._key[1]
         try:
             records = await self._consumer.poll(timeout_ms=100, records_max=COPIED_MAX)
-        except ROUGH:
+        except EXPECTED_ERRORS:
             return
         if not records:
             return
@@ -437,8 +437,8 @@ class Source:
         await producer.send_offsets_to_transaction({self._key: attempt.copied[2]}, metadata)
 
     async def settled(self, attempt: Attempt) -> None:
-        """Forward, or back, as the transaction came out. Now and then the group is asked: nobody else commits its offset, so that it must
-        have moved with the transaction, and stand where it was without."""
+        """Move the position forward or back, depending on the outcome. Now and then check the group's committed offset: no other client
+        commits it, so it must have moved if the transaction was committed, and must be unchanged otherwise."""
         if attempt.copied is not None and attempt.outcome == "committed":
             self._position = attempt.copied[2]
         if attempt.copied is not None and self._client.random.random() < ASK_SHARE:

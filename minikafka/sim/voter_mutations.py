@@ -1,4 +1,4 @@
-"""Broken rules of voter changes (KIP-853), for `mutants`. A change is rare in the load of a seed: tests of the core catch these."""
+"""Mutations that break rules of voter changes (KIP-853). Such changes are rare in a seed's load, so tests of the core catch these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of the simulated cluster: our own producer and consumer, each a process on a host of its own, and the history they leave.
+"""Clients of the simulated cluster: minikafka's producer and consumer, each as a process on its own host, and the history they record.
 
 Producers write unique values with acks=all and idempotence; readers read every partition from its beginning; members of a group share the
 partitions, commit, and are killed now and then. The checks are those of Jepsen's Kafka workload (see `history`).
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 TOPIC = "records"
 GROUP = "members"
-#: What a consumer says of a batch with a wrong CRC.
+#: Part of the consumer's error about a batch with a wrong CRC.
 UNREADABLE = "holds records that cannot be read"
-ROUGH = (ClientError, *TRANSPORT_ERRORS)
+EXPECTED_ERRORS = (ClientError, *TRANSPORT_ERRORS)
 LAST_WRITE_TIMEOUT_MS = 15_000
 
 
 class Workload:
-    """Runs the clients; `history` is what they saw."""
+    """Runs the clients; `history` records what they saw."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -51,11 +51,11 @@ class Workload:
 
     @property
     def acknowledged(self) -> int:
-        """Records that a broker acknowledged."""
+        """Number of acknowledged records."""
         return self.history.acknowledged
 
     def loops(self) -> list[ProcessLoop | None]:
-        """Of every client."""
+        """The event loops of all clients."""
         return [client.loop for client in self.everybody()]
 
     def everybody(self) -> list[Client]:
@@ -63,7 +63,7 @@ class Workload:
         return [self._admin, self._last, *self.clients]
 
     async def _nothing(self, client: Client) -> None:
-        """An administrator's process only lends its place on the network."""
+        """The main function of the admin's process, which only provides a host on the network."""
 
     async def prepare(self) -> None:
         """Create the topics."""
@@ -77,7 +77,7 @@ class Workload:
                 )
 
     def admin(self, timeout_ms: int = 10_000) -> Maintenance:
-        """An administrator; use it on the world's own loop."""
+        """An admin client; use it on the world's own loop."""
         network = self.world.fabric.network("admin", self.world.loop)
         return Maintenance(self.world.bootstrap, network=network, timeout_ms=timeout_ms)
 
@@ -109,7 +109,7 @@ class Workload:
             try:
                 await producer.start()
                 break
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 await asyncio.sleep(0.2)
         while not self.is_over:
             partition = client.random.randrange(options.partitions)
@@ -127,7 +127,7 @@ class Workload:
         now_ms = WALL_MS + int(self.world.now * 1000)
         try:
             future = await producer.send(TOPIC, value, partition=partition, timestamp_ms=now_ms)
-        except ROUGH as error:
+        except EXPECTED_ERRORS as error:
             self.history.failed(write, type(error).__name__)
             return write
 
@@ -195,12 +195,12 @@ class Workload:
                     self.history.member_read(record.partition, record.offset)
                 if self.world.now >= commit_at:
                     commit_at = self.world.now + 1.0
-                    # Nothing comes to rest while somebody commits the same again and again.
+                    # The cluster does not come to rest while a member commits the same offsets again and again.
                     offsets = {key: position for key in consumer.assignment if (position := consumer.position(key)) is not None}
                     if not self.is_over or offsets != stored:
                         await self._commit(consumer, offsets)
                         stored = offsets
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 await asyncio.sleep(0.05)
 
     async def _commit(self, consumer: Consumer, offsets: dict[Any, int]) -> None:
@@ -210,7 +210,7 @@ class Workload:
         try:
             await consumer.commit(offsets)
         except BrokerError:
-            return  # refused by the coordinator, or not known
+            return  # refused, or of unknown outcome
         for attempt in attempts:
             self.history.committed(attempt)
 
@@ -219,13 +219,13 @@ class Workload:
             try:
                 await work()
                 return
-            except ROUGH:
+            except EXPECTED_ERRORS:
                 await asyncio.sleep(0.2)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """After everything healed: every pending write is settled, each partition takes a new one, everything is read again."""
+        """After healing: wait until pending writes are settled, write one record to each partition, and read everything again."""
         world = self.world
         self.is_over = True
         while self.history.pending(self._living()) or self.transactors.is_pending(self._living()):

@@ -1,7 +1,7 @@
-"""One seed's world: nodes, network, disks, clients and faults in one thread, and the truth about what was committed.
+"""The world of one seed: nodes, network, disks, clients and faults in one thread, and the invariants.
 
-A run has three parts: the cluster comes up; the load runs while faults happen; everything heals, and then the cluster has to work again and
-everything that was acknowledged has to be there.
+A run has three parts. The cluster starts; the load runs while faults happen; all faults are undone, and then the cluster has to work again
+and every acknowledged record has to be there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOGGERS = ("minikafka", "asyncio")
 
 
 class Violation(AssertionError):
-    """An invariant does not hold, or the cluster does not work again after everything healed. `rule`: S1..S25, L1..L8."""
+    """An invariant does not hold, or the cluster does not work after healing. `rule`: S1..S26, L1..L8."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
@@ -53,7 +53,7 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to. `violation` is None when everything held."""
+    """The result of a run. `violation` is None if all invariants held."""
 
     seed: int
     options: Options
@@ -66,7 +66,7 @@ class Outcome:
     frames: int = 0
     acknowledged: int = 0
     consumed: int = 0
-    #: How transactions came out, as their clients know it.
+    #: Outcome -> transactions, as seen by their clients.
     transactions: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
     states: set[int] = field(default_factory=set)
@@ -74,25 +74,25 @@ class Outcome:
 
 
 class _Lines(logging.Handler):
-    """Hands log lines of the simulated processes to the world."""
+    """Passes log lines of the simulated processes to the world."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.INFO)
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line; an exception in a node that lives is a violation."""
+        """Record the line; an exception in a living node is a violation."""
         loop = events._get_running_loop()
         if not isinstance(loop, ProcessLoop) or loop.is_dead:
             return
-        self._world.tell(loop.name, record.getMessage())
+        self._world.record_event(loop.name, record.getMessage())
         if record.exc_info and record.exc_info[1] is not None:
             self._world.on_error(loop.name, {"message": record.getMessage(), "exception": record.exc_info[1]})
 
 
 @contextmanager
 def _plain_logging() -> Iterator[None]:
-    """Log records that do not say where in which thread they were written: nobody reads that here, and it takes most of their time."""
+    """Leave the source line, thread and process out of log records: they are not used here, and take most of the time of logging."""
     names = ("_srcfile", "logThreads", "logProcesses", "logMultiprocessing")
     kept = [getattr(logging, name) for name in names]
     for name in names:
@@ -133,7 +133,7 @@ class World:
 
     @property
     def bootstrap(self) -> str:
-        """For clients."""
+        """bootstrap.servers for clients."""
         return ",".join(f"{node.host}:{BROKER_PORT}" for node in self.nodes.values() if node.config.is_broker)
 
     @property
@@ -147,7 +147,7 @@ class World:
         return [node for node in self.nodes.values() if node.config.is_controller]
 
     def voter_directory_id(self, node_id: int) -> bytes:
-        """Of a controller's metadata directory, when voters are dynamic."""
+        """The directory id of a controller's metadata log, with dynamic voters."""
         return random.Random(f"{self.seed}/voter/{node_id}").randbytes(16)
 
     def _make_nodes(self) -> dict[int, SimNode]:
@@ -187,23 +187,23 @@ class World:
             node.blocking_s, node.sync_s = options.blocking_s, options.sync_s
         return nodes
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
-    def tell(self, who: str, text: str) -> None:
-        """A line of the story. Addresses of objects differ from run to run."""
+    def record_event(self, source: str, text: str) -> None:
+        """Record an event for the story, without the addresses of objects, which differ from run to run."""
         text = ADDRESS.sub("", text)
-        self.lines.append((self.now, who, text))
-        self.line_digest = zlib.crc32(f"{self.now:.6f}{who}{text}".encode(), self.line_digest)
+        self.lines.append((self.now, source, text))
+        self.line_digest = zlib.crc32(f"{self.now:.6f}{source}{text}".encode(), self.line_digest)
 
     def violate(self, rule: str, text: str) -> None:
         """The run has failed; the first violation counts."""
         if self.violation is None:
-            self.tell("world", f"VIOLATION {rule}: {text}")
+            self.record_event("world", f"VIOLATION {rule}: {text}")
             self.violation = Violation(rule, text)
             self.scheduler.stop()
 
     def on_error(self, name: str, context: dict[str, Any]) -> None:
-        """An exception that nobody took (S24)."""
+        """Report an unhandled exception (S24)."""
         error = context.get("exception")
         if isinstance(error, Violation):
             self.violate(error.rule, str(error))
@@ -213,20 +213,20 @@ class World:
 
     def started(self, node: SimNode) -> None:
         """A process came into service."""
-        self.tell(node.host, "in service")
+        self.record_event(node.host, "in service")
 
     def ending(self, node: SimNode) -> None:
-        """A process is about to be gone."""
+        """A process is about to end."""
         self.invariants.ending(node)
 
     def died(self, node: SimNode) -> None:
-        """A process ended by itself: whoever watches over it starts it again."""
-        self.fabric.later(1.0, lambda: node.boot() if node.is_wanted else None)
+        """A process ended by itself: restart it, as an init system would."""
+        self.fabric.later(1.0, lambda: node.boot() if node.should_restart else None)
 
     # -- a run -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Play the seed. Never raises for what the brokers do."""
+        """Play the seed. Errors of the brokers become violations and are not raised."""
         began = time.process_time()
         handler = _Lines(self)
         kept = []
@@ -256,9 +256,9 @@ class World:
         outcome.injected = self.chaos.injected
         outcome.states = self.invariants.states
         if self.violation is not None:
-            from minikafka.sim.story import tell
+            from minikafka.sim.story import describe_run
 
-            outcome.story = tell(self)
+            outcome.story = describe_run(self)
         self._end()
         return outcome
 
@@ -267,7 +267,7 @@ class World:
             node.format()
             node.boot()
         if not self._until(self._is_up, START_TIMEOUT_S):
-            self.violate("L1", "the cluster does not come up")
+            self.violate("L1", "the cluster does not start")
         self._await(self.workload.prepare(), START_TIMEOUT_S, "the topics cannot be created")
         if self.violation is None:
             self.fabric.set_all(break_probability=self.options.break_probability)
@@ -280,7 +280,7 @@ class World:
             self._heal()
 
     def _heal(self) -> None:
-        self.tell("world", "everything heals")
+        self.record_event("world", "everything heals")
         self.is_healed = True
         self.chaos.heal()
         self.fabric.set_all(break_probability=0.0, delay_min=0.0002, delay_mean=0.001)
@@ -298,7 +298,7 @@ class World:
             self._idle()
 
     def _idle(self) -> None:
-        """L6: a cluster without clients comes to rest: what still happens is bounded by the intervals that are configured."""
+        """L6: a cluster without clients comes to rest: the configured intervals bound the remaining traffic."""
         for client in self.workload.everybody():
             client.kill()
         self._run(self.now + IDLE_SETTLE_S)
@@ -306,11 +306,11 @@ class World:
         self._run(self.now + IDLE_S)
         frames, steps = self.fabric.frames - frames, self.scheduler.steps - steps
         properties, brokers = self.options.properties, len(self.brokers)
-        # A request and its answer: of every fetcher to every leader, of heartbeats, and of the quorum's members and observers.
+        # A request and its response: of every fetcher to every leader, of heartbeats, and of the quorum's members and observers.
         fetchers = brokers * (brokers - 1) * int(properties.get("num.replica.fetchers", "1"))
         fetches = 1000 * fetchers / int(properties.get("replica.fetch.wait.max.ms", "500"))
         beats = 1000 * brokers / int(properties.get("broker.heartbeat.interval.ms", "2000"))
-        # Twice that, for sessions of the dead clients end meanwhile; what spins does a hundred times as much.
+        # Twice that, because the sessions of the dead clients end meanwhile. A busy loop would cause a hundred times as much.
         frames_max = 2 * IDLE_S * 2 * (fetches + beats + QUORUM_REQUESTS_A_SECOND * len(self.nodes))
         if frames > frames_max or steps > STEPS_OF_A_FRAME * frames_max:
             self.violate("L6", f"no rest: {frames} frames (at most {frames_max:.0f}) and {steps} steps in {IDLE_S} s without clients")
@@ -360,7 +360,7 @@ class World:
         return f"{digest:08x}{self.line_digest:08x}{self.scheduler.steps:08x}"
 
     def _end(self) -> None:
-        """Let go of everything, quietly."""
+        """Kill all processes without further checks."""
         for loop in (self.loop, *(node.loop for node in self.nodes.values()), *self.workload.loops()):
             if loop is not None:
                 loop.kill()
@@ -371,5 +371,5 @@ class World:
 
 
 async def sleep(seconds: float) -> None:
-    """Virtual time."""
+    """Sleep in virtual time."""
     await asyncio.sleep(seconds)

@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.broker.front.connection_rates import ConnectionRates
 from minikafka.core.metadata.image import RESOURCE_BROKER
-from minikafka.testing import EmbeddedBroker, EmbeddedCluster, looking
+from minikafka.testing import EmbeddedBroker, EmbeddedCluster, inspection
 from minikafka.testing.errors import WrongConfiguration
 
 pytestmark = pytest.mark.timeout(60)
@@ -21,7 +21,7 @@ WINDOWS = {"quota.window.num": 2, "quota.window.size.seconds": 1}
 def seconds_of_connections(broker: EmbeddedCluster, count: int) -> float:
     began = time.monotonic()
     for _ in range(count):
-        assert looking.brokers_of(broker.broker(1).address) == {1}
+        assert inspection.brokers_of(broker.broker(1).address) == {1}
     return time.monotonic() - began
 
 

@@ -64,6 +64,6 @@ def test_a_voter_whose_power_cut_left_a_hole_goes_on_when_it_has_everything_agai
         assert outcome.violation is None, outcome.story
         told = "\n".join(text for _, _, text in world.lines)
         if "does not vote until" in told:
-            assert "the metadata log has a hole in the batch at" in told and "this voter votes again" in told
+            assert "the metadata log has a gap in the batch at" in told and "this voter votes again" in told
             return
     raise AssertionError("no hole in eight seeds")
