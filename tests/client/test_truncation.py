@@ -53,7 +53,7 @@ async def test_no_record_is_skipped_when_the_log_was_cut_and_has_grown_again(tmp
     async with live_node(tmp_path, properties):
         await produce(bootstrap, 100, 10)
         if reset == "none":
-            with pytest.raises(ClientError, match=r"t-0 was cut.*offset 15"):
+            with pytest.raises(ClientError, match=r"t-0 was truncated.*offset 15"):
                 await read(consumer, 1)
         else:
             found = await read(consumer, 10)
