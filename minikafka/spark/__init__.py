@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from minikafka.spark.tables import TableError
     from minikafka.spark.to_files import FilesReport, dataframe_to_files, load_to_files
 
-#: name -> (module, its name there); imported when they are asked for: the audit needs no broker, and a load no audit.
+#: name -> (module, its name there). Imported on first use: the audit needs no broker code, and a load no audit code.
 _PLACES = {
     "AuditOptions": ("audit", "AuditOptions"),
     "AuditResult": ("audit", "AuditResult"),

@@ -1,4 +1,4 @@
-"""Where a worker gets the bytes of a task: a segment file, or a replica on the wire."""
+"""Opens the source of a task's batches: a segment file, or a replica that a broker serves over the network."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WINDOW_BYTES = 4 << 20
 def open_log(
     task: SegmentTask, position: int = 0, low: int = -1, window_bytes: int = WINDOW_BYTES, committed: bool = False
 ) -> Iterator[SegmentReader | FetchReader]:
-    """The batches of a task. A file is read from byte `position`, a replica on the wire from offset `low` (-1: its beginning), and, when
-    `committed`, only as far as its transactions are decided.
+    """The batches of a task. A file is read from byte `position`, a remote replica from offset `low` (-1: its log start). With
+    `committed`, a remote replica is read only up to the last stable offset.
 
-    Raises FileNotFoundError when the segment is gone, OSError.
+    Raises FileNotFoundError if the segment is gone, OSError.
     """
     if task.place is not None:
         begin = max(task.base_offset, low)
@@ -38,5 +38,5 @@ def open_log(
 
 
 def log_path(task: SegmentTask) -> str:
-    """The file that holds the task's batches, which the next start may call otherwise (startup.py)."""
+    """The file that holds the task's batches. The broker's next start may rename it (startup.py)."""
     return os.path.join(task.path, log_name(task.base_offset, task.extensions))

@@ -1,4 +1,4 @@
-"""The audit: plan, scan every segment once, compare the replicas, look closer where they differ. Same code under every engine."""
+"""The audit: plan, scan every segment once, compare the replicas, and reread where they differ. All engines run the same code."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Context = TypeVar("Context")
 
 
 class Engine(Protocol):
-    """Runs pure functions over items somewhere. Results come in any order."""
+    """Runs pure functions over items, locally or in a cluster. Results come in any order."""
 
     name: str
     parallelism: int
-    #: Whether tasks may run on other machines, which see files that this one does not.
+    #: Whether tasks may run on other machines, which may see files that this machine does not.
     is_elsewhere: bool
 
     def open(self) -> None:
-        """Start what has to be there before this process has threads."""
+        """Start whatever must be started before this process has threads."""
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]: ...
 
@@ -51,8 +51,8 @@ class Engine(Protocol):
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
         watch: Callable[[list[Value]], None],
     ) -> Iterator[Result]:  # fmt: skip
-        """Put together what the functions give of each key: `finish` gets a group's context and all its values, as many as are expected,
-        and runs as soon as they are there, so that no more than a few groups are held at once. `watch` may be told what came in."""
+        """Group the values that the functions return by key. `finish` gets a group's context and all its expected values, and runs as
+        soon as they are complete, so that only a few groups are in memory at once. `watch`, if given, is called with incoming values."""
         ...
 
     def close(self) -> None: ...
@@ -62,11 +62,11 @@ class Engine(Protocol):
 class AuditOptions:
     """`level`: "batches" (headers and CRC) or "records" (decode every record too). `digest`: see scan.batch_digests.
 
-    `self_check`: one replica of everything is enough; its own checks decide. `fail_on`: verdicts that fail the audit besides
-    LOST, CORRUPT, DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: ledgers of acknowledged records (see ledger.py).
-    `compacted`: topics that a cleaner may have been in, where no metadata log of these directories says so. `partitions` limits to
-    these, `confirm` reads a failing partition of brokers that may be running once more. `wire_ledger`: a file from which the audit of
-    `bootstrap` goes on when it is run again after a failure, and which is gone when it has its verdict.
+    `self_check`: a single replica is enough; only its own checks count. `fail_on`: verdicts that fail the audit besides LOST, CORRUPT,
+    DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: ledgers of acknowledged records (see ledger.py). `compacted`: topics that
+    a cleaner may have compacted although no metadata log in these directories says so. `partitions` limits the audit to these.
+    `confirm` rereads failing partitions of brokers that may be running. `wire_ledger`: a file that records the progress of an audit of
+    `bootstrap`. The audit resumes from it after a failure, and deletes it once it has a verdict.
     """
 
     topics: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class AuditResult:
     bytes_scanned: int = 0
 
     def __repr__(self) -> str:
-        # What a notebook shows of a call whose result nobody keeps.
+        # Shown by a notebook if the result of the call is not assigned.
         return f"<audit {self.outcome}: {len(self.partitions)} partitions, {self.batches_compared} batches compared>"
 
     def count(self, verdict: str) -> int:
@@ -108,12 +108,12 @@ class AuditResult:
 
     @property
     def batches_compared(self) -> int:
-        """Batches of all partitions that were compared."""
+        """Number of compared batches in all partitions."""
         return sum(partition.batches_compared for partition in self.partitions)
 
     @property
     def outcome(self) -> str:
-        """PASS, FAIL or INCOMPLETE. Never PASS when nothing was compared (or, with self_check, when nothing was read)."""
+        """PASS, FAIL or INCOMPLETE. Never PASS if nothing was compared (with self_check: if nothing was read)."""
         failing = {*FAILING, *self.options.fail_on}
         if "WARNINGS" in failing and self.findings.total("warning"):
             return "FAIL"
@@ -141,7 +141,7 @@ def run_audit(
 
     `progress(bytes done, bytes planned)` is called as results come in.
 
-    Raises SourceError when a path holds no log directory, BrokerError when no broker answers, WireLedgerError.
+    Raises SourceError if a path holds no log directory, BrokerError if no broker answers, WireLedgerError.
     """
     options = options or AuditOptions()
     with wire_ledger.opened(options.wire_ledger) as book:
@@ -169,7 +169,7 @@ def _run(
 
 Key = tuple[str, int]
 Found = dict[Key, Judged]
-#: What a broker that does not answer over the wire is told by.
+#: Checks of the findings that report a broker that does not answer over the network.
 WIRE_CHECKS = {"unreadable", "replica-offline"}
 
 
@@ -177,7 +177,7 @@ def _round(
     paths: Iterable[str], engine: Engine, options: AuditOptions, only: Iterable[tuple[str, int]],
     progress: Callable[[int, int], None] | None = None, book: WireLedger | None = None,
 ) -> tuple[Plan, list[PartitionResult], Found, int, float]:  # fmt: skip
-    """Plan, scan and judge once: (plan, results, what was seen of each replica, bytes scanned, seconds of the scan)."""
+    """Plan, scan and judge once. Returns (plan, results, views of the replicas, bytes scanned, seconds of the scan)."""
     start = time.perf_counter()
     only = list(only)
     plan = _plan(paths, engine, options, only)
@@ -206,21 +206,21 @@ def _round(
 
 
 class _Done:
-    """How much was read so far."""
+    """Counts the bytes read so far."""
 
     def __init__(self, planned: int, progress: Callable[[int, int], None] | None) -> None:
         self.done, self.planned, self.progress = 0, planned, progress
 
     def add(self, summaries: list[SegmentSummary]) -> None:
-        """These came in."""
+        """Count these summaries and report the progress."""
         self.done += sum(summary.task.size for summary in summaries)
         if self.progress is not None:
             self.progress(self.done, self.planned)
 
 
 def _given_live(plan: Plan) -> None:
-    """A broker whose log directories were not given is not missed where it was asked over the wire: it answered, or that it did not is
-    told. Whose directories were not given is said once."""
+    """Drop the findings about missing log directories of brokers that were asked over the network: either the broker answered, or
+    another finding says that it did not. One note names the brokers whose directories were not given."""
     absent: set[str] = set()
     for key, findings in plan.missing.items():
         asked = {one.node for one in plan.replicas.get(key, []) if one.place is not None}
@@ -230,12 +230,12 @@ def _given_live(plan: Plan) -> None:
     plan.missing = {key: findings for key, findings in plan.missing.items() if findings}
     if absent:
         names = sorted(absent, key=lambda name: (len(name), name))
-        text = f"the log directories of {names_of(absent)} were not given: what their brokers serve was read over the wire"
+        text = f"the log directories of {names_of(absent)} were not given: their replicas were read over the network"
         plan.findings.add(Finding("not-compared", text, brokers=tuple(names), level=NOTE))
 
 
 def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: list[tuple[str, int]]) -> Plan:
-    """Where tasks run on other machines they read the directories, not this process, which may not see them."""
+    """Make the plan. If tasks run on other machines, they list the directories, because this process may not see them."""
     work = list(paths), options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True, options.compacted
     if not engine.is_elsewhere or not work[0]:
         return make_plan(*work)
@@ -254,11 +254,11 @@ def _any_changed(replicas: list[Replica], plan: Plan, engine: Engine) -> bool:
 def _confirmed(
     paths: Iterable[str], engine: Engine, options: AuditOptions, plan: Plan, partitions: list[PartitionResult], seen: Found
 ) -> list[PartitionResult]:
-    """Failing partitions of brokers that were not stopped cleanly are judged again: a file seen in mid-write is no fault.
+    """Judge failing partitions of brokers that did not stop cleanly again: a file read during a write is not a fault.
 
-    A fault counts when it is seen twice and no segment was replaced, cut or deleted while it was read the second time. On the wire
-    that cannot be seen: there the same fault must stand at the same offset in two readings, for a cleaner may have removed what a
-    record behind the plan's end replaced. What never holds still is left out, and said.
+    A fault counts if it is seen twice and no segment was replaced, cut or deleted during the second reading. Over the network that
+    cannot be observed. There the same fault must appear at the same offset in two readings, because a cleaner may have removed a record
+    that a newer one, after the plan's end, replaced. A partition that never stops changing is not judged, and a finding says so.
     """
     results = {(one.topic, one.partition): one for one in partitions}
     first = {key: one.verdict for key, one in results.items()}
@@ -288,10 +288,10 @@ def _confirmed(
             if not _is_doubtful(later) or not moved:
                 doubtful.discard(key)
             if later.verdict not in FAILING and key not in doubtful:
-                text = f"the first reading gave {first[key]}, a later one {later.verdict}: the files changed under the reader"
+                text = f"the first reading gave {first[key]}, a later one {later.verdict}: the files changed while they were read"
                 later.findings.add(Finding("replica-reread", text, *key, later.brokers, level=NOTE))
     for key in doubtful:
-        text = f"its segments were replaced or cut at each of {ATTEMPTS_MAX} readings"
+        text = f"its segments were replaced or cut during each of {ATTEMPTS_MAX} readings"
         unread = Finding("replica-reread", text, *key, results[key].brokers, level=NOTE)
         results[key] = dataclasses.replace(results[key], verdict=compare.SKIPPED, findings=FindingList())
         results[key].findings.add(unread)
@@ -312,7 +312,7 @@ def _is_doubtful(result: PartitionResult) -> bool:
 
 
 def mapped(engine: Engine, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
-    """engine.map whose functions cannot end it: a StopIteration inside one would pass for the end of the results."""
+    """Like engine.map, but a StopIteration raised by a function is an error and does not end the results."""
     for failure, result in engine.map(_Guarded(function), items):
         if failure is not None:
             raise failure
@@ -331,12 +331,12 @@ class _Guarded:
 
 
 def completed(plan: Plan, results: list[PartitionResult], options: AuditOptions) -> list[PartitionResult]:
-    """The results with those of partitions that none is of, and with the replicas that are missing; by topic and partition."""
+    """The results, sorted by topic and partition, completed with planned partitions without a result and with missing replicas."""
     by_key = {(result.topic, result.partition): result for result in results}
     for key in (plan.replicas.keys() | plan.missing.keys()) - by_key.keys():
         by_key[key] = nothing_of(*key)
         if key in plan.replicas:
-            text = "the partition was planned, and no verdict on it came back"
+            text = "the partition was planned, but no verdict came back"
             by_key[key].findings.add(Finding("not-compared", text, *key, tuple(one.broker for one in plan.replicas[key])))
     for key, findings in plan.missing.items():
         for finding in findings:
@@ -349,39 +349,40 @@ def completed(plan: Plan, results: list[PartitionResult], options: AuditOptions)
 
 
 def _alone(result: PartitionResult, options: AuditOptions) -> None:
-    """One replica proves nothing, unless the controller knows of no other."""
+    """Add a finding if only one replica was given, unless the controller assigns no other."""
     assigned = result.assigned["replicas"] if result.assigned is not None else []
     given = [row for row in result.replicas if not row["is_future"]]
     if options.self_check or len(given) != 1 or len(assigned) == 1 or not given[0]["batches"]:
         return
-    if options.bootstrap and result.topic == METADATA_TOPIC:  # the other nodes' metadata logs cannot be seen over the wire
+    if options.bootstrap and result.topic == METADATA_TOPIC:  # the other nodes' metadata logs cannot be read over the network
         return
     text = f"only broker {result.brokers[0]}'s replica was given" + (f", of {len(assigned)}" if assigned else "")
     result.findings.add(Finding("not-compared", text, result.topic, result.partition, result.brokers))
 
 
 def _hold_against_ledger(
-    told: dict[tuple[str, int], ledger.Acknowledged], plan: Plan, partitions: list[PartitionResult], seen: Found, engine: Engine
+    acknowledged: dict[tuple[str, int], ledger.Acknowledged], plan: Plan, partitions: list[PartitionResult], seen: Found, engine: Engine
 ) -> None:
-    """Every acknowledged record must be on some replica, and on each one that claims the offset or is in sync."""
+    """Check that every acknowledged record is on some replica, and on each replica that claims its offset or is in sync."""
     results = {(one.topic, one.partition): one for one in partitions}
     items = []
-    for key, wanted in sorted(told.items()):
+    for key, promised in sorted(acknowledged.items()):
         if key not in results or key not in seen:
-            text = f"{len(wanted.offsets)} acknowledged records of {key[0]}-{key[1]}, of which no replica was given"
+            text = f"{len(promised.offsets)} acknowledged records of {key[0]}-{key[1]}, but none of its replicas was given"
             plan.findings.add(Finding("acked-unchecked", text, *key))
             continue
-        items += [(key, (one.broker, [summary.task for summary in one.summaries], wanted)) for one in seen[key].views]
+        items += [(key, (one.broker, [summary.task for summary in one.summaries], promised)) for one in seen[key].views]
     held: dict[tuple[str, int], list[ledger.Held]] = {}
     for key, found in mapped(engine, _look_up, items):
         held.setdefault(key, []).append(found)
     for key, all_held in held.items():
         views, result = seen[key].views, results[key]
-        promises = {one.broker: one.claim_to if one.replica.high_watermark_known else 0 for one in views}
+        promises = {one.broker: one.claim_to if one.replica.has_high_watermark else 0 for one in views}
         cleaned = max(cleaned_below(one) for one in views)
         starts = {one.broker: one.log_start for one in views}
         elections = unclean.history(views)
-        for finding in ledger.judge_ledger(told[key], sorted(all_held, key=lambda one: one.broker), starts, promises, cleaned, elections):
+        sorted_held = sorted(all_held, key=lambda one: one.broker)
+        for finding in ledger.judge_ledger(acknowledged[key], sorted_held, starts, promises, cleaned, elections):
             finding.topic, finding.partition = key
             result.findings.add(finding)
         result.decide()

@@ -1,7 +1,7 @@
 """The checks on one replica: pure functions over columns of batches and the entries of the small files.
 
-A function yields Findings without topic, partition, broker and file; the caller adds them. Columns come in file order and may be
-a part of a segment: what must be known of the part before is passed in.
+A function yields Findings without topic, partition, broker and file, which the caller adds. Columns are in file order and may be part
+of a segment; arguments carry what a check needs from the part before.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def batch_magic(batches: Batches) -> Iterator[Finding]:
 
 
 def compacted(batches: Batches) -> Column:
-    """Flags of batches that only a log cleaner can have written: records removed or a delete horizon set."""
+    """Flags the batches that only a log cleaner can have written: with removed records or a delete horizon."""
     header = batches.header
     found: Column = (header["count"] < header["last_delta"].astype(np.int64) + 1) | has_delete_horizon(batches)
     return found
 
 
 def sparse(batches: Batches, flags: Column, never: bool) -> Iterator[Finding]:
-    """Batches that only a cleaner can have written, where no cleaner has been: `never`, or not yet."""
+    """Reports flagged batches where no cleaner has run: `never`, or not as far as its checkpoint says."""
     header = batches.header
     for index in np.flatnonzero(flags).tolist():
         records, spans = int(header["count"][index]), int(header["last_delta"][index]) + 1
@@ -52,7 +52,7 @@ def sparse(batches: Batches, flags: Column, never: bool) -> Iterator[Finding]:
 
 
 def batch_header(batches: Batches) -> Iterator[Finding]:
-    """Fields of format v2 among each other (facts: DefaultRecordBatch)."""
+    """The header fields of format v2 are consistent (rules: DefaultRecordBatch)."""
     header = batches.header
     count, last_delta = header["count"].astype(np.int64), header["last_delta"].astype(np.int64)
     control = (header["attributes"] & CONTROL_BIT) != 0
@@ -78,34 +78,34 @@ def batch_header(batches: Batches) -> Iterator[Finding]:
 
 
 def offsets(batches: Batches, expected: int, cleaned_to: int, never: bool = True) -> Iterator[Finding]:
-    """Each batch begins where the one before ended. `expected` is that offset for the first (-1 unknown).
+    """Each batch begins where the previous one ended. `expected`: base offset of the first batch (-1 unknown).
 
-    Gaps are normal below `cleaned_to` (a compacted log); going back never is. `never`: nothing else explains one further up; else a
-    cleaner of a replica that is not there any more may have been further.
+    Gaps are normal below `cleaned_to` (a compacted log); going back never is. `never`: no cleaner can explain a gap above `cleaned_to`.
+    Otherwise the cleaner of a replica that no longer exists may have run further.
     """
     base, last = batches.base_offset, batches.last_offset
     if len(base) == 0:
         return
-    wanted = np.concatenate(([expected if expected >= 0 else base[0]], last[:-1] + 1))
-    for index in np.flatnonzero(base != wanted).tolist():
-        here, want = int(base[index]), int(wanted[index])
-        if here < want:
+    expected_offsets = np.concatenate(([expected if expected >= 0 else base[0]], last[:-1] + 1))
+    for index in np.flatnonzero(base != expected_offsets).tolist():
+        here, next_offset = int(base[index]), int(expected_offsets[index])
+        if here < next_offset:
             yield _at(
                 batches,
                 index,
                 "offset-order",
-                f"batch {here}..{int(last[index])} stands where offset {want} is next: offsets go back or repeat",
+                f"batch {here}..{int(last[index])} stands where offset {next_offset} is next: offsets go back or repeat",
             )
         elif here > cleaned_to:
-            text = f"offsets {want}..{here - 1} are missing before the batch {here}..{int(last[index])}"
+            text = f"offsets {next_offset}..{here - 1} are missing before the batch {here}..{int(last[index])}"
             if never:
-                yield _at(batches, index, "offset-gap", text, offset=want)
+                yield _at(batches, index, "offset-gap", text, offset=next_offset)
             else:
-                yield _at(batches, index, "not-compared", f"{text}, above what the cleaners' checkpoints explain", offset=want)
+                yield _at(batches, index, "not-compared", f"{text}, above what the cleaners' checkpoints explain", offset=next_offset)
 
 
 def epochs(batches: Batches, previous: int) -> Iterator[Finding]:
-    """Partition leader epochs never go down. `previous` is the epoch before the first batch (-1 none)."""
+    """Partition leader epochs never decrease. `previous`: the epoch before the first batch (-1 none)."""
     epoch = batches.header["epoch"].astype(np.int64)
     before = np.concatenate(([previous], epoch))[:-1]
     for index in np.flatnonzero(epoch < before).tolist():
@@ -113,7 +113,7 @@ def epochs(batches: Batches, previous: int) -> Iterator[Finding]:
 
 
 def segment_bounds(batches: Batches, base_offset: int, next_base: int) -> Iterator[Finding]:
-    """Batches lie in [base_offset of the name, base offset of the next segment's name); next_base -1 = no next segment."""
+    """Batches lie in [`base_offset`, `next_base`), which are the offsets in the names of this segment and the next (-1: no next)."""
     base, last = batches.base_offset, batches.last_offset
     for index in np.flatnonzero(base < base_offset).tolist():
         yield _at(batches, index, "segment-name", f"batch {int(base[index])}..{int(last[index])} in a segment that begins at {base_offset}")
@@ -128,8 +128,8 @@ def segment_bounds(batches: Batches, base_offset: int, next_base: int) -> Iterat
 
 
 def record_level(batches: Batches, largest: Column, wrong: dict[int, str]) -> Iterator[Finding]:
-    """Records decode (see records.check_records), and the latest has the header's max timestamp: LogValidator sets it, and a cleaner that
-    removes records sets it to that of those it keeps (MemoryRecords.filterTo)."""
+    """Records decode (see records.check_records), and their largest timestamp is the header's max timestamp. LogValidator sets it, and
+    a cleaner that removes records sets it again for the remaining ones (MemoryRecords.filterTo)."""
     for index, text in sorted(wrong.items()):
         yield _at(batches, index, "not-compared" if isinstance(text, Unread) else "batch-records", text)
     header = batches.header
@@ -150,7 +150,7 @@ def _at(batches: Batches, index: int, check: str, message: str, offset: int | No
 
 
 def index_sorted(entries: Column, key: str, strictly: bool = True) -> Iterator[Finding]:
-    """Entries rise by `key` (OffsetIndex and TimeIndex append in order)."""
+    """Entries are in ascending order of `key` (OffsetIndex and TimeIndex append in order)."""
     values = entries[key].astype(np.int64)
     falls = np.diff(values) <= 0 if strictly else np.diff(values) < 0
     for index in np.flatnonzero(falls).tolist():
@@ -158,11 +158,11 @@ def index_sorted(entries: Column, key: str, strictly: bool = True) -> Iterator[F
 
 
 class OffsetIndexCheck:
-    """Entries point at starts of batches that begin at or before the entry's offset. Fed with batches in file order.
+    """Each entry points at the start of a batch that begins at or before the entry's offset. Fed with batches in file order.
 
-    An entry may name the last offset of a *set* of batches that one append wrote (LogSegment.append), so its offset can lie
-    behind the batch at its position; a reader then only scans a little more. Below the batch it would skip records. It is always
-    the last offset of some batch, unless a cleaner rewrote the log (below `cleaned_to`).
+    One append may write several batches, and the entry then names the last offset of them all (LogSegment.append). So the entry's offset
+    can lie beyond the batch at its position, and a reader only scans a little more. An offset before that batch would make readers skip
+    records. The offset is always the last one of some batch, unless a cleaner rewrote the log (below `cleaned_to`).
     """
 
     def __init__(self, entries: Column, base_offset: int, cleaned_to: int = 0) -> None:
@@ -200,7 +200,7 @@ class OffsetIndexCheck:
             yield self._finding(entry, "names an offset inside a batch, not the last one of a batch")
 
     def finish(self, end_position: int, end_offset: int, growing: bool) -> Iterator[Finding]:
-        """Entries behind the last batch. `growing`: the broker runs and is ahead of us, or crashed and will rebuild the index."""
+        """Entries beyond the last batch. `growing`: the broker is running and ahead of this reader, or will rebuild the index."""
         if growing:
             return
         level = ERROR
@@ -216,12 +216,12 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Entry (timestamp, offset): no batch up to that offset has a later timestamp, and the batch with it is the first that has that one,
-    unless a cleaner rewrote the log (below `cleaned_to`).
+    """For each entry (timestamp, offset): no batch up to the offset has a later timestamp, and the batch with the offset is the first one
+    with that timestamp, unless a cleaner rewrote the log (below `cleaned_to`).
 
-    The last entry of a closed segment has the latest timestamp of all (LogSegment.onBecomeInactiveSegment, close): a broker takes it for
-    the segment's, so look-ups by time pass over a segment whose last entry is too early, and stop in one whose last entry is too late.
-    `entries` None: the file is missing beside an offset index, and a broker that starts makes an empty one.
+    The last entry of a closed segment has the segment's largest timestamp (LogSegment.onBecomeInactiveSegment, close). A lookup by time
+    skips a segment whose last entry is too early, and stops in one whose last entry is too late.
+    `entries` None: the file is missing although there is an offset index; a broker that starts creates an empty one.
     """
 
     def __init__(self, entries: Column | None, base_offset: int, cleaned_to: int = 0) -> None:
@@ -272,7 +272,7 @@ class TimeIndexCheck:
 
 
 def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
-    """States speak only of offsets below the file's own."""
+    """Producer states name only offsets below the snapshot's own offset."""
     for index in range(len(states)):
         producer, last, first = (int(states[name][index]) for name in ("producer_id", "last_offset", "first_offset"))
         if last >= name_offset or first >= name_offset or first < -1:
@@ -281,10 +281,10 @@ def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
 
 
 def stop_snapshot(names: Iterable[str], log_start: int, log_end: int) -> Iterator[Finding]:
-    """An orderly stop writes a snapshot at the log's end, also of no producers (UnifiedLog.close). A broker that was stopped in order and
-    finds none at all goes on as if nobody had ever written (UnifiedLog.rebuildProducerState)."""
+    """A clean shutdown writes a snapshot at the log's end, even without producers (UnifiedLog.close). A broker that restarts after a clean
+    shutdown and finds no snapshot assumes that there were no producers (UnifiedLog.rebuildProducerState)."""
     if log_end > log_start and f"{log_end:020d}.snapshot" not in set(names):
-        text = f"the snapshot at the log's end {log_end}, which an orderly stop writes, is missing"
+        text = f"the snapshot at the log's end {log_end}, which a clean shutdown writes, is missing"
         yield Finding("producer-snapshot", text, offset=log_end)
 
 
@@ -294,13 +294,13 @@ def stop_snapshot(names: Iterable[str], log_start: int, log_end: int) -> Iterato
 def epoch_checkpoint(
     entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int, log_end: int, clean: bool, cleaned: int
 ) -> Iterator[Finding]:
-    """The checkpoint against the batches. runs: (epoch, first offset, last offset) of neighbouring batches with one epoch, in order.
+    """The checkpoint agrees with the batches. runs: (epoch, first offset, last offset) of adjacent batches with the same epoch, in order.
 
-    The leader stores (epoch, log end) when it is elected and a follower when it meets the epoch, so an epoch that has batches
-    begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
-    A running follower raises its log start, and cuts the checkpoint, long before it deletes the segments or writes the log start
-    down; so without a `clean` stop the checkpoint's first entry counts as log start. Entries behind the end of such a log say nothing: a
-    power failure may leave them, and the next start cuts them. Below `cleaned` an epoch's first batches may have been compacted away.
+    The leader stores (epoch, log end) when it is elected, a follower when it receives the first batch of the epoch. So an epoch with
+    batches begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
+    A running follower raises its log start, and truncates the checkpoint, long before it deletes segments or stores the log start. So
+    without a `clean` shutdown the checkpoint's first entry counts as the log start. Entries beyond the end of such a log prove nothing: a
+    power failure may leave them, and the next start removes them. Below `cleaned`, compaction may have removed an epoch's first batches.
     """
     for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] < before[1]:
@@ -314,14 +314,14 @@ def epoch_checkpoint(
     if entries and not clean:
         log_start = max(log_start, entries[0][1])
     runs = [run for run in runs if run[2] >= log_start]
-    known = dict(entries)
+    start_by_epoch = dict(entries)
     for number, (epoch, first, last) in enumerate(runs):
         if epoch < 0:
             continue
-        start = known.get(epoch)
+        start = start_by_epoch.get(epoch)
         if start is None:
             yield Finding(
-                "epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not know", offset=first
+                "epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not contain", offset=first
             )
         elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first and not start < first <= cleaned):
             yield Finding(
@@ -336,18 +336,18 @@ def epoch_checkpoint(
 
 
 def start_beyond(entries: list[tuple[int, int]], log_start: int, high_watermark: int) -> Iterator[Finding]:
-    """A killed broker's first epoch counts as its log start (see epoch_checkpoint), but nobody's log starts beyond what is committed."""
+    """A killed broker's first epoch entry counts as its log start (see epoch_checkpoint), but no log starts above the high watermark."""
     if entries and entries[0][1] > max(log_start, high_watermark):
         text = f"its first leader epoch begins at {entries[0][1]}, beyond the log start {log_start} and the high watermark {high_watermark}"
-        yield Finding("not-compared", text + ": which epochs the batches below have is not known", offset=entries[0][1])
+        yield Finding("not-compared", text + ": the epochs of the batches below it are unknown", offset=entries[0][1])
 
 
 def _between_runs(entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int) -> Iterator[Finding]:
-    """An epoch parts the log: what lies before its start is of older epochs, what lies behind of itself and newer ones.
+    """An epoch's start divides the log: batches before it have older epochs, batches from it on have this epoch or newer ones.
 
-    A leader that wrote nothing has an entry too, at the log's end of then. An entry inside another epoch's batches would make a
-    follower that asks where that epoch ends cut committed records (KIP-101). An entry at or below the log start says nothing of the
-    batches there, which nobody can read, but it too ends every older epoch.
+    A leader that wrote nothing also has an entry, at the log end of that time. An entry inside another epoch's batches would make a
+    follower that asks where that epoch ends truncate committed records (KIP-101). An entry at or below the log start says nothing about
+    the batches there, which cannot be read, but it also ends every older epoch.
     """
     runs = [run for run in runs if run[0] >= 0]
     firsts = np.array([run[1] for run in runs], np.int64)
@@ -365,7 +365,7 @@ def _between_runs(entries: list[tuple[int, int]], runs: list[tuple[int, int, int
 
 
 def bounds(high_watermark: int | None, recovery_point: int | None, cleaned: int, log_start: int, log_end: int) -> Iterator[Finding]:
-    """Checkpoints of the log directory inside [log start, log end]."""
+    """The log directory's checkpoints lie inside [log start, log end]."""
     if high_watermark is not None and high_watermark > log_end:
         missing = f"offsets {log_end}..{high_watermark - 1} are missing"
         text = f"high watermark checkpoint {high_watermark}, but the log ends at {log_end}: {missing}"

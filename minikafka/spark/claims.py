@@ -28,7 +28,7 @@ METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class Directory(Protocol):
-    """What is needed of a log directory here."""
+    """The part of a log directory that this module uses."""
 
     path: str
     broker: str
@@ -42,8 +42,8 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class MetadataCopy:
-    """What one copy of the metadata log says: its picture of the cluster (None where it cannot be read), its snapshots by name with a
-    digest of what they hold, what the node remembers of its votes, and what is wrong with it."""
+    """One copy of the metadata log: its image of the cluster (None if it cannot be read), digests of its snapshots by name, the node's
+    quorum state, and findings about the copy."""
 
     broker: str
     path: str
@@ -54,7 +54,7 @@ class MetadataCopy:
 
 
 def read_copy(directory: Directory) -> MetadataCopy | None:
-    """Read the copy of the metadata log in a log directory; None where it has none. A bad copy becomes findings."""
+    """Read the copy of the metadata log in a log directory; None if there is none. A damaged copy becomes findings."""
     path = os.path.join(directory.path, METADATA_DIRECTORY)
     if not os.path.isdir(path):
         return None
@@ -75,7 +75,7 @@ def read_copy(directory: Directory) -> MetadataCopy | None:
 
 
 def newest_image(directories: Sequence[Directory], copies: list[MetadataCopy], findings: FindingList) -> ClusterImage | None:
-    """The furthest of all copies of the metadata log; None without one. What is wrong with copies, and between them, becomes findings."""
+    """The image of the copy that reaches furthest; None if there is no copy. Problems in and between the copies become findings."""
     for copy in copies:
         for finding in copy.findings:
             findings.add(finding)
@@ -96,9 +96,9 @@ def _place(finding: Finding, brokers: tuple[str, ...]) -> None:
 
 
 def policy_of(image: ClusterImage, topic: str) -> str:
-    """"compact", "delete" or "unknown": whether a cleaner may ever have removed records of a topic, by the controller's record.
+    """Whether a cleaner may ever have removed records of a topic, by the metadata log: "compact", "delete" or "unknown".
 
-    "delete" needs the topic's whole history: where it came from a snapshot, what its policy was before nobody says.
+    "delete" needs the topic's whole history. A topic that came from a snapshot may have had another policy before.
     """
     seen = policies_of(image, topic)
     if any("compact" in policy for policy in seen):
@@ -112,8 +112,8 @@ def policies_of(image: ClusterImage, topic: str) -> set[str]:
 
 
 def is_only_compacted(image: ClusterImage, topic: str) -> bool | None:
-    """Whether a topic's cleanup.policy always was "compact", so that only DeleteRecords moves the start of its logs; None when it is so as
-    far as the record goes back. Apache Kafka's internal topics are made so."""
+    """Whether a topic's cleanup.policy has always been "compact", so that only DeleteRecords moves its log start. None if that is true as
+    far back as the metadata log goes. Apache Kafka's internal topics have this policy."""
     if image.policies.get(topic) != {"compact"}:
         return False
     return True if topic in image.policy_from_creation or topic in COMPACTED_TOPICS else None
@@ -123,15 +123,15 @@ Missing = tuple[tuple[str, int], Finding]
 
 
 def missing_replicas(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:
-    """((topic, partition), finding) for every replica that the controller or a directory's own checkpoints tell of and that is not there,
-    also for those whose directories were not given."""
-    told: set[tuple[str, int, str]] = set()
+    """((topic, partition), finding) for every missing replica that the controller or a directory's checkpoints name, including replicas
+    whose directories were not given."""
+    reported: set[tuple[str, int, str]] = set()
     if image is not None:
         for key, claim in sorted(image.claims().items()):
             for found in _assigned(image, key, claim, directories, present):
-                told.add((*key, found.brokers[0]))
+                reported.add((*key, found.brokers[0]))
                 yield key, found
-    yield from _named(image, directories, present | told)
+    yield from _named(image, directories, present | reported)
 
 
 def _assigned(
@@ -166,7 +166,7 @@ def _assigned(
 
 
 def _is_given(image: ClusterImage, claim: PartitionClaim, number: int, given: dict[str, set[str]]) -> bool:
-    """Whether the directory in which this replica lies is among the given: the one that the claim names, else all of its broker."""
+    """Whether this replica's directory was given: the one that the claim names, else every directory of the broker."""
     broker = claim.replicas[number]
     if broker not in given:
         return False
@@ -177,9 +177,9 @@ def _is_given(image: ClusterImage, claim: PartitionClaim, number: int, given: di
 
 
 def _named(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:
-    """Partitions that a directory's high watermarks and recovery points name and that lie in none of its broker's directories.
+    """Partitions that a directory's high watermarks and recovery points name, but that are in none of its broker's directories.
 
-    A checkpoint is written every few seconds and at a clean stop, so one of a crashed broker may name what was deleted just before.
+    A checkpoint is written every few seconds and at a clean shutdown, so a crashed broker's may name a partition that was just deleted.
     """
     claims = {} if image is None else image.claims()
     for directory in directories:
@@ -194,12 +194,12 @@ def _named(image: ClusterImage | None, directories: list[Directory], present: se
 
 
 def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, int]]) -> Iterator[Finding]:
-    """The claim on one partition against its replicas: (broker, topic id, log end, high watermark or -1, newest epoch in the log).
+    """The controller's claim on a partition agrees with its replicas: (broker, topic id, log end, high watermark or -1, newest epoch).
 
-    Any replica's high watermark is at most the true one, so every in-sync replica must reach the largest that a replica has the
-    records for.
+    No replica's high watermark exceeds the true one. So every in-sync replica must reach the largest high watermark of a replica that
+    also has the records up to it.
     """
-    committed, knows = max(((min(mark, end), broker) for broker, _, end, mark, _ in replicas), default=(-1, ""))
+    committed, knows = max(((min(high_watermark, end), broker) for broker, _, end, high_watermark, _ in replicas), default=(-1, ""))
     for broker, topic_id, end, _, epoch in replicas:
         if topic_id and claim.topic_id and topic_id != claim.topic_id:
             text = f"broker {broker}'s directory belongs to topic id {topic_id}, the controller knows the topic as {claim.topic_id}"

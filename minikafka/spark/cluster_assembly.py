@@ -1,7 +1,6 @@
-"""The second half of a load to files: the batches of all runs that belong to a partition become its segments, for every replica.
+"""The second half of a load to files: turns a partition's batches from all runs into segments, for every replica.
 
-A partition's segments depend on the runs and the rules only: whoever makes them, and however often, the same bytes come out, each time in
-a directory of their own.
+A partition's segments depend only on the runs and the rules. Every attempt writes the same bytes, each in a directory of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from minikafka.spark.cluster_segments import FileFact, LogRules, RunReader, Sync
 
 @dataclass(frozen=True, slots=True)
 class AssembleTask:
-    """Segments number `share`, `share + shares` ... of a partition, of all its replicas; the first share also writes what it has once."""
+    """Segments number `share`, `share + shares` ... of all replicas of a partition. The first share also writes the files that exist
+    once per replica."""
 
     partition: int
     share: int
@@ -47,7 +47,7 @@ class Assembled:
 
 
 def assemble_tasks(tasks: Sequence[AssembleTask]) -> list[Assembled]:
-    """What a worker runs: some partitions, made durable together. Failures come back as text."""
+    """Assemble some partitions and sync them together; runs on a worker. Failures are returned as text."""
     made: list[Assembled] = []
     try:
         with Syncer() as syncer:

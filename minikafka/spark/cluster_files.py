@@ -1,10 +1,10 @@
-"""A freshly formatted cluster around partition logs that exist already: identity, metadata log, checkpoints (driver only).
+"""Formats a new cluster around existing partition logs: identity, metadata log, checkpoints (runs on the driver only).
 
-What is written is what a cluster leaves behind whose nodes were all stopped cleanly while every replica was in sync. The metadata log knows
-the brokers (fenced, at the epoch that their clean-shutdown marks name) and partitions without a leader whose replicas are all eligible
-(KIP-966). So the first broker to come up may lead any partition, the others join the in-sync sets as they come, and none of them counts as
-one that may have lost records. With in-sync sets instead, each broker's registration would take it out of them, and only the last one
-could lead.
+The files are those of a cluster whose nodes all stopped cleanly while every replica was in sync. The metadata log holds the brokers
+(fenced, at the epoch in their clean-shutdown files) and partitions without a leader, all of whose replicas are eligible leaders
+(KIP-966). So the first broker that starts may lead any partition, the others join the in-sync sets as they start, and none of them is
+suspected of having lost records. With in-sync sets instead of eligible leader replicas, each broker's registration would remove it from
+the sets, and only the last broker could lead.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from minikafka.wire.records.metadata_records import TopicRecord
 from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
 RECORDS_PER_BATCH = 4000
-#: Of the metadata log's first leader; the nodes elect their next one in the epoch after it.
+#: Epoch of the metadata log's first leader. The nodes elect the next leader in a later epoch.
 QUORUM_EPOCH = 1
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", CLUSTER_METADATA_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """`directory`: what is to be written. `nodes`: as cluster_nodes takes them; `node_count` of them on localhost when none is given.
+    """`directory`: the directory to write. `nodes`: as cluster_nodes takes them; without any, `node_count` nodes on localhost.
 
     `replication_factor` -1: as many replicas as there are brokers, at most three. `topic_configs`: overrides of the topic.
     """
@@ -67,7 +67,7 @@ class ClusterOptions:
 
 @dataclass(slots=True)
 class ClusterPlan:
-    """Everything that is decided before a row is read. `replicas`: per partition the node ids, preferred leader first."""
+    """All decisions made before a row is read. `replicas`: per partition the node ids, preferred leader first."""
 
     directory: str
     cluster_id: str
@@ -99,13 +99,13 @@ class ClusterPlan:
         return next(node for node in self.nodes if node.node_id == node_id)
 
     def set_config(self, name: str, value: str) -> None:
-        """One more override of the topic."""
+        """Add an override to the topic's configuration."""
         self.configs[name] = value
         self.log = log_config(self.brokers[0].config, self.configs)
 
 
 def plan_cluster(options: ClusterOptions, topic: str, partitions: int) -> ClusterPlan:
-    """Check everything that can be checked, in Kafka's words where Kafka has some. Raises FilesFailed."""
+    """Check the options and make the plan. Errors that Kafka also reports use Kafka's wording. Raises FilesFailed."""
     directory = os.path.abspath(options.directory)
     check_target(directory)
     fault = topic_name_fault(topic)
@@ -141,7 +141,7 @@ def plan_cluster(options: ClusterOptions, topic: str, partitions: int) -> Cluste
 def write_cluster(plan: ClusterPlan, root: str, ends: Sequence[int], wall_ms: int) -> None:
     """Format every node under `root` (which becomes the plan's directory), with metadata log, checkpoints and server.properties.
 
-    ends: the log end offset of each partition. The partitions' own directories are put there by the caller. Raises FilesFailed, OSError.
+    ends: the log end offset of each partition. The caller adds the partitions' directories. Raises FilesFailed, OSError.
     """
     filesystem = OsFileSystem()
     configs = {node.node_id: node.configured(f"{root}/{node.folder}/data") for node in plan.nodes}
@@ -159,7 +159,7 @@ def write_cluster(plan: ClusterPlan, root: str, ends: Sequence[int], wall_ms: in
 
 
 def _format(filesystem: OsFileSystem, plan: ClusterPlan, configs: Mapping[int, BrokerConfig], wall_ms: int) -> dict[int, bytes]:
-    """Format the nodes, with static voters or, where the properties name none, as one dynamic quorum; their directory ids."""
+    """Format the nodes, with static voters if the properties name any, else as one dynamic quorum. Returns their directory ids."""
     initial = None if configs[plan.nodes[0].node_id].voters else _initial_controllers(plan, configs)
     ids = {}
     for node in plan.nodes:
@@ -192,7 +192,7 @@ def _initial_controllers(plan: ClusterPlan, configs: Mapping[int, BrokerConfig])
 def _write_metadata(
     filesystem: OsFileSystem, plan: ClusterPlan, configs: Mapping[int, BrokerConfig], directory_ids: Mapping[int, bytes], wall_ms: int
 ) -> dict[int, int]:
-    """The same metadata log on every controller; the epoch of every broker."""
+    """Write the same metadata log on every controller. Returns the epoch of every broker."""
     controllers = [node for node in plan.nodes if node.is_controller]
     first = controllers[0]
     config = configs[first.node_id]
@@ -223,7 +223,7 @@ def _write_metadata(
 
 
 def _clock(wall_ms: int) -> Callable[[], int]:
-    """The time of the load, moving on."""
+    """A clock that starts at `wall_ms`, the time of the load."""
     begun = time.monotonic()
     return lambda: wall_ms + int((time.monotonic() - begun) * 1000)
 
@@ -236,7 +236,7 @@ def _static_voters(config: BrokerConfig) -> VoterSet:
 def _append_records(
     log: MetadataLog, plan: ClusterPlan, configs: Mapping[int, BrokerConfig], directory_ids: Mapping[int, bytes]
 ) -> dict[int, int]:
-    """Features, brokers, the topic, in this order; the epoch of a broker is the offset of its registration, as a controller gives it."""
+    """Append features, brokers and the topic, in this order. A broker's epoch is the offset of its registration, as in a controller."""
     levels = {name: level for name, (_, _, level) in FEATURES.items()}
     _append(log, bootstrap_records(levels, configs[plan.nodes[0].node_id].min_insync_replicas))
     epochs = {}

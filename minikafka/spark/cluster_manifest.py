@@ -1,4 +1,4 @@
-"""The manifest of a cluster that was written as files: what is there, with sizes and checksums, and the check of a directory against it."""
+"""The manifest of a cluster that was written as files: sizes and checksums of all files, and the check of a directory against it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Runs a function on many items; results come in any order."""
+    """Runs a function on many items. Results come in any order."""
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]: ...
 
 
 class ManifestError(Exception):
-    """There is no manifest, or none that can be understood; one line."""
+    """The manifest is missing or cannot be understood; the text is one line."""
 
 
 @dataclass(slots=True)
 class Manifest:
-    """Keys are only added within a schema version. `files`: path below the directory -> [bytes, CRC-32C as 8 hexadecimal digits].
+    """Within a schema version, keys are only ever added. `files`: relative path -> [bytes, CRC-32C as 8 hexadecimal digits].
 
-    `rows_in`: rows read from the table; `records_written`: counted again from the batches that are in the segments.
+    `rows_in`: rows read from the table. `records_written`: records counted again in the batches of the segments.
     """
 
     created: str
@@ -56,7 +56,7 @@ class Manifest:
         return sum(size for size, _ in self.files.values())
 
     def write(self, directory: str) -> None:
-        """Synced. Raises OSError."""
+        """Write the manifest to the directory and sync it. Raises OSError."""
         document = {"schema": self.schema, **{name: value for name, value in asdict(self).items() if name != "schema"}}
         document["files"] = dict(sorted(self.files.items()))
         with open(f"{directory}/{MANIFEST}", "x", encoding="utf-8") as file:
@@ -67,13 +67,13 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: str) -> Manifest:
-        """Raises ManifestError."""
+        """Read the manifest of a directory. Raises ManifestError."""
         path = f"{directory}/{MANIFEST}"
         try:
             with open(path, encoding="utf-8") as file:
                 document = json.load(file)
         except OSError as error:
-            raise ManifestError(f"{path}: {error.strerror}; is this a directory that `load --to-files` has written?") from error
+            raise ManifestError(f"{path}: {error.strerror}; did `load --to-files` write this directory?") from error
         except ValueError as error:
             raise ManifestError(f"{path} is damaged: {error}") from error
         schema = document.get("schema") if isinstance(document, dict) else None
@@ -90,7 +90,7 @@ class Manifest:
 
 @dataclass(slots=True)
 class Checked:
-    """`problems`: at most PROBLEMS_MAX lines; `count` of them in all. `used_by`: nodes that a broker has opened since."""
+    """The result of a check. `problems`: at most PROBLEMS_MAX lines, of `count` in all. `used_by`: nodes that have been started since."""
 
     files: int
     bytes: int
@@ -105,7 +105,7 @@ class Checked:
 
 
 def check_directory(directory: str, engine: Engine) -> Checked:
-    """Hold every file of the directory against the manifest: missing, changed, and such as do not belong there. Raises ManifestError."""
+    """Compare every file of the directory with the manifest, and report missing, changed and extra files. Raises ManifestError."""
     manifest = Manifest.read(directory)
     found = Checked(len(manifest.files), manifest.bytes, manifest.records_written)
     entries = sorted(manifest.files.items(), key=lambda entry: -entry[1][0])
@@ -123,7 +123,7 @@ def check_directory(directory: str, engine: Engine) -> Checked:
 
 
 def check_file(task: tuple[str, str, int, int]) -> str:
-    """What is wrong with a file: (directory, path, bytes, CRC-32C); "" when nothing is."""
+    """What is wrong with a file, or "". `task`: (directory, path, bytes, CRC-32C)."""
     directory, path, size, checksum = task
     try:
         with open(f"{directory}/{path}", "rb", buffering=0) as file:
@@ -131,7 +131,7 @@ def check_file(task: tuple[str, str, int, int]) -> str:
             if actual != size:
                 return f"{path} has {actual:,} bytes, the manifest says {size:,}"
             if checksum_of(file.fileno()) != checksum:
-                return f"{path} has other bytes than the manifest says (CRC-32C)"
+                return f"{path} has another CRC-32C than the manifest says"
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:

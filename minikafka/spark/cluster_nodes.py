@@ -1,6 +1,6 @@
-"""The nodes of a cluster that is written as files: who they are, where they listen, their server.properties.
+"""The nodes of a cluster that is written as files: ids, listeners and server.properties.
 
-A node is given as `ID@HOST:PORT[:CONTROLLER_PORT]`, as a server.properties of its own, or counted (`nodes=3` on localhost).
+A node is given as `ID@HOST:PORT[:CONTROLLER_PORT]` or as its server.properties file; or only the number of nodes on localhost is given.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FIRST_PORT = 9092
 NODE_ID_MAX = 2**31 - 1
 _NODE = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]\s]+):(?P<port>\d+)(?::(?P<controller>\d+))?")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-#: These say where logs are, and the answer is the directory that is written.
+#: Properties that set log directories. They are replaced by the directory that is written.
 _PLACES = ("log.dir", "log.dirs", "metadata.log.dir")
 
 
 @dataclass(slots=True)
 class NodePlan:
-    """`properties` are complete but for `log.dirs`, which is set when the directory is known."""
+    """One node. `properties` lack only `log.dirs`, which is set once the directory is known."""
 
     node_id: int
     properties: dict[str, str]
@@ -57,7 +57,7 @@ class NodePlan:
 
 
 def plan_nodes(given: Sequence[str], count: int = 3) -> list[NodePlan]:
-    """The nodes that are named, else `count` of them on localhost, by id. Raises FilesFailed."""
+    """The given nodes, or `count` nodes on localhost, sorted by id. Raises FilesFailed."""
     files = [text for text in given if "@" not in os.path.basename(text) and (text.endswith(".properties") or os.path.exists(text))]
     if files and len(files) != len(given):
         raise FilesFailed("--node: give either server.properties files or ID@HOST:PORT, not both")
@@ -119,7 +119,7 @@ def _from_addresses(addresses: Sequence[_Address]) -> list[NodePlan]:
             "transaction.state.log.min.isr": str(min(2, len(addresses))),
             "share.coordinator.state.topic.replication.factor": replicas,
             "share.coordinator.state.topic.min.isr": str(min(2, len(addresses))),
-            # The node that comes up first leads everything; the preferred leaders take over soon, not after five minutes.
+            # The first node to start leads every partition. Let the preferred leaders take over sooner than after five minutes.
             "leader.imbalance.check.interval.seconds": "10",
         }
         plans.append(NodePlan(one.node_id, properties, _config({**properties, "log.dirs": "unset"}, f"node {one.node_id}")))
@@ -143,7 +143,7 @@ def _config(properties: dict[str, str], what: str) -> BrokerConfig:
 
 
 def _check_quorum(plans: Sequence[NodePlan]) -> None:
-    """All nodes must belong to one quorum, of which every voter is here."""
+    """Check that all nodes belong to one quorum and that every voter is given."""
     controllers = {plan.node_id for plan in plans if plan.is_controller}
     if not controllers:
         raise FilesFailed("--node: none of the nodes is a controller (process.roles); give the controllers' server.properties too")
@@ -156,7 +156,7 @@ def _check_quorum(plans: Sequence[NodePlan]) -> None:
 
 
 def _check_addresses(plans: Sequence[NodePlan]) -> None:
-    """Two nodes at one advertised address would never find each other."""
+    """Check that no two nodes advertise the same address."""
     taken: dict[tuple[str, int], int] = {}
     for plan in plans:
         own = {(endpoint.host, endpoint.port) for endpoint in plan.config.advertised.values() if endpoint.host not in ("", "0.0.0.0", "::")}

@@ -1,7 +1,7 @@
-"""The first half of a load to files: rows become finished batches in one file a task (a run), with an index sorted by partition.
+"""The first half of a load to files: each task encodes its rows as batches in one file (a run), with an index sorted by partition.
 
-A run belongs to one attempt of a task. What a second attempt or a speculative one writes goes into files of its own; which of them
-counts is decided by the report that the engine hands to the driver, one a task. All attempts write the same bytes.
+A run belongs to one attempt of a task. A second or speculative attempt writes to its own files. The engine hands the driver one report
+per task, which decides whose files count. All attempts write the same bytes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from minikafka.wire.batch import LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT
 if TYPE_CHECKING:
     from minikafka.spark.tables import Unit
 
-#: A table handed to the encoder holds about a batch for every partition, but no more than this.
+#: Upper bound for a table handed to the encoder, which otherwise holds about one batch per partition.
 TABLE_BYTES_MAX = 64 << 20
-#: Of a batch and of a record in it, generously.
+#: Generous estimates of the overhead per batch and per record.
 RECORD_OVERHEAD = 200
 BOUND = np.dtype("<i8")
 _WRITE_BYTES = 8 << 20
-MARK = "job"
+JOB_FILE = "job"
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """What all tasks of a job have in common.
+    """The options that all tasks of a job share.
 
-    `now_ms`: the time of records without one. `timestamp_type`: 0 CreateTime, 1 LogAppendTime.
+    `now_ms`: timestamp of records without one. `timestamp_type`: 0 CreateTime, 1 LogAppendTime.
     """
 
     load: LoadOptions
@@ -58,7 +58,7 @@ class EncodeTask:
 
 @dataclass(slots=True)
 class Run:
-    """What one task wrote; `rows_of` and `bytes_of` per partition. `rows` counts what was read, the others what was encoded."""
+    """What one task wrote. `rows`: rows read. `rows_of` and `bytes_of`: encoded rows and bytes per partition."""
 
     index: int
     path: str = ""
@@ -73,7 +73,7 @@ class Run:
 
 
 def encode_task(task: EncodeTask) -> Run:
-    """What a worker runs. Failures come back as text: a traceback of a worker explains nothing to a person."""
+    """Encode one task's rows; runs on a worker. Failures are returned as text, because a worker's traceback does not help a user."""
     from minikafka.spark.tables import read_unit
 
     def tables() -> Iterator[tuple[Any, int]]:
@@ -87,7 +87,7 @@ def encode_task(task: EncodeTask) -> Run:
 
 
 class EncodeFrame:
-    """What Spark runs on every partition of a DataFrame."""
+    """Encodes one partition of a DataFrame; runs in Spark."""
 
     def __init__(self, options: EncodeOptions) -> None:
         self.options = options
@@ -110,7 +110,7 @@ class EncodeFrame:
 
 
 def unpickled(data: bytes | bytearray) -> Run:
-    """A report of EncodeFrame."""
+    """The Run that EncodeFrame reported."""
     import pickle
 
     run: Run = pickle.loads(bytes(data))  # from our own tasks
@@ -118,7 +118,7 @@ def unpickled(data: bytes | bytearray) -> Run:
 
 
 def guarded(index: int, work: Callable[[Run], None]) -> Run:
-    """Run `work`; its failure as one line."""
+    """Run `work`, and record a failure in the Run as one line."""
     run = Run(index)
     keep_memory()
     try:
@@ -133,7 +133,7 @@ def guarded(index: int, work: Callable[[Run], None]) -> Run:
 
 
 def write_run(run: Run, tables: Iterator[tuple[Any, int]], options: EncodeOptions) -> None:
-    """Encode (Arrow table, number of its first row) after the other into a new run file. Raises FilesFailed, TableError, OSError."""
+    """Encode the tables (each with the number of its first row) into a new run file. Raises FilesFailed, TableError, OSError."""
     from minikafka.spark.encode import encode_rows, partitions_of
     from minikafka.wire.compression import CompressionType, compress
 
@@ -168,7 +168,7 @@ def write_run(run: Run, tables: Iterator[tuple[Any, int]], options: EncodeOption
 
 
 def _fitting(encode: Callable[..., Any], keys: Any, values: Any, options: EncodeOptions) -> list[Any]:
-    """Batches that the topic takes. Of two large records that do not fit together each gets a batch of its own. Raises FilesFailed."""
+    """Batches within the topic's size limit. Large records that do not fit together get separate batches. Raises FilesFailed."""
     from minikafka.spark.framing import binary_parts
 
     batches = list(encode(batch_bytes=options.load.batch_bytes))
@@ -188,9 +188,9 @@ def _new_path(options: EncodeOptions, index: int) -> str:
 
 
 def check_shared(staging: str, job: str) -> None:
-    """Raises FilesFailed where this process does not see the driver's directory."""
+    """Raise FilesFailed if this process does not see the driver's directory."""
     try:
-        with open(f"{staging}/{MARK}", encoding="ascii") as file:
+        with open(f"{staging}/{JOB_FILE}", encoding="ascii") as file:
             if file.read() == job:
                 return
     except OSError:
@@ -201,8 +201,8 @@ def check_shared(staging: str, job: str) -> None:
     )
 
 
-def _gathered(tables: Iterator[tuple[Any, int]], bytes_wanted: int) -> Iterator[tuple[Any, int]]:
-    """Small tables that follow each other as one, so that batches do not become small where there are many partitions."""
+def _gathered(tables: Iterator[tuple[Any, int]], bytes_min: int) -> Iterator[tuple[Any, int]]:
+    """Join small consecutive tables, so that batches do not become small if there are many partitions."""
     import pyarrow as pa
 
     waiting: list[Any] = []
@@ -216,7 +216,7 @@ def _gathered(tables: Iterator[tuple[Any, int]], bytes_wanted: int) -> Iterator[
         waiting.append(table)
         following = row + table.num_rows
         size += table.nbytes
-        if size >= bytes_wanted:
+        if size >= bytes_min:
             yield pa.concat_tables(waiting), first
             waiting, size = [], 0
     if waiting:
@@ -237,7 +237,7 @@ def _note_times(run: Run, timestamps: Any, options: EncodeOptions) -> None:
 
 
 def _stamp(data: bytearray, options: EncodeOptions) -> int:
-    """The largest timestamp of a batch; with LogAppendTime a leader sets the header's, and the CRC with it."""
+    """The largest timestamp of a batch. With LogAppendTime this sets the header's max timestamp and CRC, as a leader would."""
     if options.timestamp_type != LOG_APPEND_TIME:
         return int.from_bytes(data[35:43], "big", signed=True)
     data[22] |= TIMESTAMP_TYPE_BIT
@@ -255,7 +255,7 @@ def _too_large(size: int, records: int, options: EncodeOptions) -> str:
 
 
 class _Out:
-    """Writes in large pieces; `position` counts what was handed in."""
+    """Buffers writes into large pieces. `position` counts all bytes handed in, written or not."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._waiting, self._size, self.position = file, [], 0, 0  # type: ignore[var-annotated]
@@ -273,16 +273,16 @@ class _Out:
         self._waiting, self._size = [], 0
 
     def _write_all(self, pieces: list[Any]) -> None:
-        wanted = sum(map(len, pieces))
+        expected = sum(map(len, pieces))
         done = os.writev(self._file.fileno(), pieces)
-        if done < wanted:
+        if done < expected:
             rest = memoryview(b"".join(pieces))[done:]
             while rest:
                 rest = rest[self._file.write(rest) :]
 
 
 class _Index:
-    """The batches of a run, in the order in which they were written."""
+    """The index of a run: its batches in the order of writing."""
 
     def __init__(self) -> None:
         self._partitions: list[int] = []
@@ -296,7 +296,7 @@ class _Index:
         self._entries.append((position, size, records, timestamp))
 
     def write(self, path: str, partitions: int) -> list[int]:
-        """`partitions` + 1 bounds, then the entries sorted by partition; the bytes of each partition."""
+        """Write `partitions` + 1 bounds, then the entries sorted by partition. Returns the bytes of each partition."""
         of = np.array(self._partitions, np.int64)
         entries = np.array(self._entries, BATCH)
         order = np.argsort(of, kind="stable")

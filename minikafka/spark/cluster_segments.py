@@ -1,7 +1,7 @@
-"""Finished record batches of one partition as Kafka's segment files: rolled where a leader would roll, indexed as it indexes.
+"""Writes one partition's record batches as Kafka's segment files, rolled and indexed as a leader would do it.
 
-Pure but for the files; runs on executors. The rules are those of LogSegment.shouldRoll and LogSegment.append of Kafka 4.3 for a leader that
-appends one batch after the other, at leader epoch 0 and from offset 0.
+Runs on executors, and touches nothing but these files. The rules are those of LogSegment.shouldRoll and LogSegment.append in Kafka 4.3,
+for a leader that appends batch after batch, at leader epoch 0 and from offset 0.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from minikafka.wire.batch import HEADER, LOG_OVERHEAD, MAGIC_V2
 
 INT32_MAX = 2**31 - 1
 CHUNK_BYTES = 4 << 20
-#: Files that may wait to be synced, and from which size on they are synced one by one.
+#: Number of files that may wait to be synced, and the size from which a file is synced on its own.
 SYNCS_MAX, SYNC_ALONE_BYTES = 64, 1 << 20
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-#: A batch of a run: where it is in its file, its size, its records, its largest timestamp.
+#: A batch of a run: position in the file, size, number of records, largest timestamp.
 BATCH = np.dtype([("position", "<i8"), ("size", "<i4"), ("records", "<i4"), ("timestamp", "<i8")])
 #: Version 1, CRC and the count 0: a producer snapshot without producers (ProducerStateManager).
 EMPTY_PRODUCER_SNAPSHOT = struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
@@ -43,7 +43,7 @@ class FilesFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogRules:
-    """What of a topic's configuration shapes its segments (Kafka's names, units last)."""
+    """The topic properties that determine its segments (Kafka's names, units last)."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
@@ -54,8 +54,8 @@ class LogRules:
 
 @dataclass(slots=True)
 class SegmentPlan:
-    """Batches [first, end) of the partition, from `base_offset` on; index entries are (relative offset, position) and (timestamp, relative
-    offset)."""
+    """A segment with batches [first, end) of the partition, starting at `base_offset`. Index entries are (relative offset, position) and
+    (timestamp, relative offset)."""
 
     base_offset: int
     first: int
@@ -68,7 +68,7 @@ class SegmentPlan:
 
 
 def plan_segments(sizes: Sequence[int], records: Sequence[int], timestamps: Sequence[int], rules: LogRules) -> list[SegmentPlan]:
-    """Where a leader would roll, and which index entries it would write. One empty segment when there is no batch."""
+    """The segments and index entries that a leader would write. Without batches there is one empty segment."""
     offset_entries_max = rules.segment_index_bytes // OFFSET_ENTRY.itemsize
     time_entries_max = rules.segment_index_bytes // TIME_ENTRY.itemsize - 1
     segment = SegmentPlan(0, 0)
@@ -109,7 +109,7 @@ def _note_time(segment: SegmentPlan, offset: int) -> None:
 
 
 def _finish(segment: SegmentPlan, end: int, next_offset: int, max_offset: int) -> None:
-    """As on roll and close: the last time entry is forced."""
+    """Complete a segment. As on roll and close, the last time index entry is always written."""
     segment.end, segment.next_offset = end, next_offset
     if segment.max_timestamp >= 0:
         _note_time(segment, max_offset)
@@ -117,7 +117,7 @@ def _finish(segment: SegmentPlan, end: int, next_offset: int, max_offset: int) -
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file that was written: name, bytes, CRC-32C."""
+    """A written file: name, bytes, CRC-32C."""
 
     name: str
     bytes: int
@@ -125,8 +125,9 @@ class FileFact:
 
 
 class Syncer:
-    """Makes files durable: large ones beside the work that goes on, the disk writes one while the next is being made; all small ones by one
-    call for their file system at the end. A context manager: after it everything is on disk. Raises OSError."""
+    """Syncs files to disk: each large file in the background while the next one is written, all small files with one syncfs at the end.
+
+    A context manager; when it exits, everything is on disk. Raises OSError."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, "sync")
@@ -134,7 +135,7 @@ class Syncer:
         self._small = -1
 
     def add(self, descriptor: int, size: int) -> None:
-        """Sync the `size` bytes that were written to an open file; the descriptor may be closed."""
+        """Sync the `size` bytes written to an open file. The caller may close the descriptor."""
         if size >= SYNC_ALONE_BYTES:
             self._waiting.append(self._threads.submit(_sync_and_close, os.dup(descriptor)))
             while len(self._waiting) > SYNCS_MAX:
@@ -166,7 +167,7 @@ def _sync_and_close(descriptor: int) -> None:
 
 
 def sync_file_system(descriptor: int) -> None:
-    """Everything on the file system of an open file is durable afterwards. Raises OSError."""
+    """Sync the whole file system of an open file. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "syncfs"):
         os.sync()
@@ -176,14 +177,14 @@ def sync_file_system(descriptor: int) -> None:
 
 
 class RunReader:
-    """Batches out of run files, which stay open until the end."""
+    """Reads batches from run files, and keeps the files open until it is closed."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._open: dict[int, int] = {}
 
     def read_into(self, run: int, position: int, view: memoryview) -> None:
-        """Fill `view`. Raises FilesFailed when the run ends before."""
+        """Fill `view`. Raises FilesFailed if the run is too short."""
         descriptor = self._open.get(run)
         if descriptor is None:
             descriptor = self._open[run] = os.open(self._paths[run], os.O_RDONLY)
@@ -209,9 +210,9 @@ class RunReader:
 def write_segment(
     directory: str, plan: SegmentPlan, batches: np.ndarray[Any, Any], runs: np.ndarray[Any, Any], reader: RunReader, syncer: Syncer
 ) -> tuple[list[FileFact], int]:
-    """The `.log`, `.index`, `.timeindex` and (but for offset 0) `.snapshot` of a segment; the records that are in it.
+    """Write a segment's `.log`, `.index`, `.timeindex` and (except at offset 0) `.snapshot`. Returns the files and the number of records.
 
-    batches: BATCH of the whole partition in order; runs: the number of the run that holds each. Raises FilesFailed, OSError.
+    batches: BATCH of the whole partition, in order; runs: for each the number of its run. Raises FilesFailed, OSError.
     """
     stem = f"{plan.base_offset:020d}"
     facts = []
@@ -257,15 +258,15 @@ def _filled(
 
 
 def _place(view: memoryview, start: int, size: int, count: int, offset: int) -> None:
-    """Give a batch its base offset and leader epoch 0, which stand before the part that the CRC covers."""
+    """Set a batch's base offset and leader epoch 0. Both fields precede the part that the CRC covers."""
     header = HEADER.unpack_from(view, start)
     if header[1] != size - LOG_OVERHEAD or header[3] != MAGIC_V2 or header[12] != count or header[6] != count - 1:
-        raise FilesFailed("a run holds something else than was written to it: does every executor see the same files?")
+        raise FilesFailed("a run does not hold what was written to it: does every executor see the same files?")
     _PLACE.pack_into(view, start, offset, size - LOG_OVERHEAD, 0)
 
 
 def write_end(directory: str, end_offset: int, topic_id_text: str, syncer: Syncer) -> list[FileFact]:
-    """What a partition has once: the epoch checkpoint, its topic id, and the producers at the log's end, as after a clean stop."""
+    """Write a replica's epoch checkpoint, topic id, and producer snapshot at the log's end, as after a clean shutdown."""
     facts = [
         _write_small(directory, "leader-epoch-checkpoint", b"0\n1\n0 0\n", syncer),
         _write_small(directory, "partition.metadata", f"version: 0\ntopic_id: {topic_id_text}".encode(), syncer),
@@ -276,7 +277,7 @@ def write_end(directory: str, end_offset: int, topic_id_text: str, syncer: Synce
 
 
 def copy_file(source: str, target: str, syncer: Syncer) -> None:
-    """A second, separate file with the same bytes: shared blocks where the file system can (reflink), else a copy in the kernel."""
+    """Copy a file, sharing blocks if the file system supports it (reflink), else by a copy in the kernel."""
     with contextlib.ExitStack() as stack:
         origin = os.open(source, os.O_RDONLY)
         stack.callback(os.close, origin)

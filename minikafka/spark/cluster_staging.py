@@ -1,4 +1,4 @@
-"""Where a load to files works until it is done: beside its target, hidden, published by one rename."""
+"""The working directory of a load to files: hidden, next to its target, and published by one rename."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import secrets
 import shutil
 from collections.abc import Iterator
 
-from minikafka.spark.cluster_runs import MARK
+from minikafka.spark.cluster_runs import JOB_FILE
 from minikafka.spark.cluster_segments import FilesFailed, sync_file_system
 
 
 def check_target(directory: str) -> None:
-    """Raises FilesFailed unless there is nothing at `directory`, or an empty directory."""
+    """Raise FilesFailed unless `directory` does not exist or is empty."""
     if os.path.lexists(directory) and not os.path.isdir(directory):
         raise FilesFailed(f"{directory} is a file; give a directory that does not exist yet")
     if os.path.isdir(directory) and os.listdir(directory):
@@ -31,9 +31,9 @@ def _opened(path: str) -> Iterator[int]:
 
 
 class Staging:
-    """A hidden directory beside the target, on the same file system: `runs`, `segments`, and at last `cluster`, which becomes the target.
+    """A hidden directory next to the target, on the same file system, with `runs`, `segments`, and at last `cluster`, the future target.
 
-    Its owner holds a lock; what a driver that was killed left behind is removed by the next one for the same target.
+    Its owner holds a lock. If a driver is killed, the next driver for the same target removes its directory.
     """
 
     def __init__(self, target: str) -> None:
@@ -49,7 +49,7 @@ class Staging:
             os.makedirs(self._parent, exist_ok=True)
             self._remove_abandoned()
             os.mkdir(self.path)
-            self._lock = os.open(f"{self.path}/{MARK}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            self._lock = os.open(f"{self.path}/{JOB_FILE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             with contextlib.suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
             os.write(self._lock, self.job.encode())
@@ -60,7 +60,7 @@ class Staging:
         return self
 
     def publish(self, root: str) -> None:
-        """`root`, synced, becomes the target, whole or not at all. Raises FilesFailed when something is there now."""
+        """Sync `root` and rename it to the target, atomically. Raises FilesFailed if the target exists by now."""
         check_target(self.target)
         with _opened(root) as descriptor:
             sync_file_system(descriptor)
@@ -83,7 +83,7 @@ class Staging:
             if name.startswith(self._prefix) and len(name) == len(self._prefix) + 16:
                 path = f"{self._parent}/{name}"
                 with contextlib.suppress(OSError):
-                    descriptor = os.open(f"{path}/{MARK}", os.O_RDONLY)
+                    descriptor = os.open(f"{path}/{JOB_FILE}", os.O_RDONLY)
                     try:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         shutil.rmtree(path, ignore_errors=True)

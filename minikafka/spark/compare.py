@@ -1,8 +1,9 @@
-"""Replicas against each other, and the verdict on a partition.
+"""Compares the replicas of a partition and gives the verdict.
 
-Zones: the offsets of all replicas' log starts, high watermarks and of the cleaned part cut the offset axis. A replica *answers for* a
-zone when it lies inside [its log start, its claim) (coverage.py): it says that everything there is committed and that it holds it. All
-replicas that answer for a zone must hold the same bytes there. What lies above may differ where replication will cut it, and is noted.
+Zones: the log starts and high watermarks of all replicas, and the end of the cleaned part, divide the offsets into zones. A replica
+*answers for* a zone that lies inside [its log start, its claim) (coverage.py): it claims that all records there are committed and that it
+has them. All replicas that answer for a zone must hold the same bytes there. Above it, replicas may differ if replication will truncate
+the difference, which is noted.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "ba
 
 @dataclass(slots=True)
 class PartitionResult:
-    """The verdict on one partition. The fence [fence_from, fence_to) is what every replica claims and has.
+    """The verdict on one partition. The fence [fence_from, fence_to) is the range that every replica claims and has.
 
-    `batches_equal_above` were found equal where not every replica claims them; they prove nothing committed. `is_deleted`: what one replica
-    still holds was deleted on the others, which are empty.
+    `batches_equal_above`: batches that are equal, but not claimed by every replica, so they prove nothing about committed records.
+    `is_deleted`: one replica still holds records that the others, which are empty, have deleted.
     """
 
     topic: str
@@ -56,13 +57,13 @@ class PartitionResult:
     is_deleted: bool = False
 
     def decide(self) -> None:
-        """Give the verdict again, after findings were added."""
+        """Update the verdict after findings were added."""
         empty = self.is_deleted or all(row["batches"] == 0 for row in self.replicas)
         self.verdict = verdict_of(self.findings, len(self.replicas), empty, self.batches_compared + self.batches_equal_above)
 
 
 def needs_detail(views: list[ReplicaView]) -> bool:
-    """Whether `judge` will want to read a file again: some cell differs between replicas."""
+    """Whether `judge` needs to reread files, because some cell differs between replicas."""
     return len(views) > 1 and any(equal_cells(views, key) is None for one in views for key in one.cells)
 
 
@@ -97,35 +98,36 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
 
 
 def _bounds(views: list[ReplicaView], findings: FindingList) -> dict[int, int]:
-    """Set how far each replica answers; returns {index of a replica: offset} of those whose records from there on an unclean election lost.
+    """Set how far each replica answers. Returns {index of a replica: offset}: an unclean election lost its records from that offset on.
 
-    Any replica's high watermark is at most the true one, so who is in sync or eligible answers for all below the largest; but what an
-    unclean election lost is nobody's any more. On the wire a replica shows its log up to its own high watermark only.
+    No replica's high watermark exceeds the true one. So a replica that is in sync or eligible answers for everything below the largest
+    one, except for records that an unclean election lost. Over the network a replica shows its log only up to its own high watermark.
     """
     lost: dict[int, int] = {}
     for one, election, begin in unclean.losses(views):
         number = next(index for index, other in enumerate(views) if other is one)
         lost[number] = min(begin, lost.get(number, begin))
         findings.add(unclean.loss_finding(one, election, begin))
-    marks = [
+    high_watermarks = [
         min(one.replica.high_watermark, lost.get(number, UNBOUNDED)) for number, one in enumerate(views)
-        if one.replica.high_watermark_known and not one.replica.mark_unread and not _grows(one)
+        if one.replica.has_high_watermark and not one.replica.high_watermark_unread and not _grows(one)
     ]  # fmt: skip
-    committed = max(marks, default=None)
+    committed = max(high_watermarks, default=None)
     for number, one in enumerate(views):
         replica, gone = one.replica, bool(one.summaries) and one.summaries[-1].vanished
         in_sync = replica.claim is not None and replica.node in replica.claim.complete and replica.place is None
-        if committed is not None and not gone and (in_sync or replica.mark_unread):
+        if committed is not None and not gone and (in_sync or replica.high_watermark_unread):
             one.claim_to = committed
         one.claim_to = min(one.claim_to, lost.get(number, UNBOUNDED))
     return lost
 
 
 def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
-    """A cleaner never moves the start of a log: where a topic is only compacted DeleteRecords alone does, and replicas follow each other.
+    """Report log starts that nothing explains. Cleaners never move a log start. If a topic is only compacted, only DeleteRecords does, and
+    all replicas follow.
 
-    A broker writes its log's start down unless a segment begins there. So where no replica has it in writing, and another one that must be
-    complete still holds what lies before, records are lost; where none does, nobody can tell.
+    A broker stores its log start in a checkpoint unless a segment begins there. So if no replica has stored it, and another replica that
+    must be complete still holds earlier records, records are lost. If no replica holds them, the cause is unknown.
     """
     copies = [one.replica for one in views if one.replica.place is None and not one.replica.is_future]
     if not any(one.is_only_compacted is not False for one in copies):
@@ -142,17 +144,17 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
             text += f", and {names_of(other.broker for other in complete)} holds what lies before"
             findings.add(finding_of("prefix-missing", text, views, (one.broker,), start))
         elif one.is_only_compacted or holders:
-            text += ": nobody knows whether records were deleted or lost"
+            text += ": it is unknown whether records were deleted or lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), start))
 
 
 def _grows(one: ReplicaView) -> bool:
-    """Whether it is a copy that nobody counts on yet."""
+    """Whether it is an incomplete copy that the cluster does not rely on yet."""
     return one.replica.is_future and one.replica.claim is None
 
 
 def _settle(views: list[ReplicaView], accounts: list[Account], findings: FindingList) -> None:
-    """Hold what was compared against what was due, where nothing worse is known of the partition."""
+    """Report what was due but not compared, unless the partition already has worse findings."""
     for one, account in zip(views, accounts, strict=True):
         texts = list(account.shortfalls())
         is_held_too = account.beside.batches and "replica-tail" not in {check for check, _ in findings.counts}
@@ -165,8 +167,8 @@ def _settle(views: list[ReplicaView], accounts: list[Account], findings: Finding
 
 
 def _is_deleted(one: ReplicaView, views: list[ReplicaView]) -> bool:
-    """Whether all that it holds was deleted, and it was not told yet: the others are empty, and begin at its end or behind, as one of them
-    has in writing (the first leader epoch moves with the log start), or says itself."""
+    """Whether everything it holds was deleted without its knowledge. That is so if the others are empty and begin at its end or later, and
+    one of them has stored that log start (the first leader epoch moves with it) or reports it over the network."""
     others = [other for other in views if other is not one and not _grows(other)]
     if not others or any(other.log_start < one.end_offset or other.end_offset > other.log_start for other in others):
         return False
@@ -174,34 +176,34 @@ def _is_deleted(one: ReplicaView, views: list[ReplicaView]) -> bool:
 
 
 def _written_starts(one: ReplicaView) -> list[int]:
-    """Where its log starts by its own files, not by the names of its segments."""
+    """The log starts that its own files state, apart from segment names."""
     return [one.replica.start_point, *(start for _, start in (one.replica.epochs or [])[:1])]
 
 
 def _unfenced(views: list[ReplicaView], found: set[str]) -> Iterator[str]:
-    """Behind the largest high watermark that is known, logs that differ prove nothing while one that may lead has no high watermark: a
-    record that only some hold may be committed, and one that may lead may have lost it. The metadata log keeps none on disk."""
+    """Reasons why differences above the largest known high watermark stay undecided. They do if a possible leader has no high watermark:
+    a record that only some replicas hold may be committed, and that replica may have lost it. The metadata log stores no high watermark."""
     if views[0].replica.topic == METADATA_TOPIC:
         return
     views = [one for one in views if not _grows(one)]
     leading = [one for one in views if one.replica.claim is None or one.replica.node in one.replica.claim.complete]
-    known = max((one.replica.high_watermark for one in views if _has_mark(one)), default=-1)
+    committed_to = max((one.replica.high_watermark for one in views if _has_high_watermark(one)), default=-1)
     shortest, longest = min((one.end_offset for one in leading), default=0), max(one.end_offset for one in views)
-    if all(map(_has_mark, leading)):
+    if all(map(_has_high_watermark, leading)):
         return
     if "replica-tail" in found:
-        yield "the replicas differ, and no high watermark says which of it is committed"
-    elif shortest < longest and longest > known:
-        yield f"logs end between {shortest} and {longest}, and no high watermark says which of it is committed"
+        yield "the replicas differ, and no high watermark says what is committed"
+    elif shortest < longest and longest > committed_to:
+        yield f"logs end between {shortest} and {longest}, and no high watermark says what is committed"
 
 
-def _has_mark(one: ReplicaView) -> bool:
+def _has_high_watermark(one: ReplicaView) -> bool:
     replica = one.replica
-    return replica.high_watermark_known and replica.has_mark_line and not replica.mark_unread
+    return replica.has_high_watermark and replica.is_high_watermark_listed and not replica.high_watermark_unread
 
 
 def _assigned(views: list[ReplicaView]) -> dict[str, Any] | None:
-    """What the controller says, for the report."""
+    """The controller's record of the partition, for the report."""
     claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
     if claim is None:
         return None
@@ -213,14 +215,14 @@ def _assigned(views: list[ReplicaView]) -> dict[str, Any] | None:
 
 def _row(one: ReplicaView) -> dict[str, Any]:
     replica = one.replica
-    known = replica.high_watermark_known
+    has_high_watermark = replica.has_high_watermark
     return {
         "broker": one.broker,
         "is_future": replica.is_future,
         "path": replica.path,
         "log_start": one.log_start,
         "log_end": one.end_offset,
-        "high_watermark": replica.high_watermark if known else None,
+        "high_watermark": replica.high_watermark if has_high_watermark else None,
         "clean_shutdown": replica.clean,
         "segments": len(replica.segments),
         "batches": one.batches,
@@ -234,7 +236,7 @@ def _row(one: ReplicaView) -> dict[str, Any]:
 
 
 def verdict_of(findings: FindingList, replicas: int, empty: bool, compared: int) -> str:
-    """The class of a partition, from what was found and how much was compared."""
+    """The verdict on a partition, from its findings and the amount compared."""
     errors = {check for check, level in findings.counts if level == ERROR}
     checks_seen = {check for check, _ in findings.counts}
     if errors & LOSS_CHECKS:
@@ -266,14 +268,14 @@ def _claim_findings(views: list[ReplicaView], findings: FindingList, lost: dict[
     for number, one in enumerate(views):
         if _grows(one):
             continue
-        mark, end = one.replica.high_watermark if one.replica.high_watermark_known else -1, one.end_offset
+        high_watermark, end = one.replica.high_watermark if one.replica.has_high_watermark else -1, one.end_offset
         if one.replica.place is not None or replica_unreadable(one):
-            mark, end = -1, UNBOUNDED  # on the wire a replica shows its log up to its own high watermark only, at a later instant
+            high_watermark, end = -1, UNBOUNDED  # a remote replica shows its log only up to its own, later, high watermark
         epoch = max([one.runs[-1][0] if one.runs else -1, *(entry[0] for entry in one.replica.epochs or [])])
-        rows.append((one.replica.node, one.replica.topic_id, end, min(mark, lost.get(number, mark)), epoch))
-    known = set() if "topic-id" not in {check for check, _ in findings.counts} else {"topic-id"}
+        rows.append((one.replica.node, one.replica.topic_id, end, min(high_watermark, lost.get(number, high_watermark)), epoch))
+    ignored_checks = set() if "topic-id" not in {check for check, _ in findings.counts} else {"topic-id"}
     for finding in check_claim(claim, rows):
-        if finding.check not in known:
+        if finding.check not in ignored_checks:
             finding.topic, finding.partition = views[0].replica.topic, views[0].replica.partition
             findings.add(finding)
 
@@ -298,14 +300,14 @@ def _topic_ids(views: list[ReplicaView], findings: FindingList) -> None:
 
 
 def _epoch_forks(views: list[ReplicaView], findings: FindingList) -> None:
-    """The same epoch must start at the same offset wherever a replica still has that start.
+    """An epoch must start at the same offset on every replica that still has its start.
 
-    A follower learns an epoch from the first batch of it that is left: where batches were compacted away, its start lies later.
+    A follower learns of an epoch from its first remaining batch. If batches were compacted away, the start is later there.
     """
     cleaned = max(cleaned_below(one) for one in views)
     starts: dict[int, dict[int, list[str]]] = {}
     for one in views:
-        # The first epoch moves with the log start at once, which a killed broker may not have written down.
+        # The first epoch moves with the log start at once, but a killed broker may not have stored that.
         entries = (one.replica.epochs or [])[0 if one.replica.clean is True else 1 :]
         for epoch, start in entries:
             if one.log_start < start:

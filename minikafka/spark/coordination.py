@@ -1,9 +1,8 @@
-"""Coordinators' logs against the logs that they speak of: committed offsets, transactions that did not end, and where each is kept.
+"""Checks the coordinators' logs against the logs that they refer to: committed offsets, unfinished transactions, and their partitions.
 
-Each of the coordinators' partitions is read once, by a task, from a replica that answers for the most (read_coordinator). What it gives
-back has the size of the cluster, not of its groups: the largest offset that was committed for each partition, and the transactions that
-are not decided. Plans list coordinators' partitions first (planning.read_facts): what a group had committed by then, the logs hold when
-they are listed.
+A task reads each coordinator partition once, from the replica that answers for the most (read_coordinator). The size of its result depends
+on the cluster, not on the number of groups: the largest committed offset of each partition, and the undecided transactions. Plans list
+coordinator partitions first (planning.read_facts), so the logs, listed later, hold whatever a group had committed by then.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FINDINGS_A_TASK = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What is known of a log that groups may have read: where it ends, its newest leader epoch (-1 unknown), how it was cut."""
+    """The end of a log that groups may have read: end offset, newest leader epoch (-1 unknown), and what truncated it ("" nothing)."""
 
     offset: int
     leader_epoch: int
@@ -47,8 +46,8 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One coordinator's partition: where it is read and up to which offset. `skipped`: (producer id, first offset, last offset) of what is
-    aborted or undecided; `records`: about how many it has; `size`: the partitions of its topic, 0 unknown."""
+    """A coordinator partition to read, up to offset `end`. `skipped`: (producer id, first offset, last offset) of aborted and undecided
+    transactions. `records`: approximate number of records. `size`: number of partitions of its topic (0 unknown)."""
 
     key: Key
     broker: str
@@ -62,20 +61,21 @@ class Source:
 
 @dataclass(slots=True)
 class Seen:
-    """What coordinators' logs are held against, of one partition. `ran_until_ms`: up to when its leader certainly ran."""
+    """The facts about one partition that coordinators' logs are checked against. `is_read`: a replica of it could be read.
+    `ran_until_ms`: a time until which its leader certainly ran."""
 
     key: Key
     end: LogEnd | None = None
     opened: dict[int, int] = field(default_factory=dict)
     source: Source | None = None
-    is_known: bool = False
+    is_read: bool = False
     ran_until_ms: int = -1
 
 
 @dataclass(slots=True)
 class CoordinatorFacts:
-    """What one coordinator's partition holds. `commits`: (topic, partition, topic id) with the largest offset, and with the newest leader
-    epoch; `undecided`: transactions that are open or whose markers are not written, with the offset of the record."""
+    """The content of one coordinator partition. `commits`: by (topic, partition, topic id) the commit with the largest offset, and the one
+    with the newest leader epoch. `undecided`: transactions that are open or lack markers, with the offset of their record."""
 
     findings: FindingList = field(default_factory=lambda: FindingList(FINDINGS_A_TASK))
     commits: dict[tuple[str, int, str], tuple[CommittedOffset, CommittedOffset]] = field(default_factory=dict)
@@ -84,26 +84,26 @@ class CoordinatorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is known of the cluster: the partitions of coordinators' topics, and when the controller was last heard of (-1 unknown)."""
+    """Facts about the cluster: the partition counts of the coordinators' topics, and the controller's last record time (-1 unknown)."""
 
     sizes: dict[str, int]
     last_ms: int = -1
 
 
 def cluster_of(plan: Plan) -> Cluster:
-    """By the controller's record."""
+    """These facts, from the metadata log."""
     image = plan.image
     return Cluster({}) if image is None else Cluster({topic: image.size_of(topic) for topic in COORDINATOR_TOPICS}, image.last_ms)
 
 
 def seen_of(cluster: Cluster, copies: list[ReplicaView]) -> Seen:
-    """What is to be remembered of a partition's replicas."""
+    """The facts to keep about a partition, from its replicas."""
     key = copies[0].replica.topic, copies[0].replica.partition
     one = _best(copies)
     if one is None:
         return Seen(key)
     claim = one.replica.claim
-    seen = Seen(key, is_known=True)
+    seen = Seen(key, is_read=True)
     reach = min(one.claim_to, one.end_offset)
     seen.opened = {producer: offset for producer, (offset, _) in one.opened.items() if offset < reach}
     if key[0] in COORDINATOR_TOPICS:
@@ -121,7 +121,7 @@ def seen_of(cluster: Cluster, copies: list[ReplicaView]) -> Seen:
 
 
 def _best(copies: list[ReplicaView]) -> ReplicaView | None:
-    """The copy that answers for the most."""
+    """The readable copy that answers for the most offsets."""
     sound = [one for one in copies if one.summaries and not replica_unreadable(one) and not one.summaries[-1].vanished]
     own = [one for one in sound if not one.replica.is_future or one.replica.claim is not None]
     return max(own, key=lambda one: min(one.claim_to, one.end_offset), default=None)
@@ -135,7 +135,7 @@ def _source(cluster: Cluster, key: Key, one: ReplicaView) -> Source:
 
 
 def _bare(task: SegmentTask) -> SegmentTask:
-    """Without what is only for comparing."""
+    """The task without the fields that only comparisons need."""
     if task.place is not None:
         return task
     return replace(task, cuts=(), starts=(), cell_shift=0, cleaned_to=0, high_watermark=0, snapshots=(), policy="")
@@ -147,7 +147,7 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
     try:
         _read(source, facts)
     except OSError as error:
-        text = f"what its coordinator keeps could not be read: {error.filename or source.path}: {error.strerror}"
+        text = f"its coordinator's log could not be read: {error.filename or source.path}: {error.strerror}"
         facts.findings.add(Finding("not-compared", text, *source.key, brokers=(source.broker,), file=source.path))
     return facts
 
@@ -171,7 +171,7 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             misplaced.add(name)
             kind = "group" if is_of_groups else "transactional id"
             text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
-            text += "its coordinator does not find it here"
+            text += "its coordinator does not look for it here"
             facts.findings.add(Finding("coordinator-place", text, *source.key, **place))
 
 
@@ -186,11 +186,11 @@ def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset | None) -> Non
     )
 
 
-# ---- in the driver ---------------------------------------------------------------------------------------------------------------
+# ---- driver ----------------------------------------------------------------------------------------------------------------------
 
 
 def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Key, Seen], mapped: Mapped) -> None:
-    """Add what the coordinators' logs say to the results, and to the plan what is of no partition that was looked at."""
+    """Add findings from the coordinators' logs to the results, or to the plan if their partition was not audited."""
     sources = [one.source for _, one in sorted(seen.items()) if one.source is not None]
     findings: list[Finding] = []
     undecided: set[int] = set()
@@ -217,7 +217,7 @@ def _with_source(source: Source) -> tuple[Source, CoordinatorFacts]:
 
 
 def _uncounted(plan: Plan, findings: FindingList) -> None:
-    """What a task found beyond those that it kept is counted."""
+    """Count the findings that a task found but did not keep."""
     for (check, level), count in findings.counts.items():
         more = count - sum((one.check, one.level) == (check, level) for one in findings.kept)
         if more:
@@ -227,7 +227,7 @@ def _uncounted(plan: Plan, findings: FindingList) -> None:
 def _commit_findings(
     plan: Plan, ids: dict[str, str], seen: dict[Key, Seen], largest: CommittedOffset, newest: CommittedOffset
 ) -> Iterator[Finding]:  # fmt: skip
-    """Commits against the log that they speak of. One of a topic that was deleted counts no more."""
+    """Check commits against the log that they refer to. Commits for a deleted topic do not count."""
     key = largest.topic, largest.partition
     said = f"group {largest.group} committed offset {largest.offset}"
     if plan.image is not None and largest.topic in ids:
@@ -257,15 +257,15 @@ def _overdue(source: Source, offset: int, state: TransactionState, now_ms: int) 
 
 
 def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int]) -> Iterator[Finding]:
-    """Open transactions that no coordinator will end (KIP-664): looked for where all brokers were stopped in order, for else the
-    coordinators may have been read before the transactions began."""
+    """Open transactions that no coordinator will end (KIP-664). Only checked if all brokers stopped cleanly; otherwise the coordinators
+    may have been read before the transactions began."""
     if plan.image is None or not all(directory.clean for directory in plan.directories):
         return
     numbers = {number for topic, number in plan.image.claims() if topic == TRANSACTIONS}
-    if not numbers or any((TRANSACTIONS, number) not in seen or not seen[TRANSACTIONS, number].is_known for number in numbers):
+    if not numbers or any((TRANSACTIONS, number) not in seen or not seen[TRANSACTIONS, number].is_read for number in numbers):
         return
     for key, one in sorted(seen.items()):
         for producer, offset in sorted(one.opened.items()):
             if producer not in undecided:
-                text = f"producer {producer}'s transaction is open since offset {offset}, but no coordinator knows of it: it never ends"
+                text = f"producer {producer}'s transaction is open since offset {offset}, but no coordinator has it: it never ends"
                 yield Finding("txn-open", text, *key, offset=offset)

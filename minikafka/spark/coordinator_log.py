@@ -1,8 +1,8 @@
-"""What coordinators keep in `__consumer_offsets` and `__transaction_state`, read by the audit itself: the latest record of each key.
+"""The audit's own reader of `__consumer_offsets` and `__transaction_state`: the latest record of each key.
 
-Keys and values begin with a version of two bytes. Of offsets: OffsetCommitKey 0 and 1, OffsetCommitValue 0 to 4; of transactions:
-TransactionLogKey 0, TransactionLogValue 0 and 1 (the coordinator schemas of Apache Kafka 4.3). Other keys of groups are known by their
-group alone, which stands first in all of them.
+Keys and values begin with a two-byte version. For offsets: OffsetCommitKey 0 and 1, OffsetCommitValue 0 to 4. For transactions:
+TransactionLogKey 0, TransactionLogValue 0 and 1 (the coordinator schemas of Apache Kafka 4.3). From other keys of groups only the group
+is read, which is the first field in all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNDECIDED = {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_FENCE}
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group committed; `leader_epoch` -1 and `topic_id` "" where the record does not say."""
+    """An offset that a group committed. `leader_epoch` -1 and `topic_id` "": not in the record."""
 
     group: str
     topic: str
@@ -38,7 +38,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """A transactional id as its coordinator knows it; times in ms since the epoch, -1 none."""
+    """A transactional id's state at its coordinator. Times are ms since 1970, -1 none."""
 
     transactional_id: str
     producer_id: int
@@ -52,10 +52,10 @@ class TransactionState:
 def latest_records(
     tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, records_a_pass: int = 0
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """(offset, key, value) of the latest record of every key below `end` that is no tombstone.
+    """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone.
 
-    `skipped`: (producer id, first offset, last offset) of what is aborted or undecided. `records`: about how many there are; as many
-    passes are made over the log as keep `records_a_pass` of them [RECORDS_A_PASS] in memory. Raises OSError.
+    `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records`: approximate number of records,
+    which determines the number of passes over the log: each keeps about `records_a_pass` [RECORDS_A_PASS] in memory. Raises OSError.
     """
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for producer, first, last in skipped:
@@ -76,14 +76,14 @@ def latest_records(
 
 
 def group_of(key: bytes) -> str:
-    """The group that a key of `__consumer_offsets` is about. Raises FormatError."""
+    """The group id in a key of `__consumer_offsets`. Raises FormatError."""
     fields = Fields(key)
     fields.integer(2)
     return _text(fields)
 
 
 def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
-    """The commit of a record; None for another kind of record. Raises FormatError."""
+    """The committed offset in a record; None for other kinds of records. Raises FormatError."""
     fields = Fields(key)
     if fields.integer(2) not in OFFSET_KEYS:
         return None
@@ -104,7 +104,7 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
 
 
 def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
-    """The state of a record; None for a key of another kind. Raises FormatError."""
+    """The transaction state in a record; None for other kinds of keys. Raises FormatError."""
     fields = Fields(key)
     if fields.integer(2) != 0:
         return None
@@ -131,7 +131,7 @@ def _text(fields: Fields) -> str:
 
 
 def home_of(name: str, partitions: int) -> int:
-    """The partition in which a group or a transactional id is kept: by the absolute value of String.hashCode (Utils.abs)."""
+    """The partition that holds a group or transactional id: the absolute value of String.hashCode (Utils.abs), modulo `partitions`."""
     value = 0
     units = name.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -141,9 +141,9 @@ def home_of(name: str, partitions: int) -> int:
 
 
 def overdue(found: Iterable[TransactionState], now_ms: int) -> Iterator[tuple[TransactionState, str]]:
-    """Transactions that their coordinator should have ended long ago, and why. `now_ms`: up to when it certainly ran."""
+    """Transactions that their coordinator should have ended long ago, and why. `now_ms`: a time until which it certainly ran."""
     for one in found:
         if one.state == ONGOING and one.start_ms >= 0 and now_ms - one.start_ms > 2 * one.timeout_ms:
-            yield one, f"is open since {(now_ms - one.start_ms) // 1000} s, its time-out is {one.timeout_ms // 1000} s"
+            yield one, f"is open since {(now_ms - one.start_ms) // 1000} s, its timeout is {one.timeout_ms // 1000} s"
         elif one.state in UNDECIDED - {ONGOING} and one.update_ms >= 0 and now_ms - one.update_ms > 2 * one.timeout_ms:
             yield one, f"is in state {STATES[one.state]} since {(now_ms - one.update_ms) // 1000} s: its markers are not written"

@@ -1,7 +1,7 @@
-"""`spark.read.format("minikafka")`: records or batches from log directories and from brokers, batch and streaming, and a sink.
+"""`spark.read.format("minikafka")`: a batch and streaming source of records or batches, from log directories or brokers, and a sink.
 
-Column and option names are those of Spark's own Kafka connector; needs PySpark 4 and pyarrow, no JAR. With `mode=batches` a row is a
-record batch, with its stored and computed CRC; nothing is decompressed then.
+Column and option names are those of Spark's own Kafka connector. It needs PySpark 4 and pyarrow, but no JAR. With `mode=batches` a row is
+a record batch with its stored and computed CRC, and nothing is decompressed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MinikafkaDataSource(DataSource):
         return "minikafka"
 
     def schema(self) -> str:
-        """Records, with headers when they are wanted, or batches (option `mode`)."""
+        """The schema of records, with headers if requested, or of batches (option `mode`)."""
         options = SourceOptions.parse(self.options)
         if options.mode == "batches":
             return BATCHES
@@ -78,29 +78,29 @@ class MinikafkaDataSource(DataSource):
 
 @dataclass
 class RangePartition(InputPartition):
-    wanted: source_ranges.Range
+    source_range: source_ranges.Range
 
 
 @dataclass
 class SharePartition(InputPartition):
-    """A share of log directories that only executors see (`logDirsOn=executors`): the task finds out what is there."""
+    """A share of log directories that only executors see (`logDirsOn=executors`). The task lists them itself."""
 
     options: SourceOptions
 
 
 class _RangeReader:
-    """What batch and stream readers share: an executor reads one range as Arrow."""
+    """Base of the batch and stream readers: an executor reads one range as Arrow batches."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema
 
     def read(self, partition: Any) -> Iterator[Any]:
-        wanted = []  # Spark makes one partition of nothing out of an empty list
+        chosen = []  # Spark makes one partition of nothing out of an empty list
         if isinstance(partition, RangePartition):
-            wanted = [partition.wanted]
+            chosen = [partition.source_range]
         elif isinstance(partition, SharePartition):
-            wanted = source_ranges.batch_ranges(partition.options)
-        for one in wanted:
+            chosen = source_ranges.batch_ranges(partition.options)
+        for one in chosen:
             yield from read_range(one, self.options.mode, arrow_schema(self.schema))
 
 
@@ -117,9 +117,9 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         if options.on_executors:
-            raise OptionError("logDirsOn=executors is for batch queries: a stream's driver has to know where the logs end")
+            raise OptionError("logDirsOn=executors works only for batch queries: the driver of a stream must see where the logs end")
         self._stable = StableOffsets()
-        #: What the last look found: what a micro-batch is cut from is not listed twice.
+        #: The last listing, so that planning a micro-batch does not list again.
         self._found: Available | None = None
         self._last_of_now: Available | None = None
 
@@ -146,20 +146,20 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
         for _ in range(self.options.retries if self._last_of_now is None else 0):
             if not _went_back(found, begin, ids):
                 break
-            time.sleep(self.options.retry_ms / 1000)  # a new leader may know of the end a little later
+            time.sleep(self.options.retry_ms / 1000)  # a new leader may learn the log end a little later
             found = self._look()
         end = {key: last for key, (_, last) in found.bounds.items()}
         most = getattr(limit, "max_rows", 0) or (self.options.max_offsets_per_trigger if limit is None else 0)
         return source_ranges.as_json(source_ranges.capped(begin, end, most), found.topic_ids)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, wanted = source_ranges.from_json(start), source_ranges.from_json(end)
+        begin, ends = source_ranges.from_json(start), source_ranges.from_json(end)
         found = self._found
-        if found is None or any(key not in found.bounds or found.bounds[key][1] < offset for key, offset in wanted.items()):
+        if found is None or any(key not in found.bounds or found.bounds[key][1] < offset for key, offset in ends.items()):
             found = self._look()
         policy = LossPolicy(self.options.fail_on_data_loss)
-        begin = source_ranges.went_on(found, begin, wanted, source_ranges.ids_in(start), policy)
-        return [RangePartition(one) for one in source_ranges.ranges(self.options, found, begin, wanted)]
+        begin = source_ranges.went_on(found, begin, ends, source_ranges.ids_in(start), policy)
+        return [RangePartition(one) for one in source_ranges.ranges(self.options, found, begin, ends)]
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -170,12 +170,12 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
 
 def _went_back(found: Available, begin: source_ranges.Offsets, ids: dict[str, str]) -> bool:
     """Whether a partition ends before the stream's offset, though its topic is the same."""
-    again = {topic for topic, known in ids.items() if found.topic_ids.get(topic, known) != known}
+    again = {topic for topic, topic_id in ids.items() if found.topic_ids.get(topic, topic_id) != topic_id}
     return any(key in found.bounds and found.bounds[key][1] < offset for key, offset in begin.items() if key[0] not in again)
 
 
 def _available_now_support() -> None:
-    """Mark the stream reader as knowing AvailableNow, where this PySpark has the mark (4.2)."""
+    """Declare support for Trigger.AvailableNow, if this PySpark has the interface (4.2)."""
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
     except ImportError:
@@ -192,9 +192,9 @@ class Written(WriterCommitMessage):
 
 
 class _Sink:
-    """Writes rows with columns value, and optionally key, headers, topic and partition, acks=all, a producer id of its own a task.
+    """Writes rows with a column value and optional columns key, headers, topic and partition, with acks=all and a producer id per task.
 
-    A task that runs again writes its rows again (as Spark's own Kafka sink); `minikafka load` writes each row once.
+    A task that runs again writes its rows again, as with Spark's own Kafka sink. `minikafka load` writes each row once.
     """
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
@@ -214,8 +214,8 @@ class _Sink:
         return self.options.get("exactlyonce", "false").lower() == "true"
 
     def transaction(self) -> Any:
-        """What a task's rows are written in; of a stream's only."""
-        raise OptionError("exactlyOnce is for streams; minikafka load and load_dataframe write the rows of a table once")
+        """The transaction for a task's rows. Only streams have one."""
+        raise OptionError("exactlyOnce works only for streams; minikafka load and load_dataframe write each row of a table once")
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from minikafka.spark.sink import write_batches
@@ -239,12 +239,12 @@ class SinkWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
-    """With `exactlyOnce=true` each task's rows of a micro-batch are a transaction that is committed once (sink_transaction.py)."""
+    """With `exactlyOnce=true`, each task writes its rows of a micro-batch in a transaction that is committed once (sink_transaction.py)."""
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
         super().__init__(options, overwrite)
         if self.exactly_once and not self.options.get("topic"):
-            raise OptionError("exactlyOnce needs the option topic: a transaction of a task writes to one topic")
+            raise OptionError("exactlyOnce needs the option topic: a task's transaction writes to one topic")
 
     def transaction(self) -> Any:
         from pyspark import TaskContext
@@ -254,7 +254,7 @@ class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         epoch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         if context is None or not query or epoch is None:
-            raise OptionError("exactlyOnce needs a micro-batch: Spark does not tell which one this is")
+            raise OptionError("exactlyOnce needs the number of the micro-batch, which Spark does not provide here")
         name = f"minikafka-sink-{query}-{context.partitionId()}"
         return SinkTransaction(self.options["kafka.bootstrap.servers"], self.options["topic"], name, int(epoch), security=self.security)
 

@@ -1,7 +1,7 @@
-"""The replicas of a partition side by side: digests first, and where they differ batch by batch until the difference is named.
+"""Compares the replicas of a partition by digests and, where digests differ, batch by batch.
 
-A cell whose digests differ is read again in pages, all replicas in step, to its end. A replica that ended leaves; one whose batch differs
-from the others' is named and leaves; the others go on, so that nothing behind the first difference stays unseen.
+A cell whose digests differ is reread in pages, all replicas in step, to its end. A replica that has ended drops out. A replica whose batch
+differs from the others' is reported and drops out. The others continue, so that later differences are found too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ Latest = Callable[[ReplicaView, ReplicaView, int, int], Finding | None]
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """How files are read again. `refine(view, cell, resume)` reads a page of batch headers; `logical(views, cell, low)` compares
-    what survived cleaners (findings, each with the replicas it blames), `latest(one, other, low, fence)` the latest record of every key."""
+    """Functions that reread files. `refine(view, cell, resume)` reads a page of batch headers. `logical(views, cell, low)` compares the
+    records that survived cleaning, and returns findings, each with the replicas it blames. `latest(one, other, low, fence)` compares the
+    latest record of every key."""
 
     refine: Refine
     logical: Logical
@@ -36,7 +37,7 @@ class Readers:
 
 
 def equal_cells(views: list[ReplicaView], key: Key) -> Cell | None:
-    """The cell when all replicas have the same there, else None."""
+    """The cell if it is equal on all replicas, else None."""
     first = views[0].cells.get(key)
     if first is None:
         return None
@@ -47,8 +48,8 @@ def equal_cells(views: list[ReplicaView], key: Key) -> Cell | None:
 
 
 class _Pages:
-    """One replica's batches in a cell, page after page. `row`: how many of the page are behind us; `taken`: digest and number of all of
-    the cell that are."""
+    """Reads one replica's batches in a cell page by page. `row`: number of batches of this page that were taken. `taken`: digest and number
+    of all batches of the cell that were taken."""
 
     def __init__(self, view: ReplicaView, key: Key, refine: Refine) -> None:
         self.view, self._key, self._refine = view, key, refine
@@ -57,7 +58,7 @@ class _Pages:
         self.page = refine(view, key, None)
 
     def refill(self) -> None:
-        """Turn the page where it is used up."""
+        """Read the next page if this one is used up."""
         while self.row >= len(self.page.digest) and self.page.resume is not None:
             self.page, self.row = self._refine(self.view, self._key, self.page.resume), 0
 
@@ -72,12 +73,12 @@ class _Pages:
 
     @property
     def is_as_scanned(self) -> bool:
-        """Whether what was taken is what the cell's digest stands for."""
+        """Whether the taken batches match the cell's digest."""
         cell = self.view.cells.get(self._key)
         return self.taken == ((0, 0) if cell is None else (cell.digest, cell.batches))
 
     def take(self, rows: int) -> Cell:
-        """What the next `rows` batches amount to."""
+        """Take the next `rows` batches, and return their totals."""
         chosen = slice(self.row, self.row + rows)
         header = self.page.header[chosen]
         digest, batches = self.taken
@@ -90,23 +91,23 @@ class _Pages:
 
 
 class Comparison:
-    """Compares the replicas zone by zone and keeps the account of what was compared."""
+    """Compares the replicas zone by zone, and accounts for what was compared."""
 
     def __init__(self, views: list[ReplicaView], readers: Readers, findings: FindingList) -> None:
         self.views, self.readers, self.findings = views, readers, findings
         self.differed_logically: dict[tuple[int, int], tuple[ReplicaView, ReplicaView]] = {}
-        self.named: set[int] = set()  # offsets of errors that were told
-        self.odd: set[int] = set()  # replicas that a majority contradicts: what they hold further on says no more
+        self.named: set[int] = set()  # offsets of reported errors
+        self.odd: set[int] = set()  # replicas that a majority contradicts; further differences are not reported
         self.compared, self.above = Cell(0, 0, 0, 0, 0), Cell(0, 0, 0, 0, 0)
         self.shift = next((summary.task.cell_shift for one in views for summary in one.summaries), 0)
         self.cleaned = max(one.replica.cleaned_to for one in views)
-        if any(one.cleaned_to == UNBOUNDED for one in views):  # nobody knows how far cleaners came
+        if any(one.cleaned_to == UNBOUNDED for one in views):  # it is unknown how far cleaners came
             self.cleaned = max(one.replica.segments[-1].base_offset for one in views)
         self.accounts = {id(one): one.account for one in views}
-        self.alone: ReplicaView | None = None  # the one that answers for the zone at hand, when others only hold it too
+        self.alone: ReplicaView | None = None  # the only replica that answers for the current zone, if others just hold it too
 
     def run(self) -> list[Account]:
-        """Compare everything; the accounts in the order of the views."""
+        """Compare everything. Returns the accounts in the order of the views."""
         for zone, low, high in zones_of(self.views):
             claiming = [one for one in self.views if one.claims(low, high)]
             others = [one for one in self.views if one not in claiming and one.end_offset > low and one.log_start <= low]
@@ -130,8 +131,8 @@ class Comparison:
                 account.extend(cell.first, cell.end)
 
     def _latest_records(self) -> None:
-        """Where cleaners left different bytes, the latest record of every key must still be the same below both claims. Each is held
-        against the first one of those that answer for the same zone: another may answer for less."""
+        """If cleaners left different bytes, the latest record of every key must still be equal below both claims. Each replica is compared
+        with the first of those that answer for the same zone, because another may answer for less."""
         for first, other in self.differed_logically.values():
             low = max(first.log_start, other.log_start)
             fence = min(first.claim_to, other.claim_to, first.end_offset, other.end_offset)
@@ -156,18 +157,18 @@ class Comparison:
                 views = self._in_step(key, views, committed)
 
     def _pass_over(self, key: Key, views: list[ReplicaView], committed: bool) -> None:
-        """What a single replica is left with when the others ended or were named as different: nothing to compare it with."""
+        """Skip a cell that a single replica is left with, because the others ended or were reported as different."""
         for one in views:
             cell = one.cells.get(key)
             if committed and cell is not None and self._ended_before(cell.first, views):
                 self.accounts[id(one)].stands_alone(cell.batches, cell.offsets)
 
     def _ended_before(self, offset: int, views: list[ReplicaView]) -> bool:
-        """Whether all the others simply have no batches from there on."""
+        """Whether all other replicas simply have no batches from this offset on."""
         return all(one in views or one.end_offset <= offset for one in self.views)
 
     def _count(self, cell: Cell, views: list[ReplicaView], committed: bool) -> None:
-        """What is equal above a high watermark counts apart: it says that nothing is wrong there, not that anything is safe."""
+        """Count equal batches. Those above a high watermark are counted separately, because they do not prove that records are safe."""
         total = self.compared if committed else self.above
         total.batches += cell.batches
         total.records += cell.records
@@ -179,7 +180,7 @@ class Comparison:
             self.accounts[id(self.alone)].beside.add(cell.batches, cell.offsets)
 
     def _in_step(self, key: Key, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
-        """Look closer at one cell, to its end; returns the replicas that go on to the next."""
+        """Compare one cell batch by batch to its end. Returns the replicas that continue to the next cell."""
         going = [_Pages(one, key, self.readers.refine) for one in views]
         ended: list[ReplicaView] = []
         while len(going) > 1:
@@ -205,12 +206,12 @@ class Comparison:
         return [pages.view for pages in going] + ended
 
     def _contradiction(self, going: list[_Pages], key: Key) -> None:
-        """Replicas whose digests differ and that were the same to their ends when they were read again: one was changed in between, and
-        neither reading proves anything."""
+        """Report replicas whose digests differ although rereading found them equal: a file changed in between, so neither reading proves
+        anything."""
         if len(going) < 2 or equal_cells([pages.view for pages in going], key) is not None or any(pages.page.failed for pages in going):
             return
         changed = tuple(pages.view.broker for pages in going if not pages.is_as_scanned)
-        text = "digests differ, and the same replicas read again do not: files were changed between the two readings; audit again"
+        text = "digests differ, but the same replicas reread do not: files changed between the two readings; audit again"
         self.findings.add(finding_of("not-compared", text, self.views, changed, key[1] << self.shift))
 
     def _take(self, going: list[_Pages], rows: int, committed: bool) -> None:
@@ -222,7 +223,7 @@ class Comparison:
                 self.accounts[id(pages.view)].compared.add(cell.batches, cell.offsets)
 
     def _rest(self, going: list[_Pages], ended: list[ReplicaView], key: Key, committed: bool) -> None:
-        """Behind the last comparison: one replica with nobody beside it, or a reading that broke off."""
+        """Handle what is left after the last comparison: a single remaining replica, or a reading that failed."""
         for pages in going:
             if pages.page.failed:
                 info, offset = {"moved": pages.page.moved}, key[1] << self.shift
@@ -264,7 +265,7 @@ class Comparison:
         return [going[number] for number in odd]
 
     def _logically(self, key: Key, low: int, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
-        """Cleaned parts are rewritten by each broker on its own: records that survive on both must be the same."""
+        """Compare a cleaned cell. Each broker cleans on its own, so only records that survive on several replicas must be equal."""
         gone: list[ReplicaView] = []
         self.differed_logically |= {(id(views[0]), id(other)): (views[0], other) for other in views[1:]}
         for found, blamed in self.readers.logical(views, key, low):
@@ -290,7 +291,7 @@ class Comparison:
 
 
 def _equal_rows(going: list[_Pages]) -> int:
-    """How many of the next batches are the same on all, as far as each one's page reaches."""
+    """The number of next batches that are equal on all replicas, within their current pages."""
     shortest = min(len(pages.rest) for pages in going)
     same = np.ones(shortest, bool)
     for pages in going[1:]:
@@ -300,21 +301,21 @@ def _equal_rows(going: list[_Pages]) -> int:
 
 
 def _never_cut(sides: list[dict[str, Any]]) -> bool:
-    """Whether two of the contents are sound batches of one leader epoch. A follower cuts back to where its epochs end on the leader
-    (KIP-101), so a difference inside an epoch stays, and is served once the high watermark has passed it."""
+    """Whether two of the contents are valid batches of one leader epoch. A follower truncates to the end of its epochs on the leader
+    (KIP-101). So a difference inside an epoch stays, and is served once the high watermark has passed it."""
     epochs = [side["epoch"] for side in sides if side["base_offset"] is not None and side["crc_valid"]]
     return len(set(epochs)) < len(epochs)
 
 
 def _last_common(views: list[ReplicaView]) -> dict[str, Any]:
-    """The newest leader epoch that begins at the same offset on all of these replicas."""
-    known = [{(epoch, start) for epoch, start in one.replica.epochs or []} for one in views]
-    common = max(set.intersection(*known), default=None)
+    """The newest leader epoch that starts at the same offset on all of these replicas."""
+    epoch_starts = [{(epoch, start) for epoch, start in one.replica.epochs or []} for one in views]
+    common = max(set.intersection(*epoch_starts), default=None)
     return {"last_common_epoch": None if common is None else common[0]}
 
 
 def _side(one: ReplicaView, detail: Detail, row: int) -> dict[str, Any]:
-    """What one replica holds as batch `row` of the range."""
+    """One replica's batch in this row, as plain values."""
     if row >= len(detail.digest):
         return {"broker": one.broker, "log_end": one.end_offset, "base_offset": None, "position": None, "crc_valid": True}
     header = detail.header[row]
@@ -335,7 +336,7 @@ def _says(side: dict[str, Any]) -> str:
 
 
 def likely_cause(sides: list[dict[str, Any]]) -> str:
-    """The usual story behind a pattern of differences (one side per distinct content)."""
+    """The usual cause of a pattern of differences (one side per distinct content)."""
     held = [side for side in sides if side["base_offset"] is not None]
     if any(not side["crc_valid"] for side in held):
         return "bit rot or a torn write: one copy no longer has the bytes that its CRC was made for"

@@ -1,7 +1,7 @@
-"""Log directories and their root files: who owns them, how they were left, and what their checkpoints say.
+"""Log directories and their root files: the owner, the state at shutdown, and the checkpoints.
 
-A root file that cannot be read costs only what it says: it becomes a finding of its directory (`LogDirectory.unread`), which
-every partition in it carries, and the others are judged as ever.
+A root file that cannot be read becomes a finding of its directory (`LogDirectory.unread`), which every partition in the directory carries.
+Everything that does not depend on that file is judged as usual.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ DEPTH_MAX = 2
 
 
 class SourceError(Exception):
-    """A source that cannot be used at all; the text says what was expected."""
+    """A source cannot be used at all; the text says what was expected."""
 
 
 @dataclass(slots=True)
 class LogDirectory:
-    """One entry of a broker's `log.dirs`. `clean` is whether it was shut down cleanly (None: the root files are not there).
+    """One entry of a broker's `log.dirs`. `clean`: whether the broker shut down cleanly (None: there are no root files).
 
-    `unread`: what of its root could not be read; nothing that depends on it is known. `is_listed`: its entries are known.
+    `unread`: findings about root files that could not be read; facts that depend on them are missing. `is_listed`: the directory could be
+    listed.
     """
 
     path: str
@@ -48,7 +49,7 @@ class LogDirectory:
     is_listed: bool = True
 
     def of_partitions(self, keys: set[tuple[str, int]]) -> LogDirectory:
-        """The same, with what its checkpoints say of these partitions only: what a task needs that reads them."""
+        """A copy whose checkpoints hold only these partitions, for the task that reads them."""
 
         def some(said: dict[tuple[str, int], int] | None) -> dict[tuple[str, int], int] | None:
             return None if said is None else {key: said[key] for key in keys & said.keys()}
@@ -59,7 +60,7 @@ class LogDirectory:
         )  # fmt: skip
 
     def named_partitions(self) -> dict[tuple[str, int], int]:
-        """Partitions that its high watermarks and recovery points speak of, with the largest offset said."""
+        """Partitions that its high watermarks and recovery points name, each with the largest offset of the two."""
         named = dict(self.high_watermark or {})
         for key, offset in (self.recovery_point or {}).items():
             named[key] = max(named.get(key, 0), offset)
@@ -67,10 +68,10 @@ class LogDirectory:
 
 
 def find_log_directories(paths: Iterable[str]) -> list[str]:
-    """The log directories at or right below each path: a `log.dirs` entry, a partition's own directory's parent, or a folder of brokers.
+    """The log directories at or directly below each path: a `log.dirs` entry, the parent of partition directories, or a folder of brokers.
 
-    A directory that cannot be listed is taken for a log directory: open_directory says so. Raises SourceError where nothing like a log
-    directory is found.
+    A directory that cannot be listed counts as a log directory, and open_directory reports it. Raises SourceError if a path holds nothing
+    like a log directory.
     """
     found: list[str] = []
     for path in paths:
@@ -79,7 +80,7 @@ def find_log_directories(paths: Iterable[str]) -> list[str]:
         hits = [path] if _looks_like_log_directory(path) else list(_below(path, DEPTH_MAX))
         if not hits:
             raise SourceError(f"{path}: no log directory (expected meta.properties or directories named topic-0, topic-1 ...)")
-        found += [hit for hit in hits if os.path.realpath(hit) not in {os.path.realpath(known) for known in found}]
+        found += [hit for hit in hits if os.path.realpath(hit) not in {os.path.realpath(earlier) for earlier in found}]
     return found
 
 
@@ -135,7 +136,7 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
 
 
 def open_readable(path: str, label: str) -> LogDirectory:
-    """As open_directory, for who can go on only with all of it. Raises SourceError when something at its root cannot be read."""
+    """Like open_directory, for callers that need all root files. Raises SourceError if one cannot be read."""
     directory = open_directory(path, label, FindingList(1))
     list_directory(directory)
     if directory.unread:
@@ -144,7 +145,7 @@ def open_readable(path: str, label: str) -> LogDirectory:
 
 
 def list_directory(directory: LogDirectory) -> list[str]:
-    """Its entries, sorted; none, and a note in `unread`, when it cannot be listed."""
+    """Its entries, sorted. If it cannot be listed, none, and a finding in `unread`."""
     try:
         return sorted(os.listdir(directory.path))
     except OSError as error:
@@ -164,7 +165,7 @@ def _read(directory: LogDirectory, name: str) -> bytes | None:
 
 
 def read_small(path: str) -> bytes | None:
-    """A text file of a log directory; None when it is not there. Raises OSError, also for one that is larger than any such file is."""
+    """A text file of a log directory; None if it does not exist. Raises OSError, also if the file is larger than any such file can be."""
     try:
         with open(path, "rb") as file:
             data = file.read(SMALL_FILE_BYTES_MAX + 1)
@@ -176,7 +177,7 @@ def read_small(path: str) -> bytes | None:
 
 
 def check_identities(directories: list[LogDirectory], findings: FindingList) -> None:
-    """They are of one cluster."""
+    """Check that all directories belong to one cluster."""
     clusters = sorted({directory.cluster_id for directory in directories if directory.cluster_id})
     if len(clusters) > 1:
         brokers = tuple(directory.broker for directory in directories)
@@ -184,7 +185,7 @@ def check_identities(directories: list[LogDirectory], findings: FindingList) -> 
 
 
 def labels_of(paths: list[str]) -> list[str]:
-    """A short name for each directory: the last part of its path that differs from the others'."""
+    """A short name for each directory: the last part of its path that distinguishes it."""
     for depth in range(1, 6):
         labels = ["/".join(os.path.abspath(path).split(os.sep)[-depth:]) for path in paths]
         if len(set(labels)) == len(labels):

@@ -1,7 +1,7 @@
-"""Topics that were deleted and made again under the same name: what logs and checkpoints tell of the earlier one is none of the later's.
+"""Topics that were deleted and created again under the same name: separates the logs and checkpoints of the earlier topic.
 
-Checkpoints name partitions by topic and number, not by id, and are written every few seconds or minutes. A broker that is killed before
-that leaves lines of the earlier topic beside the log of the later one; one that was away all the while has the earlier log itself.
+Checkpoints name partitions by topic and number, not by topic id, and are written every few seconds or minutes. A broker that is killed
+before that leaves lines of the earlier topic next to the log of the later one. A broker that was away all the time has the earlier log.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ UNBOUNDED = (1 << 63) - 1
 
 
 class Segment(Protocol):
-    """What is needed of a segment here."""
+    """The part of a segment that this module uses."""
 
     base_offset: int
 
 
 class Replica(Protocol):
-    """What is needed of a replica here."""
+    """The part of a replica that this module uses."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Replica(Protocol):
     clean: bool | None
     topic_id: str
     high_watermark: int
-    high_watermark_known: bool
+    has_high_watermark: bool
     recovery_point: int | None
     log_start: int
     findings: FindingList
@@ -50,9 +50,9 @@ Held = TypeVar("Held", bound=Replica)
 def forget_earlier_topics(
     replicas: dict[tuple[str, int], list[Held]], directories: list[LogDirectory], findings: FindingList, image: ClusterImage
 ) -> set[tuple[str, int, str]]:
-    """Set logs of earlier topics aside, and take no checkpoint's word that may be of one.
+    """Set logs of earlier topics aside, and ignore checkpoint lines that may belong to one.
 
-    Returns (topic, partition, broker) of those that were set aside where the later topic does not count on them.
+    Returns (topic, partition, broker) of logs that were set aside and that the later topic does not rely on.
     """
     ids, claims = image.topic_ids(), image.claims()
     aside: set[tuple[str, int, str]] = set()
@@ -77,14 +77,14 @@ def forget_earlier_topics(
 
 
 def _may_be_old(image: ClusterImage, replica: Replica) -> bool:
-    """Whether the lines of its checkpoints may be older than the topic: it was killed, and not long after the topic was made."""
+    """Whether its checkpoint lines may be older than the topic: the broker was killed soon after the topic was created."""
     made = image.made_again_ms.get(replica.topic)
     heard = image.heard_ms.get(replica.node)
     return made is not None and replica.clean is False and (heard is None or heard - made < CHECKPOINTS_WRITTEN_WITHIN_MS)
 
 
 def _forget_lines(directory: LogDirectory, key: tuple[str, int]) -> list[str]:
-    """Which lines of the partition were there."""
+    """Remove the partition's checkpoint lines, and return the names of those that existed."""
     checkpoints = ("high_watermark", "recovery_point", "log_start")
     return [name for name in checkpoints if (getattr(directory, name) or {}).pop(key, None) is not None]
 
@@ -92,8 +92,8 @@ def _forget_lines(directory: LogDirectory, key: tuple[str, int]) -> list[str]:
 def _without_lines(replica: Replica, lines: list[str]) -> None:
     if not lines:
         return
-    replica.high_watermark_known, replica.high_watermark = False, UNBOUNDED
+    replica.has_high_watermark, replica.high_watermark = False, UNBOUNDED
     replica.recovery_point, replica.log_start = None, replica.segments[0].base_offset
-    text = f"its {', '.join(name.replace('_', ' ') for name in lines)} may be of the topic of that name that was deleted: not taken"
+    text = f"its {', '.join(name.replace('_', ' ') for name in lines)} may belong to the deleted topic of that name: ignored"
     finding = Finding("checkpoint-bounds", text, replica.topic, replica.partition, (replica.broker,), file=replica.path, level=NOTE)
     replica.findings.add(finding)

@@ -1,6 +1,6 @@
-"""Rows to record batches, vectorised: Kafka's partitioner in numpy, rows sorted by partition and framed (framing.py) all at once.
+"""Vectorised encoding of rows as record batches: Kafka's partitioner in numpy, rows sorted by partition and framed together (framing.py).
 
-Needs numpy and pyarrow. The records of all batches are one buffer, of which a batch is a slice.
+Needs numpy and pyarrow. The records of all batches share one buffer; each batch is a slice of it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def murmur2(array: pa.Array) -> Column:
 
 
 def _murmur2_alike(data: Column, rows: int, length: int) -> Column:
-    """murmur2 of keys of one length that lie behind each other (nulls of no bytes among them: length 0)."""
+    """murmur2 of contiguous keys of equal length (nulls have length 0)."""
     value = np.full(rows, _MURMUR_SEED ^ np.uint32(length), np.uint32)
     table = data[: rows * length].reshape(rows, length)
     for step in range(length >> 2):
@@ -80,14 +80,14 @@ def _finished(value: Column) -> Column:
 
 
 def crc32(array: pa.Array) -> Column:
-    """zlib's CRC-32 of every key, as uint32: what librdkafka's `consistent` partitioner takes. Nulls hash as empty."""
+    """zlib's CRC-32 of every key, as uint32, for librdkafka's `consistent` partitioner. Nulls hash as empty."""
     return np.array([zlib.crc32(key or b"") for key in array.to_pylist()], np.uint32)
 
 
 def partitions_of(keys: pa.Array | None, rows: int, partitions: int, first_row: int = 0, partitioner: str = "murmur2") -> Column:
-    """The partition of every row by its key; rows without a key go round.
+    """The partition of every row, chosen by its key. Rows without a key are distributed round-robin.
 
-    "murmur2" is the default of Kafka's Java client (the sign bit taken off), "crc32" that of librdkafka.
+    "murmur2" is the default of Kafka's Java client (with the sign bit cleared), "crc32" that of librdkafka.
     """
     if keys is not None:
         hashed = crc32(keys) if partitioner == "crc32" else murmur2(keys) & np.uint32(0x7FFFFFFF)
@@ -123,12 +123,12 @@ def encode_rows(
     tail: pa.Array | None = None,
     checksum: bool = True,
 ) -> Iterator[EncodedBatch]:
-    """Batches of at most about `batch_bytes` (before compression) for rows whose partitions are given.
+    """Encode rows as batches of about `batch_bytes` (before compression) each. `partition` holds the partition of each row.
 
     Rows of a partition keep their order.
 
-    timestamps: int64 milliseconds, else every record gets `now_ms`. headers: (name, values of all rows);
-    tail: instead of them, the encoded headers of each row (see header_tail). checksum: False when a producer's number is set later.
+    timestamps: int64 milliseconds; without them every record gets `now_ms`. headers: (name, values of all rows). tail: in place of
+    headers, each row's encoded headers (see header_tail). checksum: False if the caller sets a producer id later.
     Raises ValueError for a record of more than 1 GiB.
     """
     if len(partition) == 0:
@@ -161,7 +161,7 @@ def encode_rows(
 
 
 def _cuts(partition: Column, size: Column, batch_bytes: int) -> Column:
-    """Row numbers where batches begin: at each new partition, and where the bytes since the partition's start pass a multiple."""
+    """Row numbers where batches begin: at each new partition, and wherever the bytes since its start pass a multiple of `batch_bytes`."""
     first = np.flatnonzero(np.concatenate(([True], partition[1:] != partition[:-1])))
     runs = np.diff(np.append(first, len(partition)))
     before = np.arange(len(partition)) * size if len(size) == 1 else np.cumsum(size) - size
@@ -170,7 +170,7 @@ def _cuts(partition: Column, size: Column, batch_bytes: int) -> Column:
 
 
 def build_batch(records: Any, count: int, base_time: int, max_time: int, codec: int = 0, checksum: bool = True) -> bytearray:
-    """A batch around framed (and compressed) records; producer fields are -1. Without `checksum` its CRC is 0 until a producer is set."""
+    """A batch of framed (and compressed) records. Producer fields are -1. Without `checksum` the CRC is 0 until a producer is set."""
     header = HEADER.pack(0, OVERHEAD - 12 + len(records), -1, 2, 0, codec, count - 1, base_time, max_time, -1, -1, -1, count)
     batch = bytearray().join((header, records))
     if checksum:

@@ -1,4 +1,4 @@
-"""The engine without Spark: processes of this machine, no Java and no pyarrow."""
+"""The engine without Spark: runs tasks in processes on this machine, and needs neither Java nor pyarrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 Context = TypeVar("Context")
 Key = tuple[str, int]
-#: Calls that wait in front of each process.
+#: Calls queued for each process.
 AHEAD = 4
 LOOK_SECONDS = 1.0
 KILLED_MAX = 5
@@ -23,11 +23,11 @@ _END: Any = object()
 
 
 class ProcessKilledError(RuntimeError):
-    """A process of the pool ended in the midst of its work."""
+    """A process of the pool died during its work."""
 
 
 class LocalEngine:
-    """`processes` 0 means as many as there are usable cores; with one process, or one item, work is done in this one."""
+    """`processes` 0 means one per usable core. With one process, or one item, this process does the work."""
 
     name = "local"
     is_elsewhere = False
@@ -38,10 +38,10 @@ class LocalEngine:
         self._pids: set[int] = set()
 
     def open(self) -> None:
-        """Fork the processes, as long as this one has no threads.
+        """Fork the processes, while this one has no threads.
 
-        The pool ends its processes by SIGTERM, for which this one may have a handler that they inherit: it is held back until they
-        have the default action."""
+        The pool ends its processes with SIGTERM. They could inherit a handler from this process, so SIGTERM is blocked until they have
+        restored the default action."""
         if self._pool is None and self.parallelism > 1:
             context: Any = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -52,8 +52,8 @@ class LocalEngine:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
-        """The results in the order of the items. No more than a few are ahead of who takes them. When a process is killed its work is done
-        again, KILLED_MAX times."""
+        """The results in the order of the items. Only a few results are computed ahead. If a process is killed, its work is repeated, at
+        most KILLED_MAX times."""
         if self.parallelism == 1 or len(items) < 2:
             for item in items:  # not `yield from map`: a StopIteration inside a function would pass for the end
                 yield function(item)
@@ -83,20 +83,20 @@ class LocalEngine:
             yield result
 
     def _result(self, pool: Any, pending: Any) -> Any:
-        """What an asynchronous call gives. A process that was killed takes its call with it, and the pool starts another one silently."""
+        """The result of an asynchronous call. A killed process loses its call, and the pool silently starts another process."""
         while True:
             with contextlib.suppress(multiprocessing.TimeoutError):
                 return pending.get(LOOK_SECONDS)
             is_whole = self._pool is pool and {one.pid for one in pool._pool} == self._pids
             if not is_whole and not pending.ready():
-                raise ProcessKilledError("a process at work was killed, perhaps for want of memory")
+                raise ProcessKilledError("a worker process was killed, perhaps because memory ran out")
 
     def gather(
         self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
         watch: Callable[[list[Value]], None],
     ) -> Iterator[Result]:  # fmt: skip
-        """As audit.Engine.gather; groups are finished in this order: those that are whole, as they become so, then the others."""
+        """As audit.Engine.gather. Groups are finished as they become complete, then the incomplete ones."""
         held: dict[Key, list[Value]] = {key: [] for key in groups}
         whole: list[tuple[Context, list[Value]]] = []
         for values in self.map(function, items):
@@ -121,7 +121,7 @@ class LocalEngine:
 
 
 def _usable_cores() -> int:
-    # macOS does not say which cores a process may use.
+    # macOS has no sched_getaffinity.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -131,7 +131,7 @@ def _end_by_sigterm() -> None:
 
 
 def _threads_run() -> bool:
-    """Forking a process with threads can deadlock the child; the fork server costs an interpreter start instead."""
+    """Whether this process has threads. Forking then could deadlock the child, so a fork server is used, which starts an interpreter."""
     import threading
 
     return threading.active_count() > 1

@@ -1,6 +1,6 @@
-"""The engine on PySpark: an RDD over our own list of splits, one Python task each, summaries only to the driver.
+"""The engine on PySpark: an RDD over a list of splits, one Python task per split. Only summaries go to the driver.
 
-A Python task costs about 50 ms whatever it does, so items are split lists of hundreds of MiB. Files are opened by the tasks.
+A Python task costs about 50 ms whatever it does, so a split covers hundreds of MiB. The tasks open the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUPS_A_TASK = 64
 
 
 def what_spark_says(error: Exception) -> str:
-    """One line out of an exception of Spark: the Java exception's own message, not the name of the call that it came through."""
+    """A Spark exception as one line: the Java exception's message, without the name of the failed call."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     chosen = lines[1].removeprefix(": ") if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
     name, found, message = chosen.partition(": ")
@@ -35,7 +35,7 @@ def what_spark_says(error: Exception) -> str:
 
 
 def what_a_task_says(error: Exception) -> str | None:
-    """One line out of the failure of a task: the Python exception's own, from the end of two stack traces. None if it is not Spark's."""
+    """A failed task as one line: the Python exception's message, from the end of two stack traces. None if the error is not Spark's."""
     if isinstance(error, SparkUnavailable):
         return str(error)
     if type(error).__name__ != "Py4JJavaError" and not type(error).__module__.startswith("pyspark."):
@@ -48,33 +48,33 @@ def what_a_task_says(error: Exception) -> str | None:
         return f"a worker has no module {found[1]} (install minikafka with its extra `spark` where the executors run)"
     program = re.search(r'Cannot run program "([^"]+)"', str(error))
     if program is not None:
-        return f"executors have no Python {program[1]} (say which with spark.pyspark.python or PYSPARK_PYTHON)"
+        return f"executors have no Python {program[1]} (set spark.pyspark.python or PYSPARK_PYTHON)"
     worker = re.search(r"Error from python worker:\n(.*?)\n\s*PYTHONPATH was", str(error), re.DOTALL)  # one that did not even start
     if worker is not None:
         return f"a Spark task failed: {worker[1].splitlines()[-1].strip()}"
     lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
     linkage = next((line for line in lines if re.search(r"java\.lang\.(NoSuch\w+|NoClassDefFound|AbstractMethod)Error", line)), None)
     if linkage is not None:
-        return f"a JAR among the packages is made for another version of Spark: {linkage.removeprefix(': ')}"
+        return f"a JAR in the packages was built for another version of Spark: {linkage.removeprefix(': ')}"
     return f"a Spark task failed: {lines[-1] if lines else what_spark_says(error)}"
 
 
 def is_unreachable(error: Exception) -> bool:
-    """Whether a failure is that of a cluster which gives no executor."""
+    """Whether a failure means that the cluster provides no executor."""
     return isinstance(error, MasterUnreachable) or f"cancelled {spark_master.NO_EXECUTOR}" in str(error)
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit started this process: it says which master, and what the properties are."""
+    """Whether spark-submit started this process. It then provides the master and the properties."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def start_session(master: str | None = None, application: str = "minikafka", settings: Mapping[str, str] | None = None) -> Any:
-    """A SparkSession with the settings that Python jobs need; `settings` are further properties of Spark, and win. Under spark-submit
-    only those are set. Raises SparkUnavailable.
+    """A SparkSession with the settings that Python jobs need. `settings` are further Spark properties and take precedence. Under
+    spark-submit only `settings` are applied. Raises SparkUnavailable.
 
-    On this machine's Spark PYSPARK_PYTHON is this interpreter (workers otherwise start any `python3` of the PATH, without our packages); on
-    a cluster it is where nothing else is said. On Kubernetes executors have files of their own: there it is the `python3` of their image.
+    On local Spark, PYSPARK_PYTHON is set to this interpreter, because workers would start any `python3` in the PATH, which may lack the
+    packages. On a cluster it is set only if nothing else sets it. Kubernetes executors use the `python3` of their image.
     """
     try:
         from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def start_session(master: str | None = None, application: str = "minikafka", set
                 pods.stop()
     if not named and is_kubernetes(session.sparkContext.master):
         session.sparkContext.pythonExec = "python3"
-        del os.environ["PYSPARK_PYTHON"]  # it is the JVM's here; nobody named it
+        del os.environ["PYSPARK_PYTHON"]  # it was set only for the JVM, not by the user
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -134,13 +134,13 @@ def _settings(master: str) -> dict[str, str]:
 
 
 def _pods_of(settings: Mapping[str, str]) -> PodWatch | None:
-    """A watch on the executors that `settings` of this process label."""
+    """A PodWatch on the executors that carry the label in `settings`."""
     name = f"spark.kubernetes.executor.label.{LABEL}"
     return PodWatch((LABEL, settings[name]), settings) if name in settings else None
 
 
 def _pods_in(context: Any) -> PodWatch | None:
-    """A watch on the executors of a context on Kubernetes."""
+    """A PodWatch on the executors of a Spark context on Kubernetes."""
     if not is_kubernetes(context.master):
         return None
     return PodWatch(("spark-app-selector", context.applicationId), dict(context.getConf().getAll()))
@@ -150,7 +150,7 @@ JAVA_MIN = 17
 
 
 def _check_java() -> None:
-    """Raises SparkUnavailable without a Java that this Spark can run on."""
+    """Raise SparkUnavailable if there is no Java that this Spark can run on."""
     import re
     import subprocess
 
@@ -164,7 +164,7 @@ def _check_java() -> None:
         raise SparkUnavailable(f"{java} does not run: {error}") from error
     found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
     if found is None or int(found[1]) < JAVA_MIN:
-        version = f"Java {found[1]}" if found else "no Java that tells its version"
+        version = f"Java {found[1]}" if found else "a Java of unknown version"
         raise SparkUnavailable(f"{java} is {version}, Spark needs Java {JAVA_MIN} or later (set JAVA_HOME)")
 
 
@@ -173,7 +173,7 @@ def _watch(context: Any) -> spark_master.ExecutorWatch:
 
 
 class SparkEngine:
-    """Runs the parts of an audit or a load as tasks of a Spark session, given or started here. Raises SparkUnavailable."""
+    """Runs an audit or a load as tasks of a given or newly started Spark session. Raises SparkUnavailable."""
 
     name = "spark"
 
@@ -185,7 +185,7 @@ class SparkEngine:
         self.is_elsewhere = not self.session.sparkContext.master.startswith("local[") and self.session.sparkContext.master != "local"
 
     def open(self) -> None:
-        """The session is there already."""
+        """Do nothing: the session already runs."""
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
         """The results in the order of the items."""
@@ -198,7 +198,7 @@ class SparkEngine:
             results = rdd.collect()
         except Exception as error:
             seen = self._watch.what_pods_say() if self._watch is not None else ""
-            if "SparkContext was shut down" in str(error) and seen:  # executors ended one after the other
+            if "SparkContext was shut down" in str(error) and seen:  # the executors died one after another
                 raise MasterUnreachable(f"Spark gave up: {seen}") from error
             raise
         yield from results
@@ -208,7 +208,7 @@ class SparkEngine:
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
         watch: Callable[[list[Value]], None],
     ) -> Iterator[Result]:  # fmt: skip
-        """As audit.Engine.gather: values go from task to task, and only what `finish` gives comes here."""
+        """As audit.Engine.gather. Values go from task to task, and only the results of `finish` come to the driver."""
         if not groups:
             return
         context = self.session.sparkContext
@@ -220,11 +220,11 @@ class SparkEngine:
         yield from self._collected(grouped.mapPartitions(_Apply(_Finish(finish))))
 
     def _parts(self, groups: int) -> int:
-        """Tasks for so many groups: some tens of groups each, and work for every core."""
+        """The number of tasks for this many groups: some tens of groups per task, and work for every core."""
         return min(groups, max(4 * self.parallelism, groups // GROUPS_A_TASK))
 
     def close(self) -> None:
-        """Stop the session if it was started here."""
+        """Stop the session if this engine started it."""
         if self._watch is not None:
             self._watch.stop()
         if self._own:
@@ -232,7 +232,7 @@ class SparkEngine:
 
 
 class _Numbered:
-    """What a function gives, each value with the number of its group."""
+    """Calls a function, and pairs each value with the number of its group."""
 
     def __init__(self, function: Callable[[Any], list[Any]], key_of: Callable[[Any], Key], numbers: dict[Key, int]) -> None:
         self.function, self.key_of, self.numbers = function, key_of, numbers
@@ -242,7 +242,7 @@ class _Numbered:
 
 
 class _Finish:
-    """One group: its context, and its values."""
+    """Calls `finish` with a group's context and its values."""
 
     def __init__(self, finish: Callable[[tuple[Any, list[Any]]], Any]) -> None:
         self.finish = finish
@@ -260,7 +260,7 @@ class _Apply:
         self.function = function
 
     def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-        # A Python worker collects garbage after every task; what was imported when the task began need not be looked at again.
+        # A Python worker collects garbage after every task. Freeze the imported modules so that they are not scanned each time.
         if gc.get_freeze_count() == 0:
             gc.freeze()
         for item in items:  # not `map`: a StopIteration inside a function would pass for the end

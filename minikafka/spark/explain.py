@@ -1,4 +1,4 @@
-"""One finding of a report told at length: what it means, both sides' batches and records, the first differing bytes."""
+"""Explains one finding of a report in detail: its meaning, both sides' batches and records, the first differing bytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RECORDS_SHOWN = 5
 
 
 def find(report: dict[str, Any], finding_id: str) -> dict[str, Any] | None:
-    """The finding of that id, in any case."""
+    """The finding with this id, ignoring letter case; None if there is none."""
     return next((finding for finding in report["findings"] if finding["id"].lower() == finding_id.lower()), None)
 
 
 def explain(report: dict[str, Any], finding: dict[str, Any]) -> Iterator[str]:
-    """Lines of text."""
+    """The explanation, line by line."""
     place = f"{finding['topic']}-{finding['partition']}" if finding["topic"] else "log directory"
     yield f"{finding['id']} {finding['level'].upper()} {finding['check']}: {place}"
     yield f"  {finding['message']}"
@@ -40,9 +40,9 @@ def explain(report: dict[str, Any], finding: dict[str, Any]) -> Iterator[str]:
         yield f"  controller: replicas {said['replicas']} in sync {said['isr']} leader {said['leader']} epoch {said['leader_epoch']}"
     for row in partition["replicas"]:
         epochs = " ".join(f"{epoch}@{start}" for epoch, start in row["epochs"]) or "none"
-        mark = "unknown" if row["high_watermark"] is None else row["high_watermark"]
+        high_watermark = "unknown" if row["high_watermark"] is None else row["high_watermark"]
         odd = " <- named" if row["broker"] in finding["brokers"] else ""
-        yield f"  broker {row['broker']}: log {row['log_start']}..{row['log_end']}, high watermark {mark}, epochs {epochs}{odd}"
+        yield f"  broker {row['broker']}: log {row['log_start']}..{row['log_end']}, high watermark {high_watermark}, epochs {epochs}{odd}"
     if finding["offset"] >= 0:
         for row in partition["replicas"]:
             yield ""
@@ -59,7 +59,7 @@ def explain(report: dict[str, Any], finding: dict[str, Any]) -> Iterator[str]:
 
 
 def around(path: str, offset: int) -> Iterator[str]:
-    """The batches about an offset in one partition directory, and the first records of the one that holds it."""
+    """The batches around an offset in a partition directory, and the first records of the batch that holds it."""
     try:
         bases = segment_bases(path)
         base = max((base for base in bases if base <= offset), default=bases[0] if bases else None)
@@ -108,7 +108,7 @@ def _records(batches: Any, row: int) -> Iterator[str]:
         key, value = _short(records.key(index)), _short(records.value(index))
         yield f"      {int(records.offset[index])} @{int(records.timestamp[index])} key {key} value {value}"
     if len(records) > RECORDS_SHOWN:
-        yield f"      and {len(records) - RECORDS_SHOWN} records more"
+        yield f"      and {len(records) - RECORDS_SHOWN} more records"
 
 
 def _short(data: bytes | None) -> str:

@@ -1,9 +1,9 @@
-"""The audit's own few words of Kafka's protocol: metadata, log bounds, configuration, and raw batches from any replica.
+"""The audit's own minimal Kafka client: metadata, log bounds, configuration, and raw batches from any replica.
 
-Request versions without tagged fields are used (Metadata 7, ListOffsets 1 and 2, DescribeConfigs 1, DescribeLogDirs 1, Fetch 11), which
-Apache Kafka up to 4.3 serves, but for topic ids (Metadata 12). From version 11 on a consumer may fetch from followers (KIP-392); every
-replica answers up to its own high watermark.
-Nothing here is shared with the broker's or the client's code.
+It uses request versions without tagged fields (Metadata 7, ListOffsets 1 and 2, DescribeConfigs 1, DescribeLogDirs 1, Fetch 11), which
+Apache Kafka serves up to 4.3. Only topic ids need a flexible version (Metadata 12). Since Fetch 11 a consumer may fetch from followers
+(KIP-392); every replica answers up to its own high watermark.
+This module shares no code with the broker or the client.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ERRORS = {
 
 
 class BrokerError(OSError):
-    """A broker that does not answer as asked; `strerror` is one line for a person. `is_away`: it could not be reached, or went away; it may
-    come back."""
+    """A broker did not answer a request as expected; `strerror` is a one-line message. `is_away`: the broker could not be reached or closed
+    the connection, and may come back."""
 
     def __init__(self, text: str, is_away: bool = False) -> None:
         super().__init__(None, text)
@@ -51,7 +51,7 @@ def name_of(code: int) -> str:
 
 
 class _Reader:
-    """Values of an answer, front to back."""
+    """Reads the values of a response in order."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.position = data, 0
@@ -101,7 +101,7 @@ class _Reader:
         return bytes(self.raw(self.compact_count())).decode("utf-8", "replace")
 
     def tags(self) -> None:
-        """Tagged fields, left out."""
+        """Skip tagged fields."""
         for _ in range(self.varint()):
             self.varint()
             self.raw(self.varint())
@@ -135,7 +135,7 @@ class PartitionState:
 
 @dataclass(slots=True)
 class ClusterState:
-    """What Metadata says."""
+    """The content of a Metadata response."""
 
     cluster_id: str
     brokers: dict[int, tuple[str, int]]
@@ -145,19 +145,19 @@ class ClusterState:
 
 @dataclass(slots=True)
 class Fetched:
-    """One partition of a Fetch answer."""
+    """One partition of a Fetch response."""
 
     error: int
     high_watermark: int
     log_start: int
     records: memoryview
     last_stable: int = -1
-    #: (producer id, first offset) of the aborted transactions in `records`, when they were asked for.
+    #: (producer id, first offset) of the aborted transactions in `records`, if they were requested.
     aborted: tuple[tuple[int, int], ...] = ()
 
 
 class Connection:
-    """One broker, one request at a time. Raises BrokerError for everything that goes wrong."""
+    """A connection to one broker, for one request at a time. Every failure is a BrokerError."""
 
     def __init__(self, host: str, port: int, security: Security | None = None, timeout_s: float = 30.0) -> None:
         self.place = f"{host}:{port}"
@@ -188,14 +188,14 @@ class Connection:
             self.socket.sendall(struct.pack(">i", len(frame)) + frame)
             size = int.from_bytes(self._exactly(4), "big", signed=True)
             if not 4 <= size <= ANSWER_BYTES_MAX:
-                raise BrokerError(f"broker {self.place} answers with a frame of {size} bytes: not a Kafka broker, or it expects TLS")
+                raise BrokerError(f"broker {self.place} answers with a frame of {size} bytes: it is not a Kafka broker, or it expects TLS")
             answer = _Reader(memoryview(self._exactly(size)))
         except BrokerError:
             raise
         except OSError as error:
             raise BrokerError(f"broker {self.place} does not answer: {error.strerror or error}", is_away=True) from error
         if answer.integer(4) != self.correlation:
-            raise BrokerError(f"broker {self.place} answers another request")
+            raise BrokerError(f"broker {self.place} answers with the wrong correlation id")
         return answer
 
     def _exactly(self, size: int) -> bytearray:
@@ -213,7 +213,7 @@ class Connection:
         answer = self.ask(SASL_HANDSHAKE, 1, _string(security.mechanism))
         error = answer.integer(2)
         if error:
-            raise BrokerError(f"broker {self.place} does not take SASL {security.mechanism} here: {name_of(error)}")
+            raise BrokerError(f"broker {self.place} does not accept SASL {security.mechanism} here: {name_of(error)}")
         exchange = security.login()
         token: bytes | None = exchange.first()
         while token is not None:
@@ -262,9 +262,9 @@ class Connection:
                 found[name, number] = error, offset
         return found
 
-    def offsets_at(self, wanted: dict[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
-        """{(topic, partition): (error, first offset with a timestamp of at least the given milliseconds or -1)}, asked of the leader."""
-        body = _by_topic(wanted, lambda key: struct.pack(">q", wanted[key]))
+    def offsets_at(self, timestamps: dict[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (error, first offset with a timestamp of at least the given milliseconds, or -1)}, from the leader."""
+        body = _by_topic(timestamps, lambda key: struct.pack(">q", timestamps[key]))
         answer = self.ask(LIST_OFFSETS, 1, struct.pack(">i", CONSUMER) + body)
         found = {}
         for _ in range(answer.count()):
@@ -275,7 +275,7 @@ class Connection:
         return found
 
     def latest(self, partitions: Iterable[tuple[str, int]], committed: bool = False) -> dict[tuple[str, int], tuple[int, int]]:
-        """{(topic, partition): (error, high watermark or, when `committed`, last stable offset)}, asked of the leader."""
+        """{(topic, partition): (error, high watermark or, when `committed`, last stable offset)}, from the leader."""
         body = _by_topic(partitions, lambda _: struct.pack(">q", LATEST))
         answer = self.ask(LIST_OFFSETS, 2, struct.pack(">ib", CONSUMER, committed) + body)
         answer.integer(4)
@@ -288,7 +288,7 @@ class Connection:
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """{topic: id, 22 characters base64url} of those that exist. Raises BrokerError also where the broker is older than Kafka 2.8."""
+        """{topic: id, 22 characters base64url} of the topics that exist. Raises BrokerError, also if the broker is older than Kafka 2.8."""
         names = list(topics)
         listed = _varint(len(names) + 1) + b"".join(bytes(16) + _compact(name) + b"\0" for name in names)
         answer = self.ask(METADATA, 12, b"\0" + listed + bytes(3))
@@ -314,10 +314,10 @@ class Connection:
         return found
 
     def compacted(self, topics: Iterable[str]) -> set[str]:
-        """Those of the topics whose cleanup.policy has `compact`."""
+        """The topics whose cleanup.policy contains `compact`."""
         names = list(topics)
-        wanted = struct.pack(">i", 1) + _string("cleanup.policy")
-        body = struct.pack(">i", len(names)) + b"".join(b"\x02" + _string(name) + wanted for name in names) + b"\0"
+        config_names = struct.pack(">i", 1) + _string("cleanup.policy")
+        body = struct.pack(">i", len(names)) + b"".join(b"\x02" + _string(name) + config_names for name in names) + b"\0"
         answer = self.ask(DESCRIBE_CONFIGS, 1, body)
         answer.integer(4)
         found = set()
@@ -334,7 +334,7 @@ class Connection:
         return found
 
     def sizes(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """{(topic, partition): bytes of its log on this broker}, of those that it tells; it takes DESCRIBE on the cluster."""
+        """{(topic, partition): bytes of its log on this broker}, for those that it reports. Needs DESCRIBE on the cluster."""
         body = _by_topic(partitions, lambda _: b"")
         answer = self.ask(DESCRIBE_LOG_DIRS, 1, body)
         answer.integer(4)
@@ -350,27 +350,27 @@ class Connection:
         return found
 
     def fetch(
-        self, wanted: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0, committed: bool = False
+        self, offsets: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0, committed: bool = False
     ) -> dict[tuple[str, int], Fetched]:
-        """Raw batches from the given offsets, as a consumer that any replica may serve. `committed`: only below the last stable offset,
-        and with the aborted transactions among them."""
+        """Raw batches from the given offsets, from any replica, as a consumer reads them. `committed`: only up to the last stable offset,
+        with the list of aborted transactions."""
         each = partition_bytes_max or bytes_max
         head = struct.pack(">iiiibii", CONSUMER, wait_ms, 1, bytes_max, committed, 0, -1)
-        body = _by_topic(wanted, lambda key: struct.pack(">iqqi", -1, wanted[key], -1, each))
+        body = _by_topic(offsets, lambda key: struct.pack(">iqqi", -1, offsets[key], -1, each))
         answer = self.ask(FETCH, 11, head + body + struct.pack(">i", 0) + _string(""))
         answer.integer(4)
         error = answer.integer(2)
         if error:
-            raise BrokerError(f"broker {self.place} refuses to be read: {name_of(error)}")
+            raise BrokerError(f"broker {self.place} refuses the fetch: {name_of(error)}")
         answer.integer(4)
         found = {}
         for _ in range(answer.count()):
             name = answer.string()
             for _ in range(answer.count()):
-                number, error, mark, stable, start = (answer.integer(size) for size in (4, 2, 8, 8, 8))
+                number, error, high_watermark, stable, start = (answer.integer(size) for size in (4, 2, 8, 8, 8))
                 aborted = tuple((answer.integer(8), answer.integer(8)) for _ in range(answer.count()))
                 answer.integer(4)
-                found[name, number] = Fetched(error, mark, start, answer.raw(max(0, answer.integer(4))), stable, aborted)
+                found[name, number] = Fetched(error, high_watermark, start, answer.raw(max(0, answer.integer(4))), stable, aborted)
         return found
 
 
@@ -402,7 +402,7 @@ def first_answer(bootstrap: str, security: Security, topics: Iterable[str] = ())
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A replica on the wire."""
+    """The address of a broker that serves a replica."""
 
     host: str
     port: int

@@ -1,7 +1,7 @@
-"""A stretch of a replica on the wire, batch by batch, and what becomes of it when the broker goes away in the midst.
+"""Reads a range of a remote replica batch by batch, and survives a broker that goes away in the middle.
 
-A reader of an audit waits for a broker that went away, and goes on where it was. All readers of a process wait for one broker
-together: what was awaited in vain once is not awaited by each.
+An audit's reader waits for a broker that went away, and then continues where it was. All readers of a process share the waiting time for a
+broker, so that each of them does not wait again in vain.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from minikafka.spark.fetch_client import OFFSET_NOT_AVAILABLE, OUT_OF_RANGE, BrokerError, Connection, Place, name_of
 from minikafka.spark.logformat import Batches, walk
 
-#: How long an audit waits for a broker that went away, and how often it looks.
+#: How long an audit waits for a broker that went away, and how often it retries.
 PATIENCE_S, PAUSE_S = 60.0, 0.25
-#: A replica that is asked so often for what it said it has, and sends nothing, is read no further.
+#: After this many empty answers to fetches below its own high watermark, a replica is read no further.
 EMPTY_MAX = 20
 FETCH_WAIT_MS = 500
 #: (host, port) of brokers that went away, and since when (time.monotonic).
@@ -24,13 +24,14 @@ _away_since: dict[tuple[str, int], float] = {}
 
 
 class FetchReader:
-    """Like logformat.SegmentReader, over a replica on the wire: batches that begin in offsets [begin, end), and, unless `follows`, the one
-    that `begin` lies in the midst of. `position` counts bytes since `begin`.
+    """Like logformat.SegmentReader, but for a remote replica: reads batches that begin at offsets in [begin, end) and, unless `follows`,
+    the batch that `begin` lies inside. `position` counts bytes since `begin`.
 
-    `aborted`: (producer id, first offset) of the aborted transactions that touch the batches of this step, when `committed`.
-    `stopped`: "" or "shrunk", when records that were there are gone (retention) or the replica answers nothing more.
-    `log_start`: the replica's, by its last answer with records; -1 before. `taken_up`: from where on batches are its own; behind `begin`
-    when that lies in the midst of one and the reader `follows`. `patience_s`: how long a broker that went away is awaited.
+    `aborted`: (producer id, first offset) of the aborted transactions in the batches of this step, if `committed`.
+    `stopped`: "", or "shrunk" if records are gone (retention) or the replica sends no more.
+    `log_start`: the replica's log start in its last answer with records; -1 before. `taken_up`: the first offset of this reader's batches,
+    which is larger than `begin` if `begin` lies inside a batch and the reader `follows`. `patience_s`: how long to wait for a broker that
+    went away.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class FetchReader:
                 time.sleep(PAUSE_S)
 
     def _is_worth_waiting(self, error: BrokerError) -> bool:
-        """Whether the broker went away, or came back a moment ago and does not know its partitions yet."""
+        """Whether the broker went away, or just came back and has not loaded its partitions yet."""
         now = time.monotonic()
         if error.is_away:
             self._lost_at = now
@@ -68,8 +69,8 @@ class FetchReader:
     def _read(self, connection: Connection) -> Iterator[Batches]:
         empty = 0
         while self.offset < self.end:
-            wanted = {self.key: self.offset}
-            found = connection.fetch(wanted, self.window_bytes, wait_ms=FETCH_WAIT_MS, committed=self.committed)[self.key]
+            offsets = {self.key: self.offset}
+            found = connection.fetch(offsets, self.window_bytes, wait_ms=FETCH_WAIT_MS, committed=self.committed)[self.key]
             if found.error == OUT_OF_RANGE and found.log_start != self.offset:
                 self.stopped = "shrunk"
                 return
@@ -91,7 +92,7 @@ class FetchReader:
             yield from self._taken(batches)
 
     def _taken(self, batches: Batches) -> Iterator[Batches]:
-        """Those that begin between the bounds; where all begin behind them, there is nothing more to read."""
+        """The batches that begin within the bounds. If all begin beyond them, there is nothing more to read."""
         base, behind = batches.base_offset, batches.last_offset + 1
         begin = int(np.argmin(np.append(base, self.low) < self.low)) if not self.position else 0
         inside = np.flatnonzero(base < self.end)

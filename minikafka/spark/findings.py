@@ -1,4 +1,4 @@
-"""What an audit can say: every check with its id and meaning, and the findings, capped and counted."""
+"""The audit's checks, each with its id and meaning, and the findings, which are capped and counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`meaning` is one sentence for the person who reads the report; `level` is what a finding of this check is worth by default."""
+    """A kind of finding. `meaning`: one sentence for the reader of the report. `level`: the default level of its findings."""
 
     id: str
     level: str
@@ -18,13 +18,13 @@ class Check:
 
     @property
     def remedy(self) -> str:
-        """What an operator does about it; "" where the finding says it all."""
+        """What an operator can do about it; "" if the finding needs no further advice."""
         return next((text for checks, text in _REMEDIES.items() if self.id in checks), "")
 
 
 _COPY_AGAIN = (
     "stop the named broker, move the partition directory aside and start it: it fetches the log again from the leader. "
-    "When the named broker leads, first move the leadership to a replica of the majority."
+    "If the named broker leads, first move the leadership to a replica of the majority."
 )
 _REMEDIES = {
     ("batch-crc", "batch-length", "batch-magic", "batch-header", "segment-tail", "offset-order"): _COPY_AGAIN,
@@ -37,54 +37,54 @@ _REMEDIES = {
         "delete the partition's snapshots and the directory's .kafka_cleanshutdown while the broker is stopped; "
         "the state is rebuilt from the log."
     ),
-    ("partition-metadata",): "write the file as another replica has it before the broker starts.",
+    ("partition-metadata",): "copy the file from another replica before the broker starts.",
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
-    ("quorum-state",): "take the node out of the quorum and format it anew: it fetches the log from the leader.",
-    ("group-offset",): "say where the group goes on (minikafka groups reset-offsets, kafka-consumer-groups.sh --reset-offsets).",
+    ("quorum-state",): "remove the node from the quorum and format it again: it fetches the log from the leader.",
+    ("group-offset",): "reset the group's offset (minikafka consumer-groups --reset-offsets, kafka-consumer-groups.sh --reset-offsets).",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
-    ("replica-twice",): "find out which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
-    ("unclean-loss",): "keep the named directory before its broker starts again: it is cut then. What it holds can be written again.",
-    ("not-compared",): "give what is missing, or mend what is named, and audit again.",
-    ("acked-missing", "acked-differs", "acked-conflict"): "keep all copies; the ledger and the oldest copy say what can be written again.",
+    ("replica-twice",): "determine which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
+    ("unclean-loss",): "save the named directory before its broker starts again and truncates it. Its records can be written again.",
+    ("not-compared",): "provide what is missing or repair what is named, then audit again.",
+    ("acked-missing", "acked-differs", "acked-conflict"): "keep all copies; the ledger and the oldest copy show what can be written again.",
 }
 _CHECKS = (
-    Check("batch-crc", ERROR, "The bytes of a batch are not the bytes that were written: consumers and followers will refuse it."),
-    Check("batch-length", ERROR, "A batch cannot be delimited, so nothing behind it in the segment can be read."),
+    Check("batch-crc", ERROR, "The bytes of a batch differ from those that were written: consumers and followers will reject it."),
+    Check("batch-length", ERROR, "The length of a batch is invalid, so nothing after it in the segment can be read."),
     Check("batch-magic", ERROR, "A batch is not in format v2, the only one that Kafka 4 reads and writes."),
     Check("batch-header", ERROR, "The fields of a batch header contradict each other or the format."),
     Check("batch-records", ERROR, "The records inside a batch do not decode, or do not agree with the batch header."),
-    Check("batch-timestamps", ERROR, "A header's max timestamp is not that of its records: look-ups by time and retention go wrong."),
+    Check("batch-timestamps", ERROR, "A header's max timestamp is not that of its records: lookups by time and retention go wrong."),
     Check(
         "batch-sparse",
         ERROR,
-        "A batch lacks records as a cleaner leaves them, in a topic that was never compacted: records are lost or the header is wrong.",
+        "A batch lacks records, as after compaction, but its topic was never compacted: records are lost or the header is wrong.",
     ),
     Check("offset-gap", ERROR, "Offsets are missing inside the log although nothing was compacted: records are lost."),
     Check(
         "prefix-missing",
         ERROR,
-        "A log of a compacted topic begins later than anything explains, and another replica has what lies before: records are lost.",
+        "The log of a compacted topic begins later than anything explains, and another replica has the earlier records: records are lost.",
     ),
     Check("offset-order", ERROR, "Offsets go back or repeat: a consumer would see records twice or skip some."),
     Check("epoch-order", ERROR, "Leader epochs go back inside a log: followers that truncate by epoch would keep the wrong records."),
     Check(
         "segment-name",
         ERROR,
-        "Batches lie outside the offset range that the segment's file name promises: look-ups by offset will miss them.",
+        "Batches lie outside the offset range in the segment's file name: lookups by offset will miss them.",
     ),
-    Check("segment-tail", ERROR, "Bytes behind the last whole batch are not a batch: a reader stops or fails there."),
+    Check("segment-tail", ERROR, "The bytes after the last whole batch are not a batch: a reader stops or fails there."),
     Check(
-        "torn-tail", NOTE, "A write was cut by a crash; recovery removes it at the next start. It was never acknowledged by the whole ISR."
+        "torn-tail", NOTE, "A crash cut off a write; recovery removes it at the next start. The in-sync replicas never acknowledged it."
     ),
     Check(
-        "index-format", ERROR, "An index file does not hold whole entries; a broker rebuilds it at the next start, a running one may fail."
+        "index-format", ERROR, "An index file does not hold whole entries. A broker rebuilds it at the next start; a running one may fail."
     ),
     Check("index-order", ERROR, "Index entries are not sorted: binary search in them gives wrong answers."),
     Check(
         "index-target",
         ERROR,
-        "An offset index entry does not point at the start of the batch that it promises: reads from there fail or skip records.",
+        "An offset index entry does not point at the start of its batch: reads from there fail or skip records.",
     ),
     Check("time-index-target", ERROR, "A time index entry disagrees with the log: looking up an offset by time gives a wrong answer."),
     Check(
@@ -96,27 +96,27 @@ _CHECKS = (
     Check(
         "producer-snapshot",
         ERROR,
-        "A producer snapshot is missing, unreadable or speaks of offsets that it cannot know: "
+        "A producer snapshot is missing, unreadable, or names offsets beyond its own: "
         "duplicate detection starts from a wrong state.",
     ),
     Check(
         "producer-replay",
         ERROR,
-        "A producer snapshot disagrees with the log below it: after a restart the broker would take duplicates or refuse good batches.",
+        "A producer snapshot disagrees with the log below it: after a restart the broker would accept duplicates or reject good batches.",
     ),
-    Check("producer-sequence", ERROR, "An idempotent producer's sequences repeat or jump: records are there twice, or missing."),
+    Check("producer-sequence", ERROR, "An idempotent producer's sequences repeat or jump: records are duplicated or missing."),
     Check("producer-epoch", ERROR, "A producer's epoch goes back: a fenced (zombie) producer wrote after its successor."),
     Check("txn-marker", ERROR, "A transaction marker cannot be read or is older than the one before it."),
-    Check("txn-open", WARNING, "A transaction never ended: read_committed consumers stop in front of it for ever."),
+    Check("txn-open", WARNING, "A transaction never ended: read_committed consumers cannot read past it."),
     Check(
         "group-offset",
         WARNING,
-        "A group committed an offset that its topic's logs do not reach: what it has read is lost, or somebody set the offset.",
+        "A group committed an offset that its topic's logs do not reach: records that it read are lost, or the offset was set manually.",
     ),
     Check(
         "coordinator-place",
         WARNING,
-        "A group or transactional id is kept in a partition where its coordinator does not look: partitions were exchanged or added.",
+        "A group or transactional id is stored in a partition where its coordinator does not look: partitions were swapped or added.",
     ),
     Check("coordinator-record", ERROR, "A record of a coordinator's log cannot be read: the coordinator does not load that partition."),
     Check("epoch-checkpoint-format", ERROR, "The leader epoch checkpoint cannot be read: the broker takes the log directory offline."),
@@ -129,11 +129,11 @@ _CHECKS = (
     Check("partition-metadata", ERROR, "The partition's identity file is missing or cannot be read."),
     Check("topic-id", ERROR, "Replicas of one partition carry different topic ids: they belong to different incarnations of the topic."),
     Check("checkpoint-format", ERROR, "An offset checkpoint cannot be read: the broker takes the log directory offline."),
-    Check("checkpoint-bounds", ERROR, "A checkpoint speaks of offsets that the log does not hold."),
+    Check("checkpoint-bounds", ERROR, "A checkpoint names offsets that the log does not hold."),
     Check(
         "committed-missing",
         ERROR,
-        "The replica's own high watermark says that it held records which are not in its log: committed records are missing.",
+        "The replica's high watermark shows that it held records that are no longer in its log: committed records are missing.",
     ),
     Check(
         "replica-differs",
@@ -144,13 +144,13 @@ _CHECKS = (
         "replica-tail", NOTE, "Replicas differ above the high watermark only; the follower truncates and copies the leader when it rejoins."
     ),
     Check("replica-lagging", NOTE, "A replica is a correct but shorter copy."),
-    Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
-    Check("resumed", NOTE, "An audit over the wire went on where one ended whose driver failed."),
-    Check("not-compared", WARNING, "Something that had to be compared was not, so nothing is proven of it."),
+    Check("replica-reread", NOTE, "A segment changed or disappeared while it was read; that range was not judged."),
+    Check("resumed", NOTE, "An audit over the network resumed after an earlier one whose driver failed."),
+    Check("not-compared", WARNING, "Something that had to be compared was not, so the audit proves nothing about it."),
     Check(
         "replica-twice",
         ERROR,
-        "One broker has the partition in two log directories: no broker starts with both, and one of them is stale.",
+        "One broker has the partition in two log directories: it cannot start with both, and one of them is stale.",
     ),
     Check(
         "unclean-loss",
@@ -158,29 +158,29 @@ _CHECKS = (
         "A leader that was not in sync was elected, and records that only others held are lost, acknowledged ones among them.",
     ),
     Check("unreadable", ERROR, "Files could not be read, so nothing can be said about them."),
-    Check("replica-missing", ERROR, "By the controller or its own checkpoints a broker is a replica, but it has no log of the partition."),
+    Check("replica-missing", ERROR, "The controller or its own checkpoints name a broker as a replica, but it has no log."),
     Check("replica-offline", NOTE, "A replica that is not in sync does not answer; the others were compared without it."),
     Check(
         "isr-claim",
         ERROR,
-        "A replica that the controller counts as in sync lacks committed records: electing it would lose them without a word.",
+        "A replica that the controller counts as in sync lacks committed records: electing it would silently lose them.",
     ),
-    Check("epoch-unknown", ERROR, "A log holds batches of a leader epoch that the controller never gave out."),
+    Check("epoch-unknown", ERROR, "A log holds batches of a leader epoch that the controller never assigned."),
     Check("stray-replica", NOTE, "A partition directory that the controller does not assign to this broker; it is not compared."),
     Check("metadata-log", ERROR, "A copy of the metadata log cannot be read: the node would not start from it."),
     Check(
         "quorum-state",
         ERROR,
-        "What a node remembers of its votes is missing or contradicts its log or another node: two controllers may lead one epoch.",
+        "A node's record of its votes is missing, or contradicts its log or another node: two controllers may lead in one epoch.",
     ),
     Check(
         "metadata-snapshot",
         ERROR,
-        "A metadata snapshot is damaged, or holds another state than the log or another node's snapshot of the same name.",
+        "A metadata snapshot is damaged, or differs from the log or from another node's snapshot of the same name.",
     ),
-    Check("acked-missing", ERROR, "A record that a producer was told is safe is not there: acknowledged data is lost."),
-    Check("acked-differs", ERROR, "At the offset that a producer was told stands another record than the one that it wrote."),
-    Check("acked-conflict", ERROR, "Producers were told the same offset for different records: the first ones are lost."),
+    Check("acked-missing", ERROR, "An acknowledged record is missing: acknowledged data is lost."),
+    Check("acked-differs", ERROR, "The acknowledged offset holds another record than the one that the producer wrote."),
+    Check("acked-conflict", ERROR, "The same offset was acknowledged for different records: the first ones are lost."),
     Check("acked-unchecked", WARNING, "Acknowledged records belong to partitions that are not part of this audit."),
     Check("cluster-id", ERROR, "Log directories of different clusters were given as one cluster."),
 )
@@ -189,7 +189,7 @@ CHECKS = {check.id: check for check in _CHECKS}
 
 @dataclass(slots=True)
 class Finding:
-    """One fact. `brokers` are those that have it; `offset` and `position` are -1 where they make no sense."""
+    """One fact. `brokers`: the brokers that it concerns. `offset` and `position`: -1 if they do not apply."""
 
     check: str
     message: str

@@ -1,11 +1,11 @@
-"""Columns to framed records, every row at once, in any order, without an object a row.
+"""Turns columns into framed records, all rows at once, in any order, without a Python object per row.
 
 A record is: varint length, attributes 0, varint timestamp delta, varint offset delta, varint key length, key, varint value length,
-value, varint header count and headers (org.apache.kafka.common.record.DefaultRecord). What stands in front of the key is at most 16 bytes
-in practice: it is put together as two little-endian words a row. These words, all keys and all values lie behind each other in one buffer,
-cut into stretches; one `take` of stretches (Arrow's C++) then writes all records behind each other.
+value, varint header count and headers (org.apache.kafka.common.record.DefaultRecord). The fields before the key take at most 16 bytes in
+practice, and are composed as two little-endian words per row. These words, all keys and all values are concatenated in one buffer and
+divided into slices. One `take` of slices (Arrow's C++) then writes all records one after another.
 
-Columns of one value for all rows have length 1 and are broadcast. Needs numpy and pyarrow.
+Columns with the same value for all rows have length 1 and are broadcast. Needs numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _buffers = threading.local()
 
 
 def binary_parts(array: pa.Array) -> tuple[Column, Column, pa.Buffer]:
-    """(starts, lengths, data) of a binary array; null has length -1."""
+    """(starts, lengths, data) of a binary array. A null has length -1."""
     offsets = _offsets(array).astype(np.int64)
     lengths = np.diff(offsets)
     if array.null_count:
@@ -41,7 +41,7 @@ def _offsets(array: pa.Array) -> Column:
 
 
 class Pieces:
-    """A binary column: `lengths` (-1 null; one element when all rows are alike) and where its bytes are."""
+    """A binary column: `lengths` (-1 null; one element if all are equal) and the location of its bytes."""
 
     def __init__(self, array: pa.Array) -> None:
         offsets = _offsets(array)
@@ -83,7 +83,7 @@ def varint_lengths(values: Column) -> Column:
 
 
 def varint_words(values: Column) -> tuple[Column, Column] | None:
-    """(bytes of each varint as a little-endian uint64, lengths); None when one is longer than 5 bytes."""
+    """(bytes of each varint as a little-endian uint64, lengths); None if one is longer than 5 bytes."""
     highest = int(values.max(initial=0))
     if highest < len(_SMALL_WORDS):
         found = values.view(np.int64)
@@ -131,9 +131,9 @@ def varint_bytes(value: int) -> bytes:
 def frame(
     keys: Pieces | None, values: Pieces, order: Column | None, time_delta: Column, offset_delta: Column, tail: Pieces | None = None
 ) -> tuple[Column, pa.Buffer]:
-    """The rows `order` (None: as they are) as records behind each other: (int64 offsets of length n + 1, data).
+    """The rows in `order` (None: unchanged) as concatenated records: (int64 offsets of length n + 1, data).
 
-    `time_delta` and `offset_delta` are in the order of the result; keys, values and tails (see header_tail) in that of the table.
+    `time_delta` and `offset_delta` are in the order of the result; keys, values and tails (see header_tail) in the order of the table.
     """
     key_length = keys.sorted_lengths(order) if keys is not None else np.full(1, -1, np.int64)
     value_length, tail_length = values.sorted_lengths(order), tail.sorted_lengths(order) if tail is not None else 1
@@ -147,7 +147,7 @@ def frame(
 
 
 class Varints:
-    """Values (zigzag applied) with their encoded lengths, and their bytes as little-endian words when none is longer than 5 bytes."""
+    """Values (zigzag applied) with their encoded lengths, and their bytes as little-endian words if none is longer than 5 bytes."""
 
     def __init__(self, values: Column) -> None:
         found = varint_words(values)
@@ -157,8 +157,8 @@ class Varints:
 
 
 def _slots(rows: int, fields: list[Varints], middle: Varints) -> tuple[Column, Column]:
-    """A slot of words a row, and how much of it stands before the key: the varints of `fields`, behind the first a 0 byte, all behind a
-    word whose last byte is 0. The last word is the value's length."""
+    """A slot of words for each row, and the number of its bytes before the key. A slot is a word whose last byte is 0, the varints of
+    `fields` with a 0 byte after the first one, and, as its last word, the value's length."""
     prefix_length = 1 + sum((field.lengths for field in fields[1:]), start=fields[0].lengths)
     longest = int(prefix_length.max(initial=1))
     if longest > 2 * WORD or any(field.words is None for field in fields):
@@ -174,7 +174,7 @@ def _slots(rows: int, fields: list[Varints], middle: Varints) -> tuple[Column, C
         shift = np.zeros(1, np.uint64)
         for number, field in enumerate(fields):
             low = low | (field.words << shift)
-            if longest > WORD:  # a shift by 64 and more gives 0
+            if longest > WORD:  # a shift by 64 or more gives 0
                 high = high | (field.words >> (np.uint64(64) - shift)) | (field.words << (shift - np.uint64(64)))
             shift = shift + ((field.lengths.view(np.uint64) + np.uint64(number == 0)) << np.uint64(3))
         slots[:, 1] = low
@@ -193,7 +193,7 @@ def _join(
     prefix_length: Column,
     middle_length: Column,
 ) -> tuple[Column, pa.Buffer]:
-    """All stretches in one array, and the take. A record without headers ends with a 0, which is the first byte of the slot behind it."""
+    """Put all slices in one array and take them. A record without headers ends with a 0 byte, which is the first byte of the next slot."""
     rows = len(slots)
     columns = [column for column in (keys, values, tail) if column is not None]
     slot = slots.shape[1] * WORD
@@ -229,7 +229,7 @@ def _join(
 
 
 def _take(offsets: Column, data: Column, parts: list[Column], empty: int) -> tuple[pa.Buffer, Column]:
-    """The bytes of each row's parts one behind the other, and where each part ends. `empty`: the stretch before the last one."""
+    """The concatenated bytes of each row's parts, and the end of each part. `empty`: index of the slice before the last one."""
     rows = len(parts[0])
     index = _reused("index", rows * len(parts) + 1, np.int64)
     table = index[:-1].reshape(rows, len(parts))
@@ -242,7 +242,7 @@ def _take(offsets: Column, data: Column, parts: list[Column], empty: int) -> tup
 
 
 def _reused(name: str, size: int, kind: Any) -> Column:
-    """Memory of this thread that is used again and again: fresh pages cost more than what is written to them."""
+    """A buffer of this thread that is reused: fetching fresh pages costs more than writing to them."""
     held: Column | None = getattr(_buffers, name, None)
     if held is None or len(held) < size:
         held = np.empty(size + (size >> 2), kind)
@@ -257,7 +257,7 @@ _REUSED_BYTES_MAX = 64 << 20
 def frame_records(
     keys: pa.Array | None, values: pa.Array, timestamp_delta: Column | None, offset_delta: Column, tail: pa.Array | None = None
 ) -> tuple[Column, pa.Buffer]:
-    """All records framed, behind each other: (int64 offsets of length n + 1, data). `tail`: header count and headers of each record."""
+    """All records framed and concatenated: (int64 offsets of length n + 1, data). `tail`: header count and headers of each record."""
     times = np.zeros(1, np.int64) if timestamp_delta is None else timestamp_delta
     return frame(
         Pieces(keys) if keys is not None else None, Pieces(values), None, times, offset_delta, Pieces(tail) if tail is not None else None
@@ -265,7 +265,8 @@ def frame_records(
 
 
 def header_tail(headers: list[tuple[str, pa.Array]]) -> pa.Array:
-    """What follows the value of each record: varint count, then varint name length, name, varint value length (-1 null), value."""
+    """The bytes after the value of each record: varint count, then for each header varint name length, name, varint value length (-1
+    null), value."""
     parts: list[Any] = [pa.scalar(varint_bytes(len(headers)), pa.binary())]
     for name, values in headers:
         encoded = name.encode()

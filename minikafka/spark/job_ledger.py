@@ -1,8 +1,8 @@
-"""What a load job has been given and has done, kept in a topic of the target cluster, so that any driver on any machine can go on.
+"""The progress of a load job, stored in a topic of the target cluster, so that a driver on any machine can resume it.
 
-One record a fact, key = job id, value = JSON: `start` (the plan's fingerprint and a producer id for every task), `task` (one task is
-done), `done` (the job is). The first `start` of a job counts: two drivers that begin the same job at once end with the same producer
-ids, and the brokers take each batch once.
+Each fact is one record, key = job id, value = JSON: `start` (the plan's fingerprint and a producer id for every task), `task` (a task is
+done), `done` (the job is done). The first `start` of a job counts. So two drivers that begin the same job at once use the same producer
+ids, and the brokers accept each batch once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from minikafka.spark.security import PLAIN_TEXT, Security
 
 TOPIC = "minikafka-load-ledger"
 RETENTION_MS = 7 * 24 * 3600 * 1000
-#: producer.id.expiration.ms is a day; a job that is resumed later could not see what its producers wrote.
+#: producer.id.expiration.ms is a day. After that, a resumed job could not see what its producers wrote.
 RESUME_MS_MAX = 20 * 3600 * 1000
 
 
 @dataclass(slots=True)
 class JobState:
-    """`producers`: (producer id, epoch) by task; `tasks`: task -> what it reported; `summary`: of a job that is done."""
+    """A job in the ledger. `producers`: (producer id, epoch) by task. `tasks`: task -> its report. `summary`: None before it is done."""
 
     fingerprint: str
     producers: list[tuple[int, int]]
@@ -61,7 +61,7 @@ class JobLedger:
         return self._producer
 
     def append(self, job: str, kind: str, content: dict[str, Any]) -> None:
-        """Write one fact and wait until it is on all in-sync replicas."""
+        """Write one fact, and wait until all in-sync replicas have it."""
         import numpy as np
         import pyarrow as pa
 
@@ -74,16 +74,16 @@ class JobLedger:
         writer.flush()
 
     def begin(self, job: str, fingerprint: str, producers: list[tuple[int, int]], plan: dict[str, Any]) -> JobState:
-        """Write the job's start, and return the start that counts."""
+        """Write the job's start. Returns the first start in the topic, which is the one that counts."""
         started = time.time_ns() // 1_000_000
         self.append(job, "start", {"fingerprint": fingerprint, "producers": producers, "plan": plan, "started_ms": started})
         state = self.read(job)
         if state is None:
-            raise ProduceFailed(f"the ledger topic {TOPIC} does not give back what was written to it")
+            raise ProduceFailed(f"the ledger topic {TOPIC} does not return what was written to it")
         return state
 
     def read(self, job: str) -> JobState | None:
-        """What is known of a job; None when it never began."""
+        """The state of a job; None if it never began."""
         state: JobState | None = None
         for fact in self._facts(job.encode()):
             if fact["kind"] == "start":

@@ -1,4 +1,4 @@
-"""One partition judged, from the summaries of its segments: what a task gets for it, and the little that it gives back."""
+"""Judges one partition from the summaries of its segments: the input of a task, and its small result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEX_BATCH_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A partition to be judged. `keeps_views`: its replicas are wanted back, as ledgers of acknowledged records need them."""
+    """A partition to judge. `keeps_views`: return its replicas too, because ledgers of acknowledged records need them."""
 
     copies: list[Replica]
     cluster: Cluster
@@ -31,7 +31,7 @@ class Job:
 
 @dataclass(slots=True)
 class Judged:
-    """The verdict, what coordinators' logs are held against, and how much was read."""
+    """The verdict, the facts that coordinators' logs are checked against, and how much was read."""
 
     result: PartitionResult
     seen: Seen
@@ -45,7 +45,7 @@ def key_of(summary: SegmentSummary) -> tuple[str, int]:
 
 
 def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
-    """Put the summaries of all segments of all replicas of a partition together. Never raises, as judge_partition."""
+    """Judge a partition from the summaries of all segments of its replicas. Never raises, like judge_partition."""
     job, summaries = item
     copies = job.copies
     summaries = [_read_again(one) for one in summaries]
@@ -53,7 +53,7 @@ def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
         views = [_view(replica, [one for one in summaries if one.task.path == replica.path]) for replica in copies]
     except Exception as error:
         result = nothing_of(copies[0].topic, copies[0].partition)
-        text = f"the partition could not be put together: {type(error).__name__}: {error}"
+        text = f"the partition could not be assembled: {type(error).__name__}: {error}"
         brokers = tuple(one.broker for one in copies)
         result.findings.add(Finding("not-compared", text, result.topic, result.partition, brokers))
         result.decide()
@@ -69,13 +69,13 @@ def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
 
 
 def _read_again(summary: SegmentSummary) -> SegmentSummary:
-    """A stretch whose broker went away while it was read, once more now that all the others are read."""
+    """Reread a range whose broker went away during the first reading, now that all other ranges are read."""
     is_broken = summary.task.place is not None and summary.stopped == "unreadable"
     return scan_segment(summary.task) if is_broken else summary
 
 
 def _view(replica: Replica, found: list[SegmentSummary]) -> ReplicaView:
-    """With more producers or transactions than summaries keep, a replica is read again, from its beginning."""
+    """The view of a replica. If it has more producers or transactions than summaries keep, it is reread from its beginning."""
     found.sort(key=lambda summary: summary.task.base_offset)
     if not is_limited(found):
         return view(replica, found)
@@ -90,8 +90,8 @@ def nothing_of(topic: str, partition: int) -> PartitionResult:
 
 
 def judge_partition(views: list[ReplicaView], files: Files | None = None) -> PartitionResult:
-    """compare.judge; what a worker, which has the files at hand, runs for a partition whose digests differ. Never raises: what breaks makes
-    the partition INCOMPLETE."""
+    """Run compare.judge; a worker that has the files does this for a partition whose digests differ. Never raises: a failure makes the
+    partition INCOMPLETE."""
     try:
         result = compare.judge(views, Rereading(files or Disk()).readers)
     except Exception as error:
@@ -110,7 +110,7 @@ def judge_partition(views: list[ReplicaView], files: Files | None = None) -> Par
 
 
 def _first_bytes(views: list[ReplicaView], sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The bytes around the first difference of batches that differ, of one replica for each distinct content."""
+    """The bytes around the first difference of differing batches, from one replica for each distinct content."""
     by_broker = {one.broker: one for one in views}
     held: dict[bytes, str] = {}
     for side in sides:

@@ -1,7 +1,7 @@
-"""The ledger of acknowledged records: what producers were told, held against what the replicas have.
+"""Checks the replicas against a ledger of the records that were acknowledged to producers.
 
-A ledger is JSON lines with topic, partition and offset, and optionally key and value as text (`producer_send_success` lines of
-kafka-verifiable-producer.sh fit as they are; other lines are skipped).
+A ledger has JSON lines with topic, partition and offset, and optionally key and value as text. The `producer_send_success` lines of
+kafka-verifiable-producer.sh have this format; other lines are skipped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ RANGES_SHOWN = 5
 
 
 class LedgerError(Exception):
-    """A ledger that cannot be used; the text names the file and the line."""
+    """A ledger cannot be used; the text names the file and the line."""
 
 
 @dataclass(slots=True)
 class Acknowledged:
-    """Of one partition: sorted offsets, digests of key and value (0 = not in the ledger); `conflicts`: offsets told twice, differently."""
+    """The acknowledged records of one partition: sorted offsets, digests of key and value (0: not in the ledger). `conflicts`: offsets that
+    were acknowledged for different records."""
 
     offsets: Column
     digests: Column
@@ -43,7 +44,7 @@ def digest(key: bytes | None, value: bytes | None) -> int:
 
 def read_ledgers(paths: Iterable[str]) -> dict[tuple[str, int], Acknowledged]:
     """All ledgers together, by (topic, partition). Raises LedgerError."""
-    told: dict[tuple[str, int], dict[int, int]] = {}
+    by_partition: dict[tuple[str, int], dict[int, int]] = {}
     conflicts: dict[tuple[str, int], list[int]] = {}
     for path in paths:
         try:
@@ -53,17 +54,17 @@ def read_ledgers(paths: Iterable[str]) -> dict[tuple[str, int], Acknowledged]:
                     if entry is None:
                         continue
                     key, offset, found = entry
-                    known = told.setdefault(key, {})
-                    if known.setdefault(offset, found) != found and found:
+                    by_offset = by_partition.setdefault(key, {})
+                    if by_offset.setdefault(offset, found) != found and found:
                         conflicts.setdefault(key, []).append(offset)
         except OSError as error:
             raise LedgerError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise LedgerError(f"{path}: not UTF-8 text") from error
     result = {}
-    for key, known in told.items():
-        offsets = np.array(sorted(known), np.int64)
-        digests = np.array([known[offset] for offset in offsets.tolist()], np.uint64)
+    for key, by_offset in by_partition.items():
+        offsets = np.array(sorted(by_offset), np.int64)
+        digests = np.array([by_offset[offset] for offset in offsets.tolist()], np.uint64)
         result[key] = Acknowledged(offsets, digests, sorted(conflicts.get(key, ())))
     return result
 
@@ -86,7 +87,7 @@ def _entry(line: str, path: str, number: int) -> tuple[tuple[str, int], int, int
 
 
 def _number(value: Any, bits: int) -> int:
-    """A number of that many bits, of 0 and more. Raises ValueError: nobody can look for a record at another one."""
+    """A non-negative integer of at most this many bits. Raises ValueError for anything else."""
     number = int(value) if isinstance(value, str) else value
     if type(number) is not int or not 0 <= number < 1 << bits:
         raise ValueError(value)
@@ -95,7 +96,7 @@ def _number(value: Any, bits: int) -> int:
 
 @dataclass(slots=True)
 class Held:
-    """What one replica says to the ledger: the first missing and different offsets, and how many in all."""
+    """The result of looking up the ledger in one replica: the first missing and different offsets, and their numbers."""
 
     broker: str
     missing: list[int] = field(default_factory=list)
@@ -108,24 +109,24 @@ class Held:
 
 def look_up(item: tuple[str, list[SegmentTask], Acknowledged]) -> Held:
     """Look for every acknowledged record of a partition in one replica's segments."""
-    broker, tasks, wanted = item
+    broker, tasks, acknowledged = item
     held = Held(broker)
-    seen = np.zeros(len(wanted.offsets), bool)
+    seen = np.zeros(len(acknowledged.offsets), bool)
     for task in tasks:
         try:
             with open_log(task) as reader:
                 for batches in reader:
-                    _compare(batches, wanted, seen, held)
+                    _compare(batches, acknowledged, seen, held)
         except OSError as error:
             held.unread = f"segment {task.base_offset} of broker {broker} cannot be read: {error.strerror}"
-    held.missing_all = wanted.offsets[~seen] if not held.unread else wanted.offsets[:0]
+    held.missing_all = acknowledged.offsets[~seen] if not held.unread else acknowledged.offsets[:0]
     held.missing, held.missing_count = held.missing_all[:KEPT_MAX].tolist(), len(held.missing_all)
     return held
 
 
-def _compare(batches: Any, wanted: Acknowledged, seen: Column, held: Held) -> None:
-    first = np.searchsorted(wanted.offsets, batches.base_offset)
-    last = np.searchsorted(wanted.offsets, batches.last_offset, "right")
+def _compare(batches: Any, acknowledged: Acknowledged, seen: Column, held: Held) -> None:
+    first = np.searchsorted(acknowledged.offsets, batches.base_offset)
+    last = np.searchsorted(acknowledged.offsets, batches.last_offset, "right")
     sound = batches.header["crc"].astype(np.uint32) == batches.crc
     chosen = np.flatnonzero((last > first) & sound)
     if len(chosen) == 0:
@@ -133,12 +134,12 @@ def _compare(batches: Any, wanted: Acknowledged, seen: Column, held: Held) -> No
     records, wrong = decode_records(batches, chosen)
     for text in (text for text in wrong.values() if isinstance(text, Unread)):
         held.unread = f"a batch of broker {held.broker} was not decoded: {text}"
-    at = np.searchsorted(wanted.offsets, records.offset)
-    at = np.minimum(at, len(wanted.offsets) - 1)
-    for index in np.flatnonzero(wanted.offsets[at] == records.offset).tolist():
+    at = np.searchsorted(acknowledged.offsets, records.offset)
+    at = np.minimum(at, len(acknowledged.offsets) - 1)
+    for index in np.flatnonzero(acknowledged.offsets[at] == records.offset).tolist():
         row = int(at[index])
         seen[row] = True
-        expected = int(wanted.digests[row])
+        expected = int(acknowledged.digests[row])
         if expected and digest(records.key(index), records.value(index)) != expected:
             held.different_count += 1
             if len(held.different) < KEPT_MAX:
@@ -146,7 +147,7 @@ def _compare(batches: Any, wanted: Acknowledged, seen: Column, held: Held) -> No
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Sorted offsets as stretches of neighbours: (first, last)."""
+    """Sorted offsets as ranges of consecutive offsets: (first, last)."""
     found: list[tuple[int, int]] = []
     for offset in offsets:
         if found and found[-1][1] + 1 == offset:
@@ -157,14 +158,14 @@ def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def in_words(found: list[tuple[int, int]]) -> str:
-    """Stretches of offsets in words, the first few."""
+    """The first few ranges of offsets in words."""
     shown = ", ".join(f"{first}" if first == last else f"{first}..{last}" for first, last in found[:RANGES_SHOWN])
-    more = f" and {len(found) - RANGES_SHOWN} stretches more" if len(found) > RANGES_SHOWN else ""
+    more = f" and {len(found) - RANGES_SHOWN} more ranges" if len(found) > RANGES_SHOWN else ""
     return f"offset{'s' if len(found) > 1 or found[0][0] != found[0][1] else ''} {shown}{more}"
 
 
 def _conflicts(offsets: list[int], elections: list[tuple[int, str]]) -> Iterator[Finding]:
-    """One finding for each unclean election that explains conflicts, and one for those that none does."""
+    """One finding for each unclean election that explains conflicts, and one for conflicts that no election explains."""
     left = offsets
     for number, (begin, words) in enumerate(elections):
         end = elections[number + 1][0] if number + 1 < len(elections) else 1 << 62
@@ -180,7 +181,7 @@ def _conflicts(offsets: list[int], elections: list[tuple[int, str]]) -> Iterator
 
 
 def judge_ledger(
-    wanted: Acknowledged, held: list[Held], log_starts: dict[str, int], promises: dict[str, int], cleaned_below: int,
+    acknowledged: Acknowledged, held: list[Held], log_starts: dict[str, int], promises: dict[str, int], cleaned_below: int,
     elections: list[tuple[int, str]],
 ) -> list[Finding]:  # fmt: skip
     """Findings of one partition. `promises`: {broker: offset below which it must hold every record} (committed, or its in-sync claim);
@@ -188,7 +189,7 @@ def judge_ledger(
 
     Records below a log start were deleted by retention, those below `cleaned_below` perhaps by the cleaner.
     """
-    findings = list(_conflicts(wanted.conflicts, sorted(elections)))
+    findings = list(_conflicts(acknowledged.conflicts, sorted(elections)))
     findings += [Finding("not-compared", f"acknowledged records: {one.unread}", brokers=(one.broker,)) for one in held if one.unread]
     held = [one for one in held if not one.unread]
     nowhere = np.array([], np.int64)
@@ -200,7 +201,7 @@ def judge_ledger(
         nowhere = common[common >= start]
         if len(nowhere):
             text = f"{len(nowhere)} acknowledged records are on no replica: {in_words(ranges(nowhere.tolist()))}"
-            cause = "records were lost after the producer had been told that they are safe (unclean election, lost tails)"
+            cause = "records were lost after they had been acknowledged (unclean election, lost tails)"
             findings.append(Finding("acked-missing", text, brokers=tuple(one.broker for one in held), offset=int(nowhere[0]), cause=cause))
     for one in held:
         start = max(cleaned_below, log_starts[one.broker])

@@ -1,4 +1,4 @@
-"""Replicas on the wire as part of a plan: a running cluster is audited by fetching raw batches from each replica directly."""
+"""Adds remote replicas to a plan: a running cluster is audited by fetching raw batches directly from each replica."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from minikafka.spark.sources import COMPACT, UNKNOWN, Plan, Replica, Segment
 
 PARTITIONS_A_REQUEST = 500
 SPLIT_BYTES = 512 << 20
-#: What is taken for the size of a log whose broker does not tell it.
+#: Assumed size of a log per offset, if its broker does not report the size.
 BYTES_AN_OFFSET = 100
 FOLLOWERS_WAIT_S = 10.0
 
@@ -34,47 +34,47 @@ def add_live_replicas(
     plan: Plan, bootstrap: str, security: Security, topics: Iterable[str], partitions: Iterable[tuple[str, int]], each_max: int,
     split_bytes: int = SPLIT_BYTES,
 ) -> None:  # fmt: skip
-    """Add every replica of the running cluster to the plan. Raises BrokerError when no broker answers, ValueError.
+    """Add every replica of the running cluster to the plan. Raises BrokerError if no broker answers, ValueError.
 
-    Each replica's claim is [its log start, its high watermark] at the plan's instant, as it says itself. A broker whose log
-    directory is in the plan already gets a second, live copy named `node/live`. A log of more than `split_bytes` is cut into stretches of
-    offsets, each of which a task reads.
+    Each replica's claim is [its log start, its high watermark) at the plan's instant, as the replica reports it. If a broker's log
+    directory is already in the plan, its remote copy is named `node/live`. A log of more than `split_bytes` is divided into ranges of
+    offsets, each read by its own task.
     """
-    wanted_topics, wanted = list(topics), set(partitions)
-    state = first_answer(bootstrap, security, wanted_topics)
+    topic_names, only = list(topics), set(partitions)
+    state = first_answer(bootstrap, security, topic_names)
     for name in state.unknown:
-        if name in wanted_topics:
+        if name in topic_names:
             raise BrokerError(f"topic {name} does not exist")
     cluster_ids = {directory.cluster_id for directory in plan.directories if directory.cluster_id}
     if cluster_ids and state.cluster_id and state.cluster_id not in cluster_ids:
         text = f"the running cluster is {state.cluster_id}, the directories are of {', '.join(cluster_ids)}"
         plan.findings.add(Finding("cluster-id", text))
-    known = {directory.broker for directory in plan.directories}
+    brokers_with_directories = {directory.broker for directory in plan.directories}
     by_broker: dict[int, list[tuple[str, int]]] = {}
     for key, partition in state.partitions.items():
-        if not wanted or key in wanted:
+        if not only or key in only:
             for node in partition.replicas:
                 by_broker.setdefault(node, []).append(key)
     plan.instant_ms = time.time_ns() // 1_000_000
     compacted = _compacted(state, security, {key[0] for keys in by_broker.values() for key in keys})
     asked: list[tuple[int, str, Place | None, list[tuple[str, int]]]] = []
     for node, keys in sorted(by_broker.items()):
-        name = f"{node}/live" if str(node) in known else str(node)
+        name = f"{node}/live" if str(node) in brokers_with_directories else str(node)
         place = Place(*state.brokers[node], security) if node in state.brokers else None
         path = f"kafka://{place.host}:{place.port}" if place else "kafka:// (down)"
         plan.directories.append(LogDirectory(path, name, state.cluster_id, clean=False))
         asked.append((node, name, place, sorted(keys)))
-    for of_coordinators in (True, False):  # first what groups have committed, then the logs that hold it
+    for of_coordinators in (True, False):  # first the committed offsets of groups, then the logs that they refer to
         for node, name, place, keys in asked:
             chosen = [key for key in keys if (key[0] in COORDINATOR_TOPICS) == of_coordinators]
             _probe(plan, state, node, name, place, chosen, compacted, each_max, split_bytes)
     behind = _wait_for_followers(plan)
     if behind:
-        _tell_behind(behind, first_answer(bootstrap, security, wanted_topics))
+        _report_behind(behind, first_answer(bootstrap, security, topic_names))
 
 
 def identity(bootstrap: str, security: Security, topics: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The cluster's id, and those of the topics as far as its brokers tell them (since Kafka 2.8). Raises BrokerError."""
+    """The cluster id, and the topic ids if the brokers report them (since Kafka 2.8). Raises BrokerError."""
     names = sorted(set(topics))
     state = first_answer(bootstrap, security, names)
     for host, port in state.brokers.values() if names else ():
@@ -83,39 +83,41 @@ def identity(bootstrap: str, security: Security, topics: Iterable[str]) -> tuple
     return state.cluster_id, {}
 
 
-def _tell_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> None:
-    """Of a replica that is in sync to this moment, and still does not know what is committed, most was not read."""
-    for one, mark in behind:
+def _report_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> None:
+    """Report replicas that are still in sync but whose high watermark lags: their records above it were not read."""
+    for one, high_watermark in behind:
         now = state.partitions.get((one.topic, one.partition))
         if now is not None and int(one.node) in now.isr:
-            text = f"broker {one.node} is in sync, but knows offsets up to {one.high_watermark} as committed, another replica up to {mark}"
+            text = f"broker {one.node} is in sync, but knows offsets up to {one.high_watermark} as committed, "
+            text += f"another replica up to {high_watermark}"
             text += f", also {FOLLOWERS_WAIT_S:.0f} s later: what it holds from there on was not compared"
             one.findings.add(Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark))
 
 
 def _wait_for_followers(plan: Plan) -> list[tuple[Replica, int]]:
-    """A follower learns of the high watermark with its next fetch: ask in-sync replicas again until they know what a first one knew.
-    Returns those that answer and do not come to know it, with what they should know."""
+    """Wait until the in-sync followers, which learn the high watermark with their next fetch, reach the largest one first reported.
+    Returns the replicas that answer but do not reach it, with the high watermark that they should have."""
     deadline = time.monotonic() + FOLLOWERS_WAIT_S
-    marks = {key: max((one.high_watermark for one in copies if one.place), default=0) for key, copies in plan.replicas.items()}
-    silent: set[int] = set()  # their reading tells what is the matter: records were deleted, it leads no more, it is gone
+    high_watermarks = {key: max((one.high_watermark for one in copies if one.place), default=0) for key, copies in plan.replicas.items()}
+    silent: set[int] = set()  # reading them will show why: records were deleted, or the replica is gone
     while True:
         behind: dict[Place, dict[tuple[str, int], Replica]] = {}
         for key, copies in plan.replicas.items():
             for one in copies:
-                if one.place and one.high_watermark < marks[key] and one.claim and one.node in one.claim.isr and id(one) not in silent:
+                is_in_sync = one.claim is not None and one.node in one.claim.isr
+                if one.place and one.high_watermark < high_watermarks[key] and is_in_sync and id(one) not in silent:
                     behind.setdefault(one.place, {})[key] = one
         if not behind or time.monotonic() > deadline:
-            return [(one, marks[key]) for replicas in behind.values() for key, one in replicas.items()]
+            return [(one, high_watermarks[key]) for replicas in behind.values() for key, one in replicas.items()]
         time.sleep(0.05)
         for place, replicas in behind.items():
             with contextlib.suppress(BrokerError), Connection(place.host, place.port, place.security) as connection:
-                wanted = {key: one.log_start for key, one in replicas.items()}
-                for key, found in connection.fetch(wanted, 1, partition_bytes_max=1).items():
+                offsets = {key: one.log_start for key, one in replicas.items()}
+                for key, found in connection.fetch(offsets, 1, partition_bytes_max=1).items():
                     if found.error:
                         silent.add(id(replicas[key]))
                     else:
-                        replicas[key].high_watermark = min(max(replicas[key].high_watermark, found.high_watermark), marks[key])
+                        replicas[key].high_watermark = min(max(replicas[key].high_watermark, found.high_watermark), high_watermarks[key])
 
 
 def _compacted(state: ClusterState, security: Security, topics: set[str]) -> set[str]:
@@ -132,7 +134,7 @@ def _probe(
     plan: Plan, state: ClusterState, node: int, name: str, place: Place | None, keys: list[tuple[str, int]], compacted: set[str],
     each_max: int, split_bytes: int,
 ) -> None:  # fmt: skip
-    """Ask one broker for the bounds of its replicas; what does not answer becomes a finding."""
+    """Ask one broker for the bounds of its replicas. Replicas without an answer become findings."""
     if not keys:
         return
     try:
@@ -168,7 +170,7 @@ def _bounds(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[s
 
 
 def _sizes(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Bytes of the logs; nothing where this user may not ask for them."""
+    """The sizes of the logs in bytes; empty if this user is not authorized."""
     try:
         return connection.sizes(keys)
     except BrokerError as error:
@@ -178,12 +180,12 @@ def _sizes(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[st
 
 
 def stretches_of(found: Fetched, size: int, split_bytes: int) -> list[Segment]:
-    """The offsets that a replica answers for, in stretches of about `split_bytes`, as if its batches were all alike. `size`: bytes of its
-    log, -1 where the broker does not tell. Where a stretch begins in the midst of a batch, the one before has it."""
-    begin, mark = found.log_start, max(found.high_watermark, found.log_start)
-    size = size if size >= 0 else max(len(found.records) if mark > begin else 0, (mark - begin) * BYTES_AN_OFFSET)
-    count = max(1, min(-(-size // split_bytes), mark - begin))
-    return [Segment(begin + (mark - begin) * number // count, size // count, ()) for number in range(count)]
+    """The offsets that a replica answers for, in ranges of about `split_bytes`, assuming equally large batches. `size`: bytes of its log,
+    -1 if the broker does not report it. If a range begins inside a batch, the batch belongs to the previous range."""
+    begin, high_watermark = found.log_start, max(found.high_watermark, found.log_start)
+    size = size if size >= 0 else max(len(found.records) if high_watermark > begin else 0, (high_watermark - begin) * BYTES_AN_OFFSET)
+    count = max(1, min(-(-size // split_bytes), high_watermark - begin))
+    return [Segment(begin + (high_watermark - begin) * number // count, size // count, ()) for number in range(count)]
 
 
 def _claim(state: ClusterState, key: tuple[str, int]) -> PartitionClaim:
@@ -202,11 +204,11 @@ def _add(
     plan: Plan, state: ClusterState, key: tuple[str, int], name: str, place: Place, found: Fetched, compacted: set[str], each_max: int,
     stretches: list[Segment],
 ) -> None:  # fmt: skip
-    begin, mark = found.log_start, max(found.high_watermark, found.log_start)
+    begin, high_watermark = found.log_start, max(found.high_watermark, found.log_start)
     on_disk = [one.cleaned_to for one in plan.replicas.get(key, []) if one.place is None]
-    cleaned = max(on_disk, default=mark) if key[0] in compacted else 0
+    cleaned = max(on_disk, default=high_watermark) if key[0] in compacted else 0
     replica = Replica(
-        *key, name, f"kafka://{place.host}:{place.port}", stretches, [], False, mark, True,
+        *key, name, f"kafka://{place.host}:{place.port}", stretches, [], False, high_watermark, True,
         begin, None, cleaned, cleaned_to=cleaned, findings=FindingList(each_max), place=place,
         node=name.partition("/")[0], policy=COMPACT if key[0] in compacted else UNKNOWN,
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Bulk load: a table into a topic, map-side. Each task reads its part, partitions and encodes it, and produces to the leaders.
+"""Bulk-loads a table into a topic. Each task reads its part, partitions and encodes it, and produces to the leaders.
 
-There is no shuffle: every task may write to every partition. Rows of one task keep their order within a partition; tasks
-interleave. Every row is written once, also when tasks or the driver die and run again: a task is a fixed set of rows with a producer
-id that the job's ledger keeps, so that a sequence number is the number of a row, and the brokers refuse what they have.
+There is no shuffle: every task may write to every partition. Rows of one task keep their order within a partition; the rows of different
+tasks interleave. Every row is written once, even if tasks or the driver die and run again. A task is a fixed set of rows with a producer
+id, which the job's ledger stores. So a sequence number is the number of a row, and brokers reject rows that they already have.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """`value` "" makes each row a JSON object. `partitions` 0 takes the topic's own; else the topic is created when missing.
+    """`value` "" makes each row a JSON object. `partitions` 0 uses the existing topic's; otherwise a missing topic is created.
 
-    `partition`: a column with the partition; else `partitioner` (murmur2 as Kafka's, crc32 as librdkafka's) decides by the key.
-    `headers`: (name, column). `job` "" is a new job. `bytes_per_second` 0 is as fast as the brokers take it.
-    `unpacked_bytes_max`: what a compressed file may unpack to; 0: 250 times its size, 256 MiB at least.
+    `partition`: a column with the partition; without it, `partitioner` (murmur2 like Kafka's, crc32 like librdkafka's) chooses by key.
+    `headers`: (name, column). `job` "" starts a new job. `bytes_per_second` 0: unlimited.
+    `unpacked_bytes_max`: most bytes that a compressed file may unpack to; 0: 250 times its size, at least 256 MiB.
     """
 
     bootstrap: str
@@ -89,8 +89,8 @@ class TaskReport:
 
 @dataclass(slots=True)
 class LoadReport:
-    """`offsets`: per partition the smallest and one past the largest offset that was written. `repeated`: rows that an earlier run of
-    the job had written already. `reconciled`: the leaders confirmed the rows of every task and partition."""
+    """`offsets`: per partition the smallest and one past the largest written offset. `repeated`: rows that an earlier run of the job had
+    already written. `reconciled`: the leaders confirmed the rows of every task and partition."""
 
     topic: str
     rows: int
@@ -110,12 +110,12 @@ class LoadReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Over the whole time."""
+        """The average rate over the whole load."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 class LoadFailed(Exception):
-    """The load did not write every row; the text says what failed and how far it came."""
+    """The load did not write every row; the text says what failed and how many rows were written."""
 
 
 def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progress | None = None) -> LoadReport:
@@ -125,21 +125,21 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progres
     started = time.perf_counter()
     parallelism, split_bytes = engine.parallelism, options.split_bytes
     with JobLedger(options.bootstrap, options.timeout_ms, options.security) if not options.dry_run else contextlib.nullcontext() as ledger:
-        known = ledger.read(options.job) if ledger is not None and options.job else None
-        if known is not None:
-            parallelism, split_bytes = known.plan["parallelism"], known.plan["split_bytes"]
+        earlier = ledger.read(options.job) if ledger is not None and options.job else None
+        if earlier is not None:
+            parallelism, split_bytes = earlier.plan["parallelism"], earlier.plan["split_bytes"]
         else:
             split_bytes = _split_bytes(table, options, parallelism)
         units, columns = plan_units(table, options.format, split_bytes, options.delimiter, options.unpacked_bytes_max)
         _check_columns(options, columns)
         partitions = options.partitions or 1 if options.dry_run else prepare_topic(options)
         job = options.job or secrets.token_hex(8)
-        groups = _group(units, known.plan["tasks"] if known is not None else _task_count(units, parallelism))
+        groups = _group(units, earlier.plan["tasks"] if earlier is not None else _task_count(units, parallelism))
         state = None
         if ledger is not None:
             fingerprint = job_fingerprint(options, partitions, [(unit.path, unit.begin, unit.end, unit.bytes) for unit in units])
             plan = {"parallelism": parallelism, "split_bytes": split_bytes, "topic": options.topic, "tasks": len(groups)}
-            state = begin_job(ledger, known, job, fingerprint, plan, options)
+            state = begin_job(ledger, earlier, job, fingerprint, plan, options)
             if state.summary is not None:
                 return already_loaded(state, job, options, engine.name)
         tasks = [
@@ -152,7 +152,7 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progres
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that has a fixed identity: the same rows in the same order under the same producer id, however often it runs."""
+    """A fixed unit of work: however often it runs, it has the same rows, in the same order, under the same producer id."""
 
     index: int
     units: tuple[Unit, ...]
@@ -168,26 +168,26 @@ def _split_bytes(table: str, options: LoadOptions, parallelism: int) -> int:
 
 
 def job_fingerprint(options: LoadOptions, partitions: int, parts: list[tuple[Any, ...]]) -> str:
-    """What must not change between two runs of one job: the table's parts and everything that shapes the batches."""
-    shape = (options.topic, partitions, options.key, options.value, options.timestamp, options.partition, options.headers,
+    """A digest of everything that must not change between two runs of a job: the parts of the table and the batch layout."""
+    layout = (options.topic, partitions, options.key, options.value, options.timestamp, options.partition, options.headers,
              options.partitioner, options.compression, options.batch_bytes, options.format, options.delimiter or ",")  # fmt: skip
-    return hashlib.blake2b(json.dumps([shape, parts]).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(json.dumps([layout, parts]).encode(), digest_size=16).hexdigest()
 
 
 def begin_job(
-    ledger: JobLedger, known: JobState | None, job: str, fingerprint: str, plan: dict[str, Any], options: LoadOptions
+    ledger: JobLedger, earlier: JobState | None, job: str, fingerprint: str, plan: dict[str, Any], options: LoadOptions
 ) -> JobState:
-    """The job as the ledger has it, begun when it is new. Raises LoadFailed when it cannot be resumed."""
-    if known is None:
-        known = ledger.begin(job, fingerprint, _producer_ids(options, plan["tasks"]), plan)
-    if known.fingerprint != fingerprint:
+    """The job's state in the ledger; a new job is started. `earlier`: the state read before. Raises LoadFailed if it cannot be resumed."""
+    if earlier is None:
+        earlier = ledger.begin(job, fingerprint, _producer_ids(options, plan["tasks"]), plan)
+    if earlier.fingerprint != fingerprint:
         raise LoadFailed(f"job {job} was begun with another table, topic or batch layout; use a new --job-id for a new load")
-    if known.summary is None and time.time_ns() // 1_000_000 - known.started_ms > RESUME_MS_MAX:
+    if earlier.summary is None and time.time_ns() // 1_000_000 - earlier.started_ms > RESUME_MS_MAX:
         raise LoadFailed(
             f"job {job} was begun more than {RESUME_MS_MAX // 3_600_000} hours ago: the brokers may have forgotten its producers, "
             "so it cannot be resumed without writing rows twice"
         )
-    return known
+    return earlier
 
 
 def _producer_ids(options: LoadOptions, count: int) -> list[tuple[int, int]]:
@@ -201,7 +201,7 @@ def _producer_ids(options: LoadOptions, count: int) -> list[tuple[int, int]]:
 
 
 def already_loaded(state: JobState, job: str, options: LoadOptions, engine: str) -> LoadReport:
-    """The report of a job that was done before."""
+    """The report of a job that was already done."""
     said = state.summary or {}
     offsets = {int(partition): (low, high) for partition, (low, high) in said["offsets"].items()}
     return LoadReport(
@@ -214,7 +214,7 @@ def _run_tasks(
     tasks: list[Task], options: LoadOptions, state: JobState | None, ledger: JobLedger | None, engine: Engine, progress: Progress | None,
     started: float,
 ) -> LoadReport:  # fmt: skip
-    """Run what is not done yet, some of it again; note each end; at last ask the leaders whether every row is there."""
+    """Run the tasks that are not done, with retries, record each finished one, and finally ask the leaders whether every row is there."""
     reports = {index: TaskReport.from_ledger(fact) for index, fact in (state.tasks if state else {}).items()}
     left = [task for task in tasks if task.index not in reports]
     errors: list[str] = []
@@ -233,12 +233,12 @@ def _run_tasks(
             left = [task for task in left if task.index not in reports]
             if not errors or not all("run the job again" in error for error in errors):
                 break
-    watch.tell(sum(one.rows for one in reports.values()))
+    watch.report(sum(one.rows for one in reports.values()))
     report = sum_up(tasks, options, reports, engine.name, time.perf_counter() - started)
     if errors:
         raise LoadFailed(
             f"{errors[0]} ({report.acknowledged:,} rows of finished tasks are acknowledged; {len(left)} of {len(tasks)} tasks failed; "
-            f"go on with --job-id {report.job})"
+            f"resume with --job-id {report.job})"
         )
     if ledger is not None and state is not None:
         reconcile(tasks, reports, report, options)
@@ -254,12 +254,12 @@ def _watch(tasks: list[Task], state: JobState | None, progress: Progress | None)
 
 
 def sum_up(tasks: list[Task], options: LoadOptions, reports: dict[int, TaskReport], engine: str, seconds: float) -> LoadReport:
-    """What the finished tasks did together."""
+    """The totals of the finished tasks."""
     offsets: dict[int, tuple[int, int]] = {}
     for one in reports.values():
         for partition, (low, high) in one.offsets.items():
-            known = offsets.get(partition, (low, high))
-            offsets[partition] = min(low, known[0]), max(high, known[1])
+            bounds = offsets.get(partition, (low, high))
+            offsets[partition] = min(low, bounds[0]), max(high, bounds[1])
     total = {name: sum(getattr(one, name) for one in reports.values()) for name in ("rows", "acknowledged", "bytes", "batches", "retries")}
     return LoadReport(
         options.topic, total["rows"], total["acknowledged"], total["bytes"], total["batches"], total["retries"],
@@ -269,18 +269,18 @@ def sum_up(tasks: list[Task], options: LoadOptions, reports: dict[int, TaskRepor
 
 
 def reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadReport, options: LoadOptions) -> None:
-    """rows read == rows acknowledged == what the partitions' leaders have of each task's producer. Raises LoadFailed."""
+    """Check that rows read == rows acknowledged == rows of each task's producer on the partition leaders. Raises LoadFailed."""
     from minikafka.spark.produce_client import LoadProducer
 
     if report.acknowledged != report.rows:
         raise LoadFailed(f"{report.rows:,} rows were read but {report.acknowledged:,} acknowledged")
     producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
-    wanted = {task.producer[0]: task.index for task in tasks if task.producer is not None}
+    task_of_producer = {task.producer[0]: task.index for task in tasks if task.producer is not None}
     try:
-        there = producer.last_sequences(wanted)
+        there = producer.last_sequences(task_of_producer)
     finally:
         producer.close()
-    for producer_id, index in wanted.items():
+    for producer_id, index in task_of_producer.items():
         expected = {partition: count for partition, count in reports[index].written.items() if count}
         found = {partition: sequence + 1 for partition, sequence in there.get(producer_id, {}).items()}
         if expected != found:
@@ -304,7 +304,7 @@ def _check_columns(options: LoadOptions, columns: list[str]) -> None:
 
 
 def prepare_topic(options: LoadOptions) -> int:
-    """Partitions of the topic, which is created when it is missing and a count was given."""
+    """The number of the topic's partitions. A missing topic is created if a count is given."""
     from minikafka.spark.produce_client import LoadProducer, ProduceFailed
 
     producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
@@ -324,15 +324,15 @@ TASK_BYTES_MAX = 2 << 30
 
 
 def _task_count(units: list[Unit], parallelism: int) -> int:
-    """Enough tasks to balance and to show progress, few enough that their fixed cost does not count."""
+    """Enough tasks for balance and visible progress, but few enough that their fixed cost does not matter."""
     return max(2 * parallelism, sum(unit.bytes for unit in units) // TASK_BYTES_MAX)
 
 
 def _group(units: list[Unit], tasks: int) -> list[list[Unit]]:
-    """One list of units a task, of about equal bytes."""
-    wanted = max(1, min(len(units), tasks))
-    groups: list[list[Unit]] = [[] for _ in range(wanted)]
-    loads = [0] * wanted
+    """Lists of units, one for each task, of about equal bytes."""
+    count = max(1, min(len(units), tasks))
+    groups: list[list[Unit]] = [[] for _ in range(count)]
+    loads = [0] * count
     for unit in units:
         lightest = loads.index(min(loads))
         groups[lightest].append(unit)
@@ -341,7 +341,7 @@ def _group(units: list[Unit], tasks: int) -> list[list[Unit]]:
 
 
 def _run_task(task: Task) -> tuple[int, TaskReport]:
-    """What a worker runs. Failures come back as text: a traceback of a worker explains nothing to a person."""
+    """Run one task; called on a worker. Failures are returned as text, because a worker's traceback does not help a user."""
     report = TaskReport()
     started = time.perf_counter()
     keep_memory()
@@ -356,7 +356,7 @@ def _run_task(task: Task) -> tuple[int, TaskReport]:
 
 
 def keep_memory() -> None:
-    """Tell glibc's malloc to keep what this process frees: the pages of the next table come from there instead of the kernel."""
+    """Make glibc's malloc keep freed memory, so that the next table reuses its pages instead of requesting new ones from the kernel."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
@@ -383,9 +383,9 @@ def _load_units(task: Task, report: TaskReport) -> None:
 def open_writer(
     options: LoadOptions, producer_id: tuple[int, int] | None, report: TaskReport
 ) -> Iterator[Callable[[Any, int], int]]:  # fmt: skip
-    """A function (Arrow table, number of its first row) -> rows, that partitions, encodes and sends; all is acknowledged at the end.
+    """A function (Arrow table, number of its first row) -> rows that partitions, encodes and sends. On exit all rows are acknowledged.
 
-    Without a producer id nothing is sent (dry run). The batches depend on nothing but the rows and the options.
+    Without a producer id nothing is sent (dry run). The batches depend only on the rows and the options.
     """
     from minikafka.spark.encode import encode_rows, partitions_of
     from minikafka.wire.compression import CompressionType, compress
@@ -428,7 +428,7 @@ def open_writer(
 
 
 class Pace:
-    """Keeps a task below `bytes_per_second` (0: no limit) on the average since it began."""
+    """Keeps a task's average rate since its start below `bytes_per_second` (0: no limit)."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self.rate, self.spent, self.begun = bytes_per_second, 0, time.monotonic()
@@ -451,7 +451,7 @@ def _settle(producer: Any, report: TaskReport) -> None:
 
 
 def _columns(unit: Unit, options: LoadOptions) -> list[str] | None:
-    """The columns to read: those asked for; all of them when rows become JSON; none (whole lines) for JSON lines as they are."""
+    """The columns to read: the requested ones, None (all) if rows become JSON, or [] (whole lines) if JSON lines stay unchanged."""
     if options.value:
         named = (options.value, options.key, options.timestamp, options.partition, *(column for _, column in options.headers))
         return list(dict.fromkeys(filter(None, named)))
@@ -461,7 +461,7 @@ def _columns(unit: Unit, options: LoadOptions) -> list[str] | None:
 
 
 def _columns_of(table: Any, options: LoadOptions, now_ms: int) -> tuple[Any, Any, Any, Any, Any]:
-    """(keys, values, timestamps, partitions, headers) of an Arrow table; None where there are none."""
+    """(keys, values, timestamps, partitions, headers) of an Arrow table. All but the values may be None."""
     from minikafka.spark.tables import TableError, as_binary, as_milliseconds, as_partitions, rows_as_json
 
     def column(name: str) -> Any:

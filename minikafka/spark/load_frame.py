@@ -1,7 +1,7 @@
-"""A Spark DataFrame into a topic, each row once: whatever Spark reads (ORC, Delta, tables, queries), with SQL expressions for the columns.
+"""Loads a Spark DataFrame into a topic, each row once. Spark may read anything (ORC, Delta, tables, queries); columns are SQL expressions.
 
-Same ledger and same guarantees as load.py; a task is a partition of the DataFrame. So the DataFrame must give the same rows in the
-same partitions when it is computed again: files and tables do, `rand()` or an unordered shuffle does not.
+The ledger and the guarantees are those of load.py. A task is a partition of the DataFrame. So the DataFrame must produce the same rows in
+the same partitions when it is computed again: files and tables do, `rand()` or an unordered shuffle does not.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class _Name:
 
 
 def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None = None) -> LoadReport:
-    """Load a DataFrame; `key`, `value`, `timestamp`, `partition` and the headers' columns are SQL expressions over its columns.
+    """Load a DataFrame. `key`, `value`, `timestamp`, `partition` and the headers' columns are SQL expressions over its columns.
 
-    With the same job id it goes on, unless the DataFrame has other columns, partitions or input files. Raises LoadFailed, ProduceFailed.
+    A call with an earlier job id resumes that job, unless the DataFrame has other columns, partitions or input files. Raises LoadFailed,
+    ProduceFailed.
     """
     started = time.perf_counter()
     source, (chosen, options) = frame, _select(frame, options)
@@ -57,9 +58,9 @@ def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None =
         job = options.job or secrets.token_hex(8)
         parts = [(str(chosen.schema.simpleString()), count), *((file,) for file in sorted(source.inputFiles()))]
         fingerprint = job_fingerprint(options, partitions, parts)
-        known = ledger.read(options.job) if options.job else None
+        earlier = ledger.read(options.job) if options.job else None
         plan = {"parallelism": 0, "split_bytes": 0, "topic": options.topic, "tasks": count}
-        state = begin_job(ledger, known, job, fingerprint, plan, options)
+        state = begin_job(ledger, earlier, job, fingerprint, plan, options)
         if state.summary is not None:
             return already_loaded(state, job, options, "spark")
         options = replace(options, partitions=partitions, job=job, tasks_at_once=at_once)
@@ -71,10 +72,10 @@ def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None =
         done |= found
         tasks = [Task(index, (), options, state.producers[index]) for index in range(count)]
         for task in tasks:
-            done.setdefault(task.index, TaskReport())  # an empty partition says nothing
+            done.setdefault(task.index, TaskReport())  # an empty partition sends no report
         report = sum_up(tasks, options, done, _Name.name, time.perf_counter() - started)
         if errors:
-            raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed; go on with --job-id {job})")
+            raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed; resume with --job-id {job})")
         reconcile(tasks, done, report, options)
         ledger.append(job, "done", {name: getattr(report, name) for name in ("rows", "bytes", "batches", "partitions", "offsets")})
         return report
@@ -83,7 +84,7 @@ def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None =
 def _write(
     chosen: Any, options: LoadOptions, producers: list[tuple[int, int]] | None, done: frozenset[int]
 ) -> tuple[dict[int, TaskReport], list[str]]:  # fmt: skip
-    """The reports of the tasks that came to their end, and what the others say."""
+    """The reports of the finished tasks, and the errors of the others."""
     found, errors = {}, []
     for row in chosen.mapInArrow(_Write(options, producers, done), "report string").collect():
         said = json.loads(row.report)
@@ -96,11 +97,11 @@ def _write(
 
 
 def _select(frame: Any, options: LoadOptions) -> tuple[Any, LoadOptions]:
-    """The frame with plain columns for the expressions, and options that name those. Without a value expression the row becomes JSON."""
+    """The frame with the expressions as plain columns, and options with their names. Without a value expression the row becomes JSON."""
     from pyspark.sql import functions as f
 
     columns = [f.expr(options.value) if options.value else f.to_json(f.struct("*"), {"ignoreNullFields": "false"})]
-    columns[0] = columns[0].alias("value")  # binary stays, text is UTF-8, everything else its text (tables.as_binary)
+    columns[0] = columns[0].alias("value")  # binary is unchanged, text becomes UTF-8, other types their text (tables.as_binary)
     named: dict[str, Any] = {"value": "value"}
     for name in ("key", "partition", "timestamp"):
         if getattr(options, name):
@@ -114,7 +115,7 @@ def _select(frame: Any, options: LoadOptions) -> tuple[Any, LoadOptions]:
 
 
 class _Write:
-    """What Spark runs on every partition."""
+    """Writes one partition of the DataFrame; runs in Spark."""
 
     def __init__(self, options: LoadOptions, producers: list[tuple[int, int]] | None, done: frozenset[int]) -> None:
         self.options, self.producers, self.done = options, producers, done

@@ -1,4 +1,4 @@
-"""How far a load is, told while it runs: the leaders know how many rows of each task they have, on whatever machine the task runs."""
+"""Progress of a running load: partition leaders report how many rows of each task they have, wherever the task runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol
 
 from minikafka.spark.security import Security
 
-#: (rows that the leaders have, share of the table from 0 to 1 or None when nobody knows how many rows it has)
+#: (rows that the leaders have, share of the table from 0 to 1, or None if its number of rows is unknown)
 Progress = Callable[[int, float | None], None]
 ASK_EVERY_S = 1.0
 ASK_TIMEOUT_MS = 5_000
 
 
 class Target(Protocol):
-    """Where a load goes (LoadOptions)."""
+    """The target of a load (LoadOptions)."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -30,7 +30,7 @@ class Target(Protocol):
 
 
 class LoadWatch:
-    """A thread that asks once a second while the load runs; a cluster in trouble is asked again later. `planned` rows 0: unknown."""
+    """A thread that asks the leaders once a second while the load runs, and retries if they do not answer. `planned` rows 0: unknown."""
 
     def __init__(self, options: Target, producers: list[tuple[int, int]], planned: int, progress: Progress | None) -> None:
         self._options, self._producers, self._planned, self._progress = options, producers, planned, progress
@@ -47,8 +47,8 @@ class LoadWatch:
         if self._thread.is_alive():
             self._thread.join(ASK_TIMEOUT_MS / 1000)
 
-    def tell(self, rows: int) -> None:
-        """Say how many rows are there."""
+    def report(self, rows: int) -> None:
+        """Pass the number of written rows to the progress callback."""
         if self._progress is not None:
             self._progress(rows, min(1.0, rows / self._planned) if self._planned else None)
 
@@ -65,11 +65,11 @@ class LoadWatch:
                 there = producer.last_sequences(ids)
                 rows = sum(sequence + 1 for partitions in there.values() for sequence in partitions.values())
                 if not self._ended.is_set():
-                    self.tell(rows)
+                    self.report(rows)
         producer.close()
 
 
 def rate_and_rest(rows: int, share: float | None, passed_s: float) -> tuple[float, float | None]:
-    """(rows a second, seconds left or None when nobody knows)."""
+    """(rows per second, seconds left or None if unknown)."""
     rate = rows / max(passed_s, 1e-3)
     return rate, rows * (1 - share) / share / rate if share and rate > 0 else None

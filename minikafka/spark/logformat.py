@@ -161,8 +161,8 @@ class SegmentReader:
 
         buffer = bytearray(min(self.window_bytes, max(self.size - self.position, 1)))
         while self.position < self.size:
-            wanted = min(len(buffer), self.size - self.position)
-            window = memoryview(buffer)[:wanted]
+            length = min(len(buffer), self.size - self.position)
+            window = memoryview(buffer)[:length]
             got = os.preadv(self.descriptor, [window], self.position)
             window = window[:got]
             batches, used, why = walk(window, self.position)
@@ -173,7 +173,7 @@ class SegmentReader:
             if why == "length":
                 self.stopped = why
                 return
-            if got < wanted and used == 0:
+            if got < length and used == 0:
                 self.stopped = "shrunk"
                 return
             if why == "more" and used == 0:

@@ -131,9 +131,9 @@ def data_records(
                 skipped = (batches.header["attributes"][records.batch] & CONTROL_BIT) != 0
                 if aborted:
                     producer = batches.header["producer_id"][records.batch]
-                    for known in np.intersect1d(producer, list(aborted)).tolist():
-                        for first, marker in aborted[known]:
-                            skipped |= (producer == known) & (records.offset >= first) & (records.offset <= marker)
+                    for producer_id in np.intersect1d(producer, list(aborted)).tolist():
+                        for first, marker in aborted[producer_id]:
+                            skipped |= (producer == producer_id) & (records.offset >= first) & (records.offset <= marker)
                 yield records, skipped
                 if int(batches.base_offset[-1]) >= high:
                     break

@@ -1,7 +1,7 @@
-"""The controller's word, read by the audit itself: `__cluster_metadata` and its snapshots as a picture of topics, partitions and brokers.
+"""The audit's own reader of `__cluster_metadata` and its snapshots, which yield an image of topics, partitions and brokers.
 
 A record is: unsigned varint frame version (1), unsigned varint type, unsigned varint version, then flexible fields (KIP-631; the
-metadata schemas of Apache Kafka 4.3). Types that the audit has no use for are skipped whole.
+metadata schemas of Apache Kafka 4.3). Record types that the audit does not need are skipped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ NO_DIRECTORY = frozenset({MIGRATING, "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAA
 
 @dataclass(frozen=True, slots=True)
 class UncleanElection:
-    """A leader was elected that was neither in sync nor eligible: what only the others held is lost (KIP-966).
+    """The election of a leader that was neither in sync nor eligible, so records that only other replicas held are lost (KIP-966).
 
-    `offset` of the record in the metadata log (-1: only a snapshot tells of it) and `timestamp_ms` of its batch; who was in sync before.
+    `offset`: offset of the record in the metadata log (-1: only in a snapshot). `timestamp_ms`: of its batch. `isr` and `elr`: the in-sync
+    and eligible replicas before the election.
     """
 
     leader: str
@@ -49,9 +50,9 @@ class UncleanElection:
 
 @dataclass(slots=True)
 class PartitionClaim:
-    """What the controller says of one partition. Node ids as text, as brokers are named in reports.
+    """The controller's record of one partition. Node ids are text, as in reports.
 
-    `adding`: replicas of a reassignment that goes on. `was_in_sync`: everybody who was in sync since the history begins.
+    `adding`: replicas that a reassignment in progress adds. `was_in_sync`: every replica that has been in sync since the history begins.
     """
 
     topic_id: str
@@ -69,13 +70,13 @@ class PartitionClaim:
 
     @property
     def complete(self) -> tuple[str, ...]:
-        """Those that must hold everything below the high watermark: in sync, or eligible leaders that stopped in sync (KIP-966)."""
+        """The replicas that must hold everything below the high watermark: in-sync replicas and eligible leader replicas (KIP-966)."""
         return tuple(dict.fromkeys(self.isr + self.elr))
 
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The state behind all records below `end_offset`, as the copy in `path` has it."""
+    """The state after all records below `end_offset`, from the copy in `path`."""
 
     path: str = ""
     node: str = ""
@@ -106,7 +107,7 @@ class ClusterImage:
         return {(self.topics[key[0]], key[1]): claim for key, claim in self.partitions.items() if key[0] in self.topics}
 
     def size_of(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of partitions of a topic."""
         ids = {topic_id for topic_id, name in self.topics.items() if name == topic}
         return sum(key[0] in ids for key in self.partitions)
 
@@ -115,7 +116,7 @@ class ClusterImage:
 
 
 class Fields:
-    """The fields of one record, front to back. Raises FormatError where they end too early."""
+    """Reads the fields of one record in order. Raises FormatError if the record is too short."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data, self.position = data, position
@@ -129,7 +130,7 @@ class Fields:
         return piece
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """All remaining bytes."""
         return self.raw(len(self.data) - self.position)
 
     def integer(self, size: int) -> int:
@@ -169,12 +170,12 @@ class Fields:
         return count
 
     def tagged(self) -> dict[int, Fields]:
-        """The tagged fields behind the others: {tag: its bytes}."""
+        """The tagged fields, which follow the others: {tag: its fields}."""
         return {self.varint(): Fields(self.raw(self.varint())) for _ in range(self.varint())}
 
 
 def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_ms: int = -1) -> int:
-    """Apply one metadata record, which stands at `offset`; returns its type. Raises FormatError."""
+    """Apply one metadata record, stored at `offset`. Returns its type. Raises FormatError."""
     fields = Fields(value)
     frame = fields.varint()
     if frame != 1:
@@ -266,9 +267,10 @@ def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestam
 def _note_election(
     claim: PartitionClaim, isr: tuple[str, ...], elr: tuple[str, ...], was_recovering: bool, offset: int, timestamp_ms: int
 ) -> None:
-    """An unclean election makes the new leader recovering (KIP-704); while one is recovering, another shows by who is elected.
+    """Record an unclean election. It marks the new leader as recovering (KIP-704). If a leader is already recovering, another unclean
+    election shows only by the elected replica.
 
-    Who leads when a reassignment ends may have joined the in-sync replicas in the same record, which is clean.
+    When a reassignment ends, the new leader may join the in-sync replicas in the same record; that election is clean.
     """
     again = was_recovering and claim.leader != "-1" and claim.leader not in isr + elr
     if again or (claim.recovering and not was_recovering):
@@ -307,7 +309,7 @@ def snapshot_values(path: str) -> list[bytes]:
         raise FormatError(f"it is larger than the {SNAPSHOT_BYTES_MAX} bytes that are read")
     batches, used, _ = walk(data)
     if used != len(data):
-        raise FormatError(f"{len(data) - used} bytes behind its last whole batch")
+        raise FormatError(f"{len(data) - used} bytes after its last whole batch")
     if len(batches) == 0:
         raise FormatError("it is empty")
     bad = np.flatnonzero(batches.header["crc"].astype(np.uint32) != batches.crc)
@@ -320,7 +322,7 @@ def snapshot_values(path: str) -> list[bytes]:
         else:
             values.append(value)
     if not kinds or kinds[0] != SNAPSHOT_HEADER or kinds[-1] != SNAPSHOT_FOOTER:
-        raise FormatError("it does not begin with a snapshot header and end with a footer: it was not finished")
+        raise FormatError("it lacks a snapshot header or footer: it is incomplete")
     return values
 
 
@@ -334,10 +336,10 @@ def _records(batches: Batches) -> Iterator[tuple[bool, bytes, bytes]]:
 
 
 def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int, int, int, bytes]]:
-    """(offset, epoch, timestamp of the batch, record) of the metadata log in a partition directory, offsets in [begin, end); control
-    records left out.
+    """(offset, epoch, timestamp of the batch, record) of the metadata log in a partition directory, for offsets in [begin, end), without
+    control records.
 
-    Stops quietly at a cut tail. Raises FormatError for records that do not decode.
+    Stops silently at a truncated tail. Raises FormatError for records that do not decode.
     """
     bases = begins_of(path)
     for number, base in enumerate(bases):
@@ -362,7 +364,7 @@ def begins_of(path: str) -> list[int]:
 
 
 def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -> None:
-    """Apply the log's records in [begin, end); a metadata transaction counts when it ends (KIP-868)."""
+    """Apply the log's records in [begin, end). A metadata transaction is applied when it ends (KIP-868)."""
     pending: list[tuple[bytes, int, int]] | None = None
     for offset, epoch, timestamp_ms, value in log_values(path, begin, end):
         image.end_offset, image.epoch, image.last_ms = offset + 1, epoch, timestamp_ms
@@ -393,10 +395,10 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
 
 
 def read_image(path: str, node: str) -> ClusterImage:
-    """The newest state that the copy in `path` has, with as much of its history as the log tells. Raises FormatError, OSError.
+    """The newest state of the copy in `path`, with all history that the log still has. Raises FormatError, OSError.
 
-    The history decides what a topic's cleanup policy was and which elections were unclean, so the log is replayed from as far back as it
-    goes; where that ends before the newest snapshot does, the snapshot's state counts.
+    The history shows a topic's former cleanup policies and which elections were unclean, so the log is replayed from its beginning. If the
+    log ends before the newest snapshot, the snapshot's state is used.
     """
     newest = _newest_snapshot(path)
     try:
@@ -404,7 +406,7 @@ def read_image(path: str, node: str) -> ClusterImage:
     except (FormatError, FileNotFoundError):
         if newest is None:
             raise
-        image = None  # check_snapshots and the audit of the log itself tell
+        image = None  # check_snapshots and the audit of the log itself report this
     if image is None or (newest is not None and newest.end_offset > image.end_offset):
         assert newest is not None
         replay_log(newest, path, newest.end_offset)
@@ -415,26 +417,26 @@ def read_image(path: str, node: str) -> ClusterImage:
 
 def _newest_snapshot(path: str) -> ClusterImage | None:
     for _, _, name in reversed(snapshots_of(path)):
-        with contextlib.suppress(FormatError, FileNotFoundError):  # check_snapshots tells
+        with contextlib.suppress(FormatError, FileNotFoundError):  # check_snapshots reports this
             return from_snapshot(path, name)
     return None
 
 
 def _from_the_beginning(path: str) -> ClusterImage:
-    """From the log's first record, or the oldest snapshot that it goes on from."""
+    """The image replayed from the log's first record, or from the oldest snapshot that the log continues."""
     begin = min(begins_of(path), default=0)
     image = ClusterImage(path)
     if begin > 0:
         held = [name for end, _, name in snapshots_of(path) if end >= begin]
         if not held:
-            raise FormatError(f"the log begins at {begin} and no snapshot holds what was before")
+            raise FormatError(f"the log begins at {begin} and no snapshot holds the earlier state")
         image = from_snapshot(path, held[0])
     replay_log(image, path, image.end_offset)
     return image
 
 
 def check_snapshots(path: str) -> Iterator[Finding]:
-    """Each snapshot of one copy: readable, and the same state as the log replayed up to its end where the log reaches back."""
+    """Check that each snapshot of a copy is readable and, if the log reaches back far enough, equals the log replayed up to its end."""
     earlier: ClusterImage | None = None
     start = min(begins_of(path), default=0)
     for end, _, name in snapshots_of(path):
@@ -461,7 +463,7 @@ def check_snapshots(path: str) -> Iterator[Finding]:
 
 
 def differences(image: ClusterImage, other: ClusterImage, most: int = 5) -> list[str]:
-    """What differs, as text `A here, B`."""
+    """The differences between two images, as text `A here, B`."""
     found = []
     left, right = image.claims(), other.claims()
     for topic in sorted(image.topic_ids().keys() ^ other.topic_ids().keys()):
@@ -501,7 +503,7 @@ def _claim_text(claim: PartitionClaim) -> str:
 
 
 def snapshot_digests(path: str) -> dict[str, str]:
-    """{name: a digest of its records, in whatever order} of the readable snapshots of a copy."""
+    """{name: digest of its records, independent of their order} of a copy's readable snapshots."""
     found = {}
     for _, _, name in snapshots_of(path):
         with contextlib.suppress(FormatError, OSError):
@@ -510,7 +512,7 @@ def snapshot_digests(path: str) -> dict[str, str]:
 
 
 def compare_snapshots(copies: dict[str, dict[str, str]]) -> Iterator[Finding]:
-    """Snapshots of the same name on several nodes must hold the same records, in whatever order. `copies`: {node: snapshot_digests}."""
+    """Check that snapshots of the same name hold the same records on all nodes, in any order. `copies`: {node: snapshot_digests}."""
     named: dict[str, dict[str, list[str]]] = {}
     for node, digests in sorted(copies.items()):
         for name, digest in digests.items():

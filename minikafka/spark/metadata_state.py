@@ -1,6 +1,6 @@
-"""What the metadata log says beside topics, partitions and brokers: settings, features, users, rules, quotas, the next producer id.
+"""The rest of the metadata log, besides topics, partitions and brokers: configs, features, users, ACLs, quotas, the next producer id.
 
-Each record sets or removes one thing, which is all that is left of it in a snapshot. Records of other kinds are left out.
+Each record sets or removes one entry, and a snapshot holds the remaining entries. Records of other kinds are ignored.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Protocol
 DELEGATION_TOKEN, USER_SCRAM, FEATURE_LEVEL, CLIENT_QUOTA, PRODUCER_IDS, ACCESS_CONTROL = 10, 11, 12, 14, 15, 18
 CONFIG, REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM, REMOVE_DELEGATION_TOKEN = 4, 19, 22, 26
 TOPIC_RESOURCE = 2
-#: A word for its kind, then what tells it from others. Values may be secret: they are compared, never told.
+#: Keys are a word for the kind, then the identifying parts. Values may be secret: they are compared, never printed.
 Name = tuple[str, ...]
 State = dict[Name, bytes]
 
 
 class Fields(Protocol):
-    """What is needed of a record's fields here."""
+    """The part of a record's fields that this module uses."""
 
     def raw(self, size: int) -> bytes: ...
     def rest(self) -> bytes: ...
@@ -30,7 +30,7 @@ class Fields(Protocol):
 
 
 def note(state: State, kind: int, fields: Fields) -> None:
-    """Apply a record, whose fields come next. Raises FormatError."""
+    """Apply a record of this kind. Raises FormatError."""
     reader = _READERS.get(kind)
     if reader is None:
         return
@@ -42,7 +42,7 @@ def note(state: State, kind: int, fields: Fields) -> None:
 
 
 def forget_topic(state: State, topic: str) -> None:
-    """The settings of a topic go with it."""
+    """Remove the configs of a deleted topic."""
     for name in [name for name in state if name[:3] == ("setting", str(TOPIC_RESOURCE), topic)]:
         del state[name]
 

@@ -1,4 +1,4 @@
-"""Compressed tables (gzip, bz2, zstd, a zip archive of one file) as streams: nothing is unpacked to disk, nor more than was allowed."""
+"""Reads compressed tables (gzip, bz2, zstd, a zip archive of one file) as streams, never unpacking to disk or beyond a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".zip": "zip"}
-#: What a compressed table may unpack to unless told otherwise: honest text seldom shrinks to a hundredth, a bomb to a thousandth and less.
+#: Default limit for unpacking: ordinary text rarely shrinks to a hundredth, a decompression bomb to a thousandth or less.
 RATIO_MAX, UNPACKED_BYTES_ALLOWED = 250, 256 << 20
 WINDOW_BYTES = 8 << 20
 LINE_BYTES_MAX = 64 << 20
@@ -23,16 +23,16 @@ ENCRYPTED = 1
 
 
 class PackedError(Exception):
-    """The file is not what its name says, or unpacks to too much; the text says what and where."""
+    """The file does not match its name, or unpacks to too much; the text says what and where."""
 
 
 def compression_of(path: str) -> str:
-    """By the name: gzip, bz2, zstd, zip; "" for a file that is not compressed."""
+    """The compression, by the file's name: gzip, bz2, zstd, zip, or "" for none."""
     return COMPRESSIONS.get(os.path.splitext(path)[1].lower(), "")
 
 
 def name_inside(path: str) -> str:
-    """The name of the table in a compressed file: flights.csv of flights.csv.gz; of a zip archive, its member's. Raises PackedError."""
+    """The name of the table inside: flights.csv for flights.csv.gz, the member's name for a zip archive. Raises PackedError."""
     kind = compression_of(path)
     if kind != "zip":
         return os.path.splitext(path)[0] if kind else path
@@ -44,13 +44,13 @@ def name_inside(path: str) -> str:
 
 
 def unpacked(path: str, bytes_max: int = 0) -> io.BufferedReader:
-    """The table's bytes. `bytes_max` 0: 250 times the file, 256 MiB at least. Reading raises PackedError."""
+    """A stream of the unpacked bytes. `bytes_max` 0: 250 times the file's size, at least 256 MiB. Reading raises PackedError."""
     allowed = bytes_max or max(RATIO_MAX * os.path.getsize(path), UNPACKED_BYTES_ALLOWED)
     return io.BufferedReader(_Bounded(path, _opened(path), allowed), buffer_size=1 << 20)
 
 
 def windows_of_lines(stream: BinaryIO, path: str) -> Iterator[bytes]:
-    """About 8 MiB at a time, cut at line ends. Raises PackedError."""
+    """The stream in pieces of about 8 MiB that end at line ends. Raises PackedError."""
     rest = b""
     while data := stream.read(WINDOW_BYTES):
         end = data.rfind(b"\n") + 1
@@ -69,7 +69,7 @@ def _opened(path: str) -> BinaryIO:
     kind = compression_of(path)
     if kind == "zip":
         return _member(path)
-    # It says so when the file ends in the midst of a frame, which zstandard's reader does not.
+    # Unlike zstandard's reader, it raises an error if the file ends in the middle of a frame.
     return pa.CompressedInputStream(pa.OSFile(path), kind)  # type: ignore[no-any-return]
 
 
@@ -83,7 +83,7 @@ def _member(path: str) -> BinaryIO:
 
 
 def _only_member(path: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    """What macOS adds beside a file does not count. Raises PackedError."""
+    """The archive's only member, ignoring the extra files that macOS adds. Raises PackedError."""
     files = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
     if len(files) != 1:
         names = ", ".join(info.filename for info in files[:5]) + (", ..." if len(files) > 5 else "")
@@ -96,7 +96,7 @@ def _only_member(path: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
 
 
 class _Bounded(io.RawIOBase):
-    """The stream of a decompressor, counted."""
+    """A decompressor's stream that stops at a number of bytes."""
 
     def __init__(self, path: str, source: BinaryIO, allowed: int) -> None:
         self._path, self._source, self._allowed = path, source, allowed
@@ -114,8 +114,8 @@ class _Bounded(io.RawIOBase):
         self._done += len(data)
         if self._done > self._allowed:
             raise PackedError(
-                f"{self._path}: unpacks to more than {self._allowed:,} bytes, which a table of its size seldom does; "
-                "if it is meant, say how many with --unpacked-bytes-max"
+                f"{self._path}: unpacks to more than {self._allowed:,} bytes, which is unusual for a table of its size; "
+                "to allow it, raise --unpacked-bytes-max"
             )
         view[: len(data)] = data
         return len(data)

@@ -1,8 +1,8 @@
-"""Planning an audit: what is read of each log directory, in which order, and the plan that is made of all of it.
+"""Plans an audit: reads facts from each log directory, in a safe order, and combines them into the plan.
 
-What is read of one log directory does not depend on the others (DirectoryFacts), so that it can be read where the directory lies: by
-this process, by tasks (`mapped`), or by a scan on the broker's own machine (summaries.py). Partitions' directories are read by many tasks,
-each of which has some of them; every directory is listed once.
+The facts of one log directory (DirectoryFacts) do not depend on the others. So they can be read wherever the directory is: by this process,
+by tasks (`mapped`), or by a scan on the broker's own machine (summaries.py). Several tasks share the partition directories; every directory
+is listed once.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from minikafka.spark.directories import (
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.sources import Entry, Plan, assemble, open_entry
 
-#: Runs a function over items somewhere; the results in the order of the items.
+#: Runs a function over items, here or elsewhere, and returns the results in the order of the items.
 Mapped = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
-#: How many directories of partitions a task reads.
+#: Number of partition directories per task.
 DIRECTORIES_A_TASK = 500
 Listed = tuple[tuple[str, int], str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of the log directories is looked at: `topics` and `partitions` (empty: all); see make_plan."""
+class PlanScope:
+    """The scope of a plan: `topics` and `partitions` (empty: all); see make_plan."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
@@ -45,13 +45,13 @@ class Wanted:
     transaction_timeout_ms: int = 0
 
     def has(self, key: tuple[str, int]) -> bool:
-        """Whether a partition is among them."""
+        """Whether a partition is in scope."""
         return (not self.topics or key[0] in self.topics) and (not self.partitions or key in self.partitions)
 
 
 @dataclass(slots=True)
 class DirectoryFacts:
-    """All that is read of one log directory before its logs are: root files, its copy of the metadata log, partitions' directories."""
+    """Everything read from one log directory before its logs: root files, its copy of the metadata log, partition directories."""
 
     directory: LogDirectory
     findings: list[Finding] = field(default_factory=list)
@@ -63,22 +63,22 @@ def make_plan(
     paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
     transaction_timeout_ms: int = 0, tolerant: bool = False, compacted: Iterable[str] = (), mapped: Mapped = map,
 ) -> Plan:  # fmt: skip
-    """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
+    """List the replicas of every partition under the log directories. `topics` and `partitions` limit the plan (empty: all).
 
-    `compacted`: topics that a cleaner may have been in although no metadata log says so. `tolerant`: what cannot be read of a
-    directory's root becomes findings; else it raises SourceError. `mapped`: who reads.
+    `compacted`: topics that a cleaner may have compacted although no metadata log says so. `tolerant`: unreadable root files become
+    findings; otherwise they raise SourceError. `mapped`: runs the reading functions.
     """
-    wanted = Wanted(tuple(topics), tuple(partitions), tuple(compacted), each_max, transaction_timeout_ms)
+    scope = PlanScope(tuple(topics), tuple(partitions), tuple(compacted), each_max, transaction_timeout_ms)
     instant_ms = time.time_ns() // 1_000_000
-    return plan_of(read_facts(paths, wanted, mapped), wanted, instant_ms, tolerant)
+    return plan_of(read_facts(paths, scope, mapped), scope, instant_ms, tolerant)
 
 
-def read_facts(paths: Iterable[str], wanted: Wanted, mapped: Mapped = map) -> list[DirectoryFacts]:
-    """Read the log directories at or below the paths, but for the logs themselves.
+def read_facts(paths: Iterable[str], scope: PlanScope, mapped: Mapped = map) -> list[DirectoryFacts]:
+    """Read the log directories at or below the paths, except the logs themselves.
 
-    The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
-    the logs. An in-sync replica of the second instant holds by then what was committed at the first. Of the logs those of coordinators
-    come first: what groups have committed by the time that those are listed, the others hold when they are. Raises SourceError.
+    The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of the
+    logs. A replica that is in sync at the second step holds what was committed at the first. Coordinators' logs are listed before other
+    logs, so the other logs hold whatever groups had committed by then. Raises SourceError.
     """
     found, problem = next(iter(mapped(_find, [list(paths)])))
     if problem:
@@ -86,10 +86,10 @@ def read_facts(paths: Iterable[str], wanted: Wanted, mapped: Mapped = map) -> li
     facts = list(mapped(_read_root, list(zip(found, labels_of(found), strict=True))))
     for one, copy in zip(facts, mapped(read_copy, [one.directory for one in facts]), strict=True):
         one.copy = copy
-    both = list(mapped(_list, [(one, wanted) for one in facts]))
+    both = list(mapped(_list, [(one, scope) for one in facts]))
     facts = [one for one, _ in both]
     for of_coordinators in (True, False):
-        work = list(_shares(both, of_coordinators, wanted.each_max))
+        work = list(_shares(both, of_coordinators, scope.each_max))
         for (number, _, _, _), entries in zip(work, mapped(_open_entries, work), strict=True):
             facts[number].entries += entries
     return facts
@@ -108,15 +108,15 @@ def _read_root(item: tuple[str, str]) -> DirectoryFacts:
     return DirectoryFacts(directory, findings.kept)
 
 
-def _list(item: tuple[DirectoryFacts, Wanted]) -> tuple[DirectoryFacts, list[Listed]]:
-    """What a listing says of the log directory itself is in the facts that come back."""
+def _list(item: tuple[DirectoryFacts, PlanScope]) -> tuple[DirectoryFacts, list[Listed]]:
+    """List one log directory. The returned facts include findings about the directory itself."""
     return item[0], _partitions_in(*item)
 
 
 def _shares(
     both: list[tuple[DirectoryFacts, list[Listed]]], of_coordinators: bool, each_max: int
 ) -> Iterator[tuple[int, LogDirectory, list[Listed], int]]:
-    """The work of tasks: (number of the log directory, what is known of it, partitions' directories, findings kept of each)."""
+    """The tasks' work: (number of the log directory, the directory, partition directories, findings to keep for each)."""
     for number, (one, listed) in enumerate(both):
         chosen = [row for row in listed if (row[0][0] in COORDINATOR_TOPICS) == of_coordinators]
         for start in range(0, len(chosen), DIRECTORIES_A_TASK):
@@ -129,24 +129,24 @@ def _open_entries(work: tuple[int, LogDirectory, list[Listed], int]) -> list[Ent
     return [open_entry(directory, *row, each_max) for row in rows]
 
 
-def _partitions_in(facts: DirectoryFacts, wanted: Wanted) -> list[Listed]:
-    """(partition, path, whether it is a copy that grows)."""
+def _partitions_in(facts: DirectoryFacts, scope: PlanScope) -> list[Listed]:
+    """(partition, path, whether it is a `-future` copy) for each partition directory in scope."""
     found, directory = [], facts.directory
     for name in list_directory(directory):
         path = os.path.join(directory.path, name)
         future = logformat.parse_future_name(name)
         parsed = future or logformat.parse_partition_name(name)
         if parsed is None and name.endswith("-future"):
-            text = f"{path} is a copy of some partition, but its name does not say of which"
+            text = f"{path} is a copy of a partition, but its name does not say which"
             facts.findings.append(Finding("unreadable", text, brokers=(directory.broker,), file=path))
-        if parsed is not None and wanted.has(parsed):
+        if parsed is not None and scope.has(parsed):
             found.append((parsed, path, future is not None))
     return found
 
 
-def plan_of(facts: list[DirectoryFacts], wanted: Wanted, instant_ms: int, tolerant: bool = True) -> Plan:
-    """The plan that the log directories make together; nothing is read. Raises SourceError, unless `tolerant`."""
-    findings = FindingList(wanted.each_max)
+def plan_of(facts: list[DirectoryFacts], scope: PlanScope, instant_ms: int, tolerant: bool = True) -> Plan:
+    """Combine the facts of all log directories into a plan, without reading anything. Raises SourceError, unless `tolerant`."""
+    findings = FindingList(scope.each_max)
     directories = [one.directory for one in facts]
     for one in facts:
         for finding in one.findings:
@@ -160,5 +160,5 @@ def plan_of(facts: list[DirectoryFacts], wanted: Wanted, instant_ms: int, tolera
         for unread in directory.unread if not directory.is_listed else ():
             findings.add(unread)
     entries = [(one.directory, entry) for one in facts for entry in one.entries]
-    assemble(plan, entries, set(wanted.topics), set(wanted.partitions), set(wanted.compacted), wanted.transaction_timeout_ms)
+    assemble(plan, entries, set(scope.topics), set(scope.partitions), set(scope.compacted), scope.transaction_timeout_ms)
     return plan

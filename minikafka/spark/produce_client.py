@@ -1,7 +1,7 @@
-"""The client's producer as load tasks use it: blocking, for one topic, with batches that were encoded before.
+"""A blocking wrapper around the client's producer for load tasks, for one topic and batches that are already encoded.
 
-Order and exactly-once come from one producer id (KIP-98) with a sequence a partition. A task that runs again takes the same producer id,
-asks the leaders how far it came and goes on from there: sequence = number of the row.
+One producer id with a sequence per partition (KIP-98) ensures order and exactly-once. A task that runs again uses the same producer id,
+asks the leaders for its last sequence and continues from there: a sequence is the number of a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minikafka.client.blocking import BlockingLoop
 from minikafka.client.producer import Producer, RecordMetadata
 from minikafka.client.resuming import ResumingProducer, last_sequences
 from minikafka.spark.encode import EncodedBatch
-from minikafka.spark.produce_errors import ProduceFailed, TopicGone, Unreachable, checked, told
+from minikafka.spark.produce_errors import ProduceFailed, TopicGone, Unreachable, checked, run_client
 from minikafka.spark.security import PLAIN_TEXT, Security
 from minikafka.spark.sink_transaction import CLIENT_ID, QUEUE_BYTES_MAX, SinkTransaction
 from minikafka.wire.errors import ErrorCode
@@ -25,15 +25,16 @@ from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTop
 __all__ = ["LoadProducer", "PartitionState", "ProduceFailed", "TopicGone", "Unreachable"]
 Result = TypeVar("Result")
 TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
-#: Between two looks whether a new topic's partitions have leaders.
+#: Pause between checks whether a new topic's partitions have leaders.
 PAUSE_S = 0.05
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """`records`: acknowledged ones, those of earlier runs (`repeated`) among them; offsets of those that this run wrote, -1 for none.
+    """The progress in one partition. `records`: acknowledged records, including those of earlier runs (`repeated`). `first_offset` and
+    `next_offset` (exclusive): offsets that this run wrote, -1 none.
 
-    `written`: the last sequence that an earlier run of the same task wrote; what lies before its batch is not sent again.
+    `written`: the last sequence that an earlier run of the same task wrote; batches before the one that holds it are not sent again.
     """
 
     next_sequence: int = 0
@@ -45,7 +46,7 @@ class PartitionState:
 
 
 class LoadProducer:
-    """Writes EncodedBatches to one topic with acks=all. Not for several threads. Raises ProduceFailed."""
+    """Writes EncodedBatches to one topic with acks=all. Not thread-safe. Raises ProduceFailed."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class LoadProducer:
         security: Security = PLAIN_TEXT,
         transaction: SinkTransaction | None = None,
     ) -> None:
-        """`transaction`: one that has begun, whose producer this uses then. Raises ValueError for a bad bootstrap list."""
+        """`transaction`: if given, it must have begun, and its producer is used. Raises ValueError for a bad bootstrap list."""
         self.topic, self.transaction = topic, transaction
         self.timeout_ms, self.delivery_ms = timeout_ms, delivery_ms
         self.partitions: dict[int, PartitionState] = {}
@@ -78,12 +79,12 @@ class LoadProducer:
         return self._producer.retries
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return told(self._loop, work)
+        return run_client(self._loop, work)
 
     # ---- cluster ----
 
     def partition_count(self) -> int:
-        """Partitions of the topic; 0 when it does not exist."""
+        """The number of the topic's partitions; 0 if it does not exist."""
         return self._run(self._partition_count())
 
     async def _partition_count(self) -> int:
@@ -94,7 +95,7 @@ class LoadProducer:
         return len(found.partitions) if found is not None else 0
 
     def create_topic(self, partitions: int, replication_factor: int = -1, configs: dict[str, str] | None = None) -> None:
-        """Create the topic; fine when it exists."""
+        """Create the topic, unless it exists."""
         settings = [CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]
         topic = CreateTopicsRequest.CreatableTopic(
             name=self.topic, num_partitions=partitions, replication_factor=replication_factor, configs=settings
@@ -119,18 +120,18 @@ class LoadProducer:
             await asyncio.sleep(PAUSE_S)
 
     def new_producer_id(self) -> tuple[int, int]:
-        """(producer id, epoch)."""
+        """Request a new (producer id, epoch)."""
         return self._run(self._producer.new_producer_id())
 
     def start(self) -> None:
-        """Be a new producer."""
+        """Use a new producer id."""
         if self._own is not None:
             self._own.resume(*self.new_producer_id())
 
     def adopt(self, producer_id: int, producer_epoch: int) -> None:
-        """Go on as a producer that may have written before: what the leaders have of it is not sent again, but for the last batch.
+        """Continue as a producer that may have written before. Batches that the leaders have are not sent again, except the last one.
 
-        The last batch is sent once more, and answered as a duplicate when it is on all in-sync replicas.
+        The last batch is sent once more. The leader answers it as a duplicate once all in-sync replicas have it.
         """
         if self._own is not None:
             self._own.resume(producer_id, producer_epoch)
@@ -144,7 +145,7 @@ class LoadProducer:
     # ---- produce ----
 
     def send(self, batches: Iterable[EncodedBatch]) -> None:
-        """Queue batches and send what fits; blocks while more than QUEUE_BYTES_MAX wait for their acknowledgement."""
+        """Queue and send batches. Blocks while more than QUEUE_BYTES_MAX wait for their acknowledgement."""
         self._run(self._send(batches))
         self._raise_failure()
 
@@ -162,7 +163,7 @@ class LoadProducer:
         await self._producer.turns()
 
     def _is_written(self, batch: EncodedBatch, state: PartitionState) -> bool:
-        """Whether an earlier run wrote this batch and at least one behind it, which a leader takes only in order."""
+        """Whether an earlier run wrote this batch and a later one. A leader accepts batches only in order."""
         end = state.next_sequence + batch.records - 1
         if state.next_sequence <= state.written < end:
             raise ProduceFailed(f"{self.topic}-{batch.partition}: the job was begun with other batch sizes, so it cannot be resumed")
@@ -174,7 +175,7 @@ class LoadProducer:
         return True
 
     def settled(self, partition: int, records: int, future: asyncio.Future[RecordMetadata]) -> None:
-        """A batch was acknowledged, or given up."""
+        """Record that a batch was acknowledged or has failed."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
             self._failure = self._failure or self._said(partition, error)
@@ -208,7 +209,7 @@ class LoadProducer:
         self._raise_failure()
 
     def close(self) -> None:
-        """Give up what is not acknowledged, and disconnect. A transaction's producer is the transaction's."""
+        """Drop unacknowledged batches and disconnect. A transaction's producer stays open, because the transaction owns it."""
         if self._own is not None and not self._loop.is_closed:
             self._loop.run(self._own.close(timeout_ms=0))
             self._loop.close()

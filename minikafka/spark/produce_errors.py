@@ -1,4 +1,4 @@
-"""What the client raises, as load and sink tell it."""
+"""The client's errors, as load and sink report them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class ProduceFailed(Exception):
-    """Records could not be written; the text names the partition, the broker's error and how long it was tried."""
+    """Records could not be written; the text names the partition, the broker's error and the time spent."""
 
 
 class Unreachable(ProduceFailed):
@@ -26,7 +26,7 @@ class TopicGone(ProduceFailed):
 
 
 def checked(bootstrap: str) -> str:
-    """A bootstrap list, each broker with its port. Raises ValueError."""
+    """Check that each broker of a bootstrap list has a port. Raises ValueError."""
     parts = [part.strip() for part in bootstrap.split(",") if part.strip()]
     for part in parts:
         host, _, port = part.rpartition(":")
@@ -37,8 +37,8 @@ def checked(bootstrap: str) -> str:
     return bootstrap
 
 
-def told(loop: BlockingLoop, work: Coroutine[Any, Any, Result]) -> Result:
-    """What the client returns; what it raises as ProduceFailed."""
+def run_client(loop: BlockingLoop, work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a client coroutine. Its errors become ProduceFailed."""
     try:
         return loop.run(work)
     except (NoBrokers, AuthenticationError) as error:

@@ -81,17 +81,17 @@ class ProducerScan:
     def feed(self, batches: Batches) -> Iterator[Finding]:
         header = batches.header
         self.facts.last_timestamp = int(header["max_timestamp"][-1])
-        known = header["producer_id"] >= 0
-        if not known.any() and not self.cuts:
+        has_producer = header["producer_id"] >= 0
+        if not has_producer.any() and not self.cuts:
             return
         base = batches.base_offset
         start = 0
         while self.cuts and int(batches.last_offset[-1]) >= self.cuts[0]:
             split = int(np.searchsorted(base, self.cuts[0]))
-            yield from self._rows(batches, np.flatnonzero(known[start:split]) + start)
+            yield from self._rows(batches, np.flatnonzero(has_producer[start:split]) + start)
             self._close_piece(self.cuts.pop(0))
             start = max(start, split)
-        yield from self._rows(batches, np.flatnonzero(known[start:]) + start)
+        yield from self._rows(batches, np.flatnonzero(has_producer[start:]) + start)
 
     def finish(self, end_offset: int) -> ProducerFacts:
         """Close the last piece; snapshots named beyond the segment's end speak of the state at its end."""

@@ -1,7 +1,7 @@
-"""The quorum that keeps the metadata log: what each node remembers of its votes (quorum-state), and which voters must be there.
+"""Checks the quorum that keeps the metadata log: each node's record of its votes (quorum-state), and missing voters.
 
-A node writes quorum-state, synced, before it votes or takes part in an epoch, so it is never behind the epochs of the node's log. Without
-it, or with an older one, a node may vote twice in one epoch, and two leaders may write the same offsets.
+A node writes and syncs quorum-state before it votes or joins an epoch, so the file is never behind the epochs in the node's log. With a
+missing or older file a node may vote twice in one epoch, and two leaders may write the same offsets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Voters = dict[str, str]
 
 
 class Directory(Protocol):
-    """What is needed of a log directory here."""
+    """The part of a log directory that this module uses."""
 
     path: str
     broker: str
@@ -44,7 +44,7 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class Node:
-    """One node's copy: its newest epoch, what it remembers of its votes (None: no such file), every voter set that it ever knew."""
+    """One node's copy: the newest epoch, its quorum-state (None: no such file), and every voter set in its log."""
 
     name: str
     path: str
@@ -53,13 +53,13 @@ class Node:
     state: dict[str, Any] | None = None
     voters: list[Voters] = field(default_factory=list)
     unread: str = ""
-    #: What is wrong with where its log begins.
+    #: A problem with the start of its log.
     beginning: str = ""
 
 
 def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
-    """Every copy by itself, the copies against each other, and the voters against the directories that were given."""
-    ever = {voter for node in nodes for voters in _known(node) for voter in voters}
+    """Check every copy by itself, the copies against each other, and the voters against the given directories."""
+    ever = {voter for node in nodes for voters in _voter_sets(node) for voter in voters}
     for node in nodes:
         for text in _state_findings(node, ever):
             yield _finding("quorum-state", text, (node.name,), os.path.join(node.path, QUORUM_STATE))
@@ -70,7 +70,7 @@ def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Ite
 
 
 def read_node(name: str, path: str) -> Node:
-    """What the copy in `path` says. What cannot be read is noted; other checks tell of unreadable logs and snapshots."""
+    """Read the copy in `path`, and note an unreadable quorum-state. Other checks report unreadable logs and snapshots."""
     node = Node(name, path, beginning="".join(_without_beginning(path)))
     try:
         data = read_small(os.path.join(path, QUORUM_STATE))
@@ -82,20 +82,20 @@ def read_node(name: str, path: str) -> Node:
         node.epoch = max((epoch for epoch, _ in entries), default=-1)
         _read_log(node)
     except (OSError, FormatError):
-        pass  # the audit of the log itself tells
+        pass  # the audit of the log itself reports this
     return node
 
 
 def _state_of(data: bytes) -> dict[str, Any]:
-    """Raises ValueError."""
+    """Parse quorum-state. Raises ValueError."""
     state = json.loads(data)
     if not isinstance(state, dict) or state.get("data_version") not in {0, 1}:
-        raise ValueError("it is of no known version")
+        raise ValueError("it has an unknown version")
     if not all(type(state.get(name)) is int for name in ("leaderId", "leaderEpoch", "votedId")):
         raise ValueError("it lacks fields")
     voters = state.get("currentVoters") or []
     if not isinstance(voters, list) or not all(isinstance(one, dict) and type(one.get("voterId")) is int for one in voters):
-        raise ValueError("its voters are none")
+        raise ValueError("its voters are invalid")
     return state
 
 
@@ -103,17 +103,17 @@ def _read_log(node: Node) -> None:
     for _, _, name in snapshots_of(node.path):
         with open(os.path.join(node.path, name), "rb") as file:
             batches, _, _ = walk(memoryview(file.read(SNAPSHOT_BYTES_MAX)))
-        node.voters += _voter_sets(batches)
+        node.voters += _voters_in(batches)
     for base in begins_of(node.path):
         with open(os.path.join(node.path, f"{base:020d}.log"), "rb") as file:
             for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
                 node.holds_records = True
                 node.epoch = max(node.epoch, int(batches.header["epoch"].max()))
-                node.voters += _voter_sets(batches)
+                node.voters += _voters_in(batches)
 
 
-def _voter_sets(batches: Batches) -> Iterable[Voters]:
-    """Of the control batches among these (KIP-853): {node id: id of its directory}."""
+def _voters_in(batches: Batches) -> Iterable[Voters]:
+    """The voter sets in the control batches among these (KIP-853): {node id: directory id}."""
     if len(batches) == 0:
         return []
     records, _ = decode_records(batches, np.flatnonzero((batches.header["attributes"] & CONTROL_BIT) != 0))
@@ -135,21 +135,21 @@ def _voters(value: bytes) -> Voters:
     return found
 
 
-def _known(node: Node) -> Iterator[Voters]:
-    """Voter sets of its log, and the one that a static quorum's quorum-state names."""
+def _voter_sets(node: Node) -> Iterator[Voters]:
+    """The voter sets in a node's log, and the voters that a static quorum's quorum-state names."""
     yield from node.voters
     for one in (node.state or {}).get("currentVoters") or []:
         yield {str(one.get("voterId")): ""}
 
 
 def _state_findings(node: Node, ever: set[str]) -> Iterator[str]:
-    """`ever`: who was a voter by any copy; a node may hear of one before its own log does."""
+    """Problems with a node's quorum-state. `ever`: every voter in any copy, because a node may learn of a voter before its log has it."""
     state = node.state
     if node.unread:
         yield node.unread
     elif state is None:
         if node.holds_records:
-            yield "it is missing, though the log has records: the node may vote a second time in an epoch"
+            yield "it is missing, although the log has records: the node may vote twice in an epoch"
     else:
         yield from _contradictions(node, state, ever)
 
@@ -173,20 +173,20 @@ def _without_beginning(path: str) -> Iterator[str]:
 
 
 def _two_leaders(nodes: Sequence[Node]) -> Iterator[Finding]:
-    """An epoch has one leader at most."""
+    """Check that an epoch has at most one leader."""
     leaders: dict[int, dict[int, list[str]]] = {}
     for node in nodes:
         if node.state is not None and node.state["leaderId"] >= 0:
             leaders.setdefault(node.state["leaderEpoch"], {}).setdefault(node.state["leaderId"], []).append(node.name)
-    for epoch, told in sorted(leaders.items()):
-        if len(told) > 1:
-            text = "; ".join(f"{leader} by node {', '.join(names)}" for leader, names in sorted(told.items()))
-            fewest = min(told.values(), key=len)
+    for epoch, nodes_by_leader in sorted(leaders.items()):
+        if len(nodes_by_leader) > 1:
+            text = "; ".join(f"{leader} by node {', '.join(names)}" for leader, names in sorted(nodes_by_leader.items()))
+            fewest = min(nodes_by_leader.values(), key=len)
             yield _finding("quorum-state", f"epoch {epoch} has more than one leader: {text}", tuple(fewest))
 
 
 def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
-    """A voter whose directory was given must have its copy there; whose was not given is said."""
+    """Check that every voter whose directory was given has a copy there. A note names the voters whose directories were not given."""
     newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
     if newest is None:
         yield from _missing_static_voters(nodes, directories)
@@ -208,10 +208,10 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
 
 
 def _missing_static_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
-    """controller.quorum.voters names nodes, not directories: the metadata log of one may lie outside of its log.dirs."""
+    """The same for controller.quorum.voters, which names nodes, not directories: a metadata log may be outside log.dirs."""
     present = {node.name for node in nodes}
     given = {directory.broker: directory.path for directory in directories if directory.cluster_id}
-    for voter in sorted({voter for node in nodes for voters in _known(node) for voter in voters} - present):
+    for voter in sorted({voter for node in nodes for voters in _voter_sets(node) for voter in voters} - present):
         if voter in given:
             text = f"node {voter} is a voter of the quorum, but its directories that were given hold no metadata log"
             yield _finding("not-compared", text, (voter,), given[voter], WARNING)

@@ -90,7 +90,7 @@ class Replayer:
     def finish(self) -> Replay:
         """After the last segment."""
         for one in self._unsettled:
-            self.outcome.findings += one.told(None)
+            self.outcome.findings += one.findings_at(None)
         limit_ms = 2 * (self.options.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS)
         self.outcome.findings += _hanging(self._times, self.outcome.open, limit_ms)
         return self.outcome
@@ -100,15 +100,15 @@ class Replayer:
         snapshots = {offset: entries for offset, entries in segment.snapshots}
         for end, parts in segment.pieces:
             for producer, part in parts.items():
-                known = states.get(producer)
-                if known is not None and self.options.in_sequence and not (cleaned_to and known.last_offset < cleaned_to):
+                earlier = states.get(producer)
+                if earlier is not None and self.options.in_sequence and not (cleaned_to and earlier.last_offset < cleaned_to):
                     problem = continuity(
-                        producer, known.epoch, known.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
+                        producer, earlier.epoch, earlier.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
                     )
                     if problem is not None:
                         problem.file = segment.name + ".log"
                         yield problem
-                states[producer] = advance(known, part)
+                states[producer] = advance(earlier, part)
             if end in snapshots:
                 yield from _snapshot(snapshots.pop(end), end, states, self.begin, self.options.log_start, cleaned_to)
 
@@ -190,7 +190,7 @@ class Replayer:
             if one.producer == producer:
                 left.append(one)
             else:
-                yield from one.told(offset)
+                yield from one.findings_at(offset)
         self._unsettled = left
 
 
@@ -204,7 +204,7 @@ class _Unsettled:
     text: str
     file: str
 
-    def told(self, begins: int | None) -> list[Finding]:
+    def findings_at(self, begins: int | None) -> list[Finding]:
         if begins == self.said:
             return []
         text = f"the index entry of the transaction aborted at {self.marker} says {self.text}"
@@ -254,35 +254,35 @@ def _snapshot(
         numbers = (int(entries[name][row]) for name in entries.dtype.names)
         producer, epoch, last_sequence, last_offset, delta, timestamp, coordinator, first = numbers
         seen.add(producer)
-        known = states.get(producer)
+        replayed = states.get(producer)
         wrong = []
-        if known is None:
+        if replayed is None:
             if last_offset >= max(begin, cleaned_to):
                 wrong.append(f"last offset {last_offset}, but the log from {begin} on has nothing of it")
         else:
-            found = {"epoch": (epoch, known.epoch)}
-            if not cleaned_to or known.last_offset >= cleaned_to:
-                found["timestamp"] = timestamp, known.timestamp
-                if known.last_offset < 0 and last_offset >= begin:
+            found = {"epoch": (epoch, replayed.epoch)}
+            if not cleaned_to or replayed.last_offset >= cleaned_to:
+                found["timestamp"] = timestamp, replayed.timestamp
+                if replayed.last_offset < 0 and last_offset >= begin:
                     found["last offset"] = last_offset, -1
-            if known.last_offset >= 0 and max(known.last_offset, last_offset) >= cleaned_to:
-                found["last sequence"], found["last offset"] = (last_sequence, known.last_sequence), (last_offset, known.last_offset)
-                found["offset delta"] = (delta, known.offset_delta)
-            if max(first, known.open_since) >= max(begin, cleaned_to) and not 0 <= first < cleaned_to:
-                found["open transaction since"] = (first, known.open_since)
-            if (known.coordinator_epoch >= 0 or begin == 0) and not cleaned_to:
-                found["coordinator epoch"] = (coordinator, known.coordinator_epoch)
+            if replayed.last_offset >= 0 and max(replayed.last_offset, last_offset) >= cleaned_to:
+                found["last sequence"], found["last offset"] = (last_sequence, replayed.last_sequence), (last_offset, replayed.last_offset)
+                found["offset delta"] = (delta, replayed.offset_delta)
+            if max(first, replayed.open_since) >= max(begin, cleaned_to) and not 0 <= first < cleaned_to:
+                found["open transaction since"] = (first, replayed.open_since)
+            if (replayed.coordinator_epoch >= 0 or begin == 0) and not cleaned_to:
+                found["coordinator epoch"] = (coordinator, replayed.coordinator_epoch)
             wrong += [f"{name} {said}, by the log {true}" for name, (said, true) in found.items() if said != true]
         if wrong:
             yield Finding("producer-replay", f"snapshot {offset}, producer {producer}: " + "; ".join(wrong), offset=offset)
-    for producer, known in sorted(states.items()):
-        if producer in seen or (known.last_offset < cleaned_to and known.open_since < cleaned_to):
+    for producer, replayed in sorted(states.items()):
+        if producer in seen or (replayed.last_offset < cleaned_to and replayed.open_since < cleaned_to):
             continue
-        if oldest_kept is not None and known.timestamp > oldest_kept and known.last_offset >= max(begin, log_start):
-            text = f"snapshot {offset} does not know producer {producer}, which wrote up to offset {known.last_offset}, "
+        if oldest_kept is not None and replayed.timestamp > oldest_kept and replayed.last_offset >= max(begin, log_start):
+            text = f"snapshot {offset} does not know producer {producer}, which wrote up to offset {replayed.last_offset}, "
             yield Finding("producer-replay", text + "and knows one that was silent for longer", offset=offset)
-        elif known.open_since >= 0:
-            text = f"snapshot {offset} does not know producer {producer}, whose transaction is open since offset {known.open_since}"
+        elif replayed.open_since >= 0:
+            text = f"snapshot {offset} does not know producer {producer}, whose transaction is open since offset {replayed.open_since}"
             yield Finding("producer-replay", text, offset=offset)
 
 

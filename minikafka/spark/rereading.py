@@ -86,12 +86,12 @@ class Rereading:
                 return [(_changed_meanwhile(views, low, error), views[1:])]
             found += _unreadable(views, held)
             found += _differing(views, [one.held for one in held])
-        told: set[int] = set()
+        reported: set[int] = set()
         first = []
         for finding, gone in sorted(found, key=lambda entry: entry[0].offset):
-            if told.isdisjoint(map(id, gone)):
+            if reported.isdisjoint(map(id, gone)):
                 first.append((finding, gone))
-                told.update(map(id, gone))
+                reported.update(map(id, gone))
         return first
 
     def compare_latest(self, one: ReplicaView, other: ReplicaView, low: int, fence: int) -> Finding | None:
@@ -149,11 +149,11 @@ def _unreadable(views: list[ReplicaView], held: list[logical.Surviving]) -> Iter
 
 def _differing(views: list[ReplicaView], held: list[dict[tuple[str, int], tuple[int, int]]]) -> Iterable[tuple[Finding, list[ReplicaView]]]:
     replica, brokers = views[0].replica, tuple(one.broker for one in views)
-    told: set[int] = set()
+    reported: set[int] = set()
     for kind, offset in sorted({entry for one in held for entry in one}, key=lambda entry: (entry[1], entry[0])):
         members: dict[tuple[int, int], list[int]] = {}
         for number, one in enumerate(held):
-            if (kind, offset) in one and number not in told:
+            if (kind, offset) in one and number not in reported:
                 members.setdefault(one[kind, offset], []).append(number)
         if len(members) < 2:
             continue
@@ -167,7 +167,7 @@ def _differing(views: list[ReplicaView], held: list[dict[tuple[str, int], tuple[
         finding = Finding("replica-differs", text, replica.topic, replica.partition, names, offset, details=info)
         gone = odd[1:] if tie else odd
         yield finding, [views[number] for number in gone]
-        told.update(gone)
+        reported.update(gone)
 
 
 def _changed_meanwhile(views: list[ReplicaView], low: int, error: OSError) -> Finding:

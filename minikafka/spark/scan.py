@@ -296,16 +296,16 @@ class _Scan:
         firsts, ends = np.minimum.reduceat(base, starts), np.maximum.reduceat(last + 1, starts)
         for row, start in enumerate(starts.tolist()):
             key = int(zone[start]), int(cell[start])
-            known = self.summary.cells.get(key)
-            if known is None:
-                known = self.summary.cells[key] = Cell(0, 0, 0, 0, int(batches.position[start]))
-            known.digest = (known.digest + int(digests[row])) & 0xFFFFFFFFFFFFFFFF
-            known.batches += int(counts[row])
-            known.records += int(records[row])
-            known.bytes += int(sizes[row])
-            known.offsets += int(spans[row])
-            known.first = int(firsts[row]) if known.first < 0 else min(known.first, int(firsts[row]))
-            known.end = max(known.end, int(ends[row]))
+            total = self.summary.cells.get(key)
+            if total is None:
+                total = self.summary.cells[key] = Cell(0, 0, 0, 0, int(batches.position[start]))
+            total.digest = (total.digest + int(digests[row])) & 0xFFFFFFFFFFFFFFFF
+            total.batches += int(counts[row])
+            total.records += int(records[row])
+            total.bytes += int(sizes[row])
+            total.offsets += int(spans[row])
+            total.first = int(firsts[row]) if total.first < 0 else min(total.first, int(firsts[row]))
+            total.end = max(total.end, int(ends[row]))
 
     def _tail(self, descriptor: int, reader: SegmentReader) -> None:
         """What lies behind the last whole batch: nothing, a write cut by a crash, or rubbish."""

@@ -15,7 +15,7 @@ from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import ClientError
 from minikafka.client.group import committed_offsets
 from minikafka.client.transactional import TransactionalProducer
-from minikafka.spark.produce_errors import ProduceFailed, checked, told
+from minikafka.spark.produce_errors import ProduceFailed, checked, run_client
 from minikafka.spark.security import PLAIN_TEXT, Security
 
 CLIENT_ID = "minikafka-load"
@@ -42,7 +42,7 @@ class SinkTransaction:
 
     def begin(self) -> bool:
         """Fence earlier attempts, end what they left; False when the micro-batch is committed already."""
-        return told(self.loop, self._begin())
+        return run_client(self.loop, self._begin())
 
     async def _begin(self) -> bool:
         await self.producer.start()
@@ -55,7 +55,7 @@ class SinkTransaction:
 
     def commit(self) -> None:
         """Commit rows and the micro-batch's number together."""
-        told(self.loop, self._commit())
+        run_client(self.loop, self._commit())
 
     async def _commit(self) -> None:
         await self.producer.send_offsets_to_transaction({(self.topic, 0): self.epoch + 1}, self.name)
@@ -64,7 +64,7 @@ class SinkTransaction:
     def abort(self) -> None:
         """Give the transaction up, as far as the cluster answers."""
         with contextlib.suppress(ProduceFailed):
-            told(self.loop, self._abort())
+            run_client(self.loop, self._abort())
 
     async def _abort(self) -> None:
         await asyncio.wait_for(self.producer.abort(), ABORT_MS / 1000)

@@ -174,8 +174,8 @@ def cuts(path: str, base: int, split_bytes: int) -> list[int]:
     try:
         with opened(segment_path(path, base)) as (_, size), opened(segment_path(path, base, "index")) as (index, index_size):
             used = _used(index, index_size, OFFSET_ENTRY)
-            for wanted in range(split_bytes, size - split_bytes // 2, split_bytes):
-                number = bisect.bisect_left(range(used), wanted, key=lambda one: _entry(index, OFFSET_ENTRY, one)[1])
+            for position in range(split_bytes, size - split_bytes // 2, split_bytes):
+                number = bisect.bisect_left(range(used), position, key=lambda one: _entry(index, OFFSET_ENTRY, one)[1])
                 if number < used:
                     found.append(base + _entry(index, OFFSET_ENTRY, number)[0] + 1)
     except FileNotFoundError:

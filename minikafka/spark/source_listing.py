@@ -55,7 +55,7 @@ def _on_brokers(options: SourceOptions) -> Available:
 def _ask(options: SourceOptions) -> Available:
     names = options.named
     state = first_answer(options.bootstrap, options.security, names)
-    chosen = sorted(filter(options.wants, state.partitions))
+    chosen = sorted(filter(options.includes, state.partitions))
     found = Available({}, f"on {options.bootstrap}")
     _are_there(names, options, {*state.partitions}, found.where)
     by_leader: dict[int, list[Key]] = {}
@@ -139,7 +139,7 @@ def _directories(options: SourceOptions) -> list[LogDirectory]:
 def _held(directory: LogDirectory, options: SourceOptions) -> Iterator[Held]:
     for name in sorted(os.listdir(directory.path)):
         key = parse_partition_name(name)
-        if key is None or not options.wants(key):
+        if key is None or not options.includes(key):
             continue
         path = os.path.join(directory.path, name)
         try:
@@ -149,8 +149,8 @@ def _held(directory: LogDirectory, options: SourceOptions) -> Iterator[Held]:
         if bases:
             start = max(bases[0], (directory.log_start or {}).get(key, 0))
             # A partition that the checkpoint leaves out was not yet committed when it was written; without one the log is all there is.
-            mark = -1 if directory.high_watermark is None else directory.high_watermark.get(key, bases[0])
-            yield Held(*key, directory.broker, path, tuple(bases), start, mark, topic_id_of(path))
+            high_watermark = -1 if directory.high_watermark is None else directory.high_watermark.get(key, bases[0])
+            yield Held(*key, directory.broker, path, tuple(bases), start, high_watermark, topic_id_of(path))
 
 
 def _of_one_topic(copies: list[Held], directories: list[LogDirectory]) -> list[Held]:
@@ -170,11 +170,11 @@ def _of_one_topic(copies: list[Held], directories: list[LogDirectory]) -> list[H
 def _best(copies: list[Held], policy: LossPolicy) -> tuple[int, Held]:
     """(end, copy) of the copy that holds most of what it knows to be committed."""
     ends = [log_end(held.path, held.bases[-1]) for held in copies]
-    committed, told = max(((held.high_watermark, held) for held in copies), key=lambda pair: pair[0])
+    committed, furthest = max(((held.high_watermark, held) for held in copies), key=lambda pair: pair[0])
     if committed > max(ends):
-        why = f"the high watermark of broker {told.broker} is {committed}, but the log ends at {max(ends)}"
+        why = f"the high watermark of broker {furthest.broker} is {committed}, but the log ends at {max(ends)}"
         remedy = "The log lost its end, or its topic was made again just now: give the directories of other replicas too"
-        policy.report(Loss(told.topic, told.partition, max(ends), committed, why, told.path, remedy))
+        policy.report(Loss(furthest.topic, furthest.partition, max(ends), committed, why, furthest.path, remedy))
     return max(
         ((end if held.high_watermark < 0 else min(end, held.high_watermark), held) for end, held in zip(ends, copies, strict=True)),
         key=lambda pair: pair[0],

@@ -111,7 +111,7 @@ class SourceOptions:
         """Topics that must be there."""
         return sorted(set(self.topics) | {topic for topic, _ in self.assigned})
 
-    def wants(self, key: Key) -> bool:
+    def includes(self, key: Key) -> bool:
         number, count = self.share
         return zlib.crc32(f"{key[0]}-{key[1]}".encode()) % count == number and self._names(key)
 

@@ -70,11 +70,11 @@ def ending(options: SourceOptions, found: Available) -> Offsets:
 
 def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None]]:
     """{partition: (time, first readable offset at or behind it, None without any)} of every partition that can be read."""
-    wanted = dict(times) if isinstance(times, tuple) else {key: int(times or 0) for key in found.bounds}
+    timestamps = dict(times) if isinstance(times, tuple) else {key: int(times or 0) for key in found.bounds}
     for key in found.bounds:
-        if key not in wanted:
+        if key not in timestamps:
             raise OptionError(f"the timestamps do not name {key[0]}-{key[1]}")
-    asked = {key: wanted[key] for key in found.bounds}
+    asked = {key: timestamps[key] for key in found.bounds}
     offsets = on_brokers(found.places, {key: time for key, time in asked.items() if key in found.places})
     for key, held in found.files.items():
         offsets[key] = in_files(held, asked[key])
@@ -110,10 +110,10 @@ def ranges(options: SourceOptions, found: Available, begin: Offsets, end: Offset
     """The work: per partition the stretches to read, cut by bytes (directories) and by `minPartitions`. Raises DataLossError."""
     policy = LossPolicy(options.fail_on_data_loss)
     bounds = {key: there for key in sorted(end) if (there := _there(found, key, begin, end[key], policy)) is not None}
-    wanted = sum(high - low for low, high in bounds.values())
+    total = sum(high - low for low, high in bounds.values())
     result: list[Range] = []
     for key, (low, high) in bounds.items():
-        pieces = max(1, round(options.min_partitions * (high - low) / wanted)) if options.min_partitions else 1
+        pieces = max(1, round(options.min_partitions * (high - low) / total)) if options.min_partitions else 1
         step = -(-(high - low) // pieces)
         for start in range(low, high, step):
             result += _pieces(options, found, key, start, min(start + step, high))
@@ -218,11 +218,11 @@ def capped(begin: Offsets, end: Offsets, most: int) -> Offsets:
 
 
 def as_json(offsets: Offsets, ids: Mapping[str, str]) -> dict[str, dict[str, int | str]]:
-    """{topic: {"id": topic id where it is known, partition: offset}}."""
+    """{topic: {"id": topic id, if it is known, partition: offset}}."""
     result: dict[str, dict[str, int | str]] = {}
     for (topic, number), offset in sorted(offsets.items()):
-        known = {TOPIC_ID: ids[topic]} if ids.get(topic) else {}
-        result.setdefault(topic, {**known})[str(number)] = offset
+        id_entry = {TOPIC_ID: ids[topic]} if ids.get(topic) else {}
+        result.setdefault(topic, {**id_entry})[str(number)] = offset
     return result
 
 

@@ -42,21 +42,24 @@ OTHER_REPLICA = "Read another replica"
 Step = tuple[Batches, Aborted, str]
 
 
-def read_range(wanted: Range, mode: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_range(source_range: Range, mode: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises DataLossError, CorruptBatchError, BrokerError, OSError; all name the place."""
-    policy = LossPolicy(wanted.fail_on_data_loss)
-    for batches, aborted, place in _FileWalk(wanted, policy) if wanted.path else _WireWalk(wanted, policy):
+    policy = LossPolicy(source_range.fail_on_data_loss)
+    for batches, aborted, place in _FileWalk(source_range, policy) if source_range.path else _WireWalk(source_range, policy):
         if mode == "records":
-            _check(batches, wanted, place)
-        shown = ~hidden(batches, aborted) if wanted.committed else np.ones(len(batches), np.bool_)
-        yield from batch_rows(batches, wanted, schema, shown) if mode == "batches" else record_rows(batches, wanted, schema, shown, place)
+            _check(batches, source_range, place)
+        shown = ~hidden(batches, aborted) if source_range.committed else np.ones(len(batches), np.bool_)
+        if mode == "batches":
+            yield from batch_rows(batches, source_range, schema, shown)
+        else:
+            yield from record_rows(batches, source_range, schema, shown, place)
 
 
-def _check(batches: Batches, wanted: Range, place: str) -> None:
+def _check(batches: Batches, source_range: Range, place: str) -> None:
     """As a consumer with check.crcs does."""
-    inside = (batches.last_offset >= wanted.begin) & (batches.base_offset < wanted.end)
+    inside = (batches.last_offset >= source_range.begin) & (batches.base_offset < source_range.end)
     old, wrong = batches.header["magic"] != MAGIC, batches.header["crc"] != batches.crc
-    odd = np.flatnonzero(inside & (old | wrong & wanted.check_crcs))
+    odd = np.flatnonzero(inside & (old | wrong & source_range.check_crcs))
     if len(odd) == 0:
         return
     row = int(odd[0])
@@ -65,8 +68,8 @@ def _check(batches: Batches, wanted: Range, place: str) -> None:
     if old[row]:
         what = f"magic byte {int(header['magic'])}, where only 2 is known"
     first, last = int(batches.base_offset[row]), int(batches.last_offset[row])
-    where = f"{place}, byte {int(batches.position[row])}" if wanted.path else place
-    raise corrupt(wanted.topic, wanted.partition, first, last + 1, what, where)
+    where = f"{place}, byte {int(batches.position[row])}" if source_range.path else place
+    raise corrupt(source_range.topic, source_range.partition, first, last + 1, what, where)
 
 
 def _part(batches: Batches, rows: slice) -> Batches:
@@ -78,21 +81,21 @@ def _part(batches: Batches, rows: slice) -> Batches:
 class _FileWalk:
     """The batches of a range in a partition's directory. Segments are listed anew for each step: a broker may be at work."""
 
-    def __init__(self, wanted: Range, policy: LossPolicy) -> None:
-        self._wanted, self._policy = wanted, policy
-        self._path, self._end = wanted.path, wanted.end
-        self._next = wanted.begin
+    def __init__(self, source_range: Range, policy: LossPolicy) -> None:
+        self._range, self._policy = source_range, policy
+        self._path, self._end = source_range.path, source_range.end
+        self._next = source_range.begin
         self._looks = 0
         #: Of the segment that was read last: whether it must be read again, and why reading it stopped before its end.
         self._again, self._stopped = False, ""
 
     def __iter__(self) -> Iterator[Step]:
-        wanted = self._wanted
-        now = topic_id_of(self._path) if wanted.topic_id else ""
-        if now and now != wanted.topic_id:
-            self._lost(self._end, f"the topic was deleted and made again (topic id {now}, it was {wanted.topic_id})", self._path)
+        source_range = self._range
+        now = topic_id_of(self._path) if source_range.topic_id else ""
+        if now and now != source_range.topic_id:
+            self._lost(self._end, f"the topic was deleted and made again (topic id {now}, it was {source_range.topic_id})", self._path)
             return
-        aborted = aborted_transactions(self._path, wanted.begin, wanted.end) if wanted.committed else ()
+        aborted = aborted_transactions(self._path, source_range.begin, source_range.end) if source_range.committed else ()
         done: int | None = None
         while self._next < self._end:
             base, begins = self._following(done)
@@ -166,13 +169,13 @@ class _FileWalk:
         return self._looks <= LOOKS_MAX
 
     def _continuous(self, batches: Batches, place: str) -> Iterator[Batches]:
-        """Parts of `batches` that are wanted, after each gap has been looked at."""
-        wanted = np.flatnonzero((batches.last_offset >= self._next) & (batches.base_offset < self._end))
-        if len(wanted) == 0:
+        """Parts of `batches` in the range, after each gap has been looked at."""
+        chosen = np.flatnonzero((batches.last_offset >= self._next) & (batches.base_offset < self._end))
+        if len(chosen) == 0:
             if int(batches.base_offset[-1]) >= self._end:
                 self._gap(self._end, place)
             return
-        part = _part(batches, slice(int(wanted[0]), int(wanted[-1]) + 1))
+        part = _part(batches, slice(int(chosen[0]), int(chosen[-1]) + 1))
         base, behind = part.base_offset, part.last_offset + 1
         expected = np.concatenate(([self._next], behind[:-1]))
         for row in np.flatnonzero(base > expected).tolist():
@@ -183,7 +186,7 @@ class _FileWalk:
             row = int(back[0]) + 1
             what = f"it comes after offset {int(behind[row - 1]) - 1}"
             where = f"{place}, byte {int(part.position[row])}"
-            raise corrupt(self._wanted.topic, self._wanted.partition, int(base[row]), int(behind[row]), what, where)
+            raise corrupt(self._range.topic, self._range.partition, int(base[row]), int(behind[row]), what, where)
         self._next = int(behind[-1])
         yield part
 
@@ -192,7 +195,7 @@ class _FileWalk:
         upto = min(upto, self._end)
         if self._next >= upto:
             return
-        if is_cleaned(self._path, self._wanted.topic, self._wanted.partition):
+        if is_cleaned(self._path, self._range.topic, self._range.partition):
             self._next = upto
             return
         hint = "If the topic is compacted, put its broker's cleaner-offset-checkpoint beside the directory"
@@ -200,7 +203,7 @@ class _FileWalk:
 
     def _lost(self, upto: int, why: str, place: str, hint: str = "") -> None:
         remedy = f"{hint}. {OTHER_REPLICA}" if hint else OTHER_REPLICA
-        self._policy.report(Loss(self._wanted.topic, self._wanted.partition, self._next, upto, why, place, remedy))
+        self._policy.report(Loss(self._range.topic, self._range.partition, self._next, upto, why, place, remedy))
         self._next = upto
 
 
@@ -208,12 +211,12 @@ class _WireWalk:
     """The batches of a range from the partition's leader, whoever that is. Offsets that it leaves out between batches were cleaned, as for
     a consumer; those below its log start are lost."""
 
-    def __init__(self, wanted: Range, policy: LossPolicy) -> None:
-        self._wanted, self._policy = wanted, policy
-        self._place = wanted.place or Place("", 0)
-        self._next, self._end = wanted.begin, wanted.end
+    def __init__(self, source_range: Range, policy: LossPolicy) -> None:
+        self._range, self._policy = source_range, policy
+        self._place = source_range.place or Place("", 0)
+        self._next, self._end = source_range.begin, source_range.end
         self._deadline = 0.0
-        self._has_told = False
+        self._has_warned = False
 
     def __iter__(self) -> Iterator[Step]:
         self._progress()
@@ -227,13 +230,14 @@ class _WireWalk:
         self._deadline = time.monotonic() + PATIENCE_S
 
     def _fetch(self) -> Iterator[Step]:
-        wanted = self._wanted
-        reader = FetchReader(self._place, wanted.topic, wanted.partition, self._next, self._end, WINDOW_BYTES, wanted.committed)
+        source_range = self._range
+        topic, partition = source_range.topic, source_range.partition
+        reader = FetchReader(self._place, topic, partition, self._next, self._end, WINDOW_BYTES, source_range.committed)
         for batches in reader:
             first = int(batches.base_offset[0])
             if first > self._next and reader.log_start > self._next:
                 self._lost(first, f"the log begins at {reader.log_start}: retention removed them while they were read")
-            self._tell_of_gaps(batches)
+            self._warn_of_gaps(batches)
             self._next = min(reader.offset, self._end)
             self._progress()
             yield batches, _all(reader.aborted), self._where
@@ -242,28 +246,28 @@ class _WireWalk:
         else:
             self._next = self._end
 
-    def _tell_of_gaps(self, batches: Batches) -> None:
+    def _warn_of_gaps(self, batches: Batches) -> None:
         """Offsets inside the log that the leader does not send are no loss to a consumer; in a topic that is not compacted they are odd."""
         base, behind = batches.base_offset, batches.last_offset + 1
         expected = np.concatenate(([self._next], behind[:-1]))
         gaps = np.flatnonzero(base > expected)
-        if len(gaps) == 0 or self._has_told:
+        if len(gaps) == 0 or self._has_warned:
             return
-        self._has_told = True
+        self._has_warned = True
         with contextlib.suppress(BrokerError), Connection(self._place.host, self._place.port, self._place.security) as connection:
-            if self._wanted.topic not in connection.compacted([self._wanted.topic]):
+            if self._range.topic not in connection.compacted([self._range.topic]):
                 first, last = int(expected[gaps[0]]), int(base[gaps[0]]) - 1
-                who = f"{self._wanted.topic}-{self._wanted.partition}: {self._where}"
-                log.warning("%s has no batch with offsets %d to %d, though the topic is not compacted: is a file lost?", who, first, last)
+                place = f"{self._range.topic}-{self._range.partition}: {self._where}"
+                log.warning("%s has no batch with offsets %d to %d, though the topic is not compacted: is a file lost?", place, first, last)
 
     @property
     def _where(self) -> str:
         return f"broker {self._place.host}:{self._place.port}"
 
     def _bounds_have_changed(self) -> None:
-        key = self._wanted.topic, self._wanted.partition
+        key = self._range.topic, self._range.partition
         with Connection(self._place.host, self._place.port, self._place.security) as connection:
-            first, last = bounds_on(connection, [key], self._wanted.committed)[key]
+            first, last = bounds_on(connection, [key], self._range.committed)[key]
         if first > self._next:
             self._lost(first, f"the log begins at {first}: retention or DeleteRecords removed what was before")
         elif last <= self._next:
@@ -275,9 +279,9 @@ class _WireWalk:
         if time.monotonic() > self._deadline:
             raise error
         time.sleep(PAUSE_S)
-        key = self._wanted.topic, self._wanted.partition
+        key = self._range.topic, self._range.partition
         try:
-            state = first_answer(self._wanted.bootstrap, self._place.security, [key[0]])
+            state = first_answer(self._range.bootstrap, self._place.security, [key[0]])
         except BrokerError:
             return  # asked again until the time is up
         partition = state.partitions.get(key)
@@ -288,7 +292,7 @@ class _WireWalk:
 
     def _lost(self, upto: int, why: str) -> None:
         upto = min(upto, self._end)
-        self._policy.report(Loss(self._wanted.topic, self._wanted.partition, self._next, upto, why, self._where, "Begin anew"))
+        self._policy.report(Loss(self._range.topic, self._range.partition, self._next, upto, why, self._where, "Begin anew"))
         self._next = upto
 
 

@@ -19,16 +19,16 @@ ROWS_A_BATCH = 1 << 16
 COMPRESSED_BYTES = 256 << 10
 
 
-def batch_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags) -> Iterator[pa.RecordBatch]:
-    rows = np.flatnonzero(shown & (batches.base_offset >= wanted.begin) & (batches.base_offset < wanted.end))
+def batch_rows(batches: Batches, source_range: Range, schema: pa.Schema, shown: Flags) -> Iterator[pa.RecordBatch]:
+    rows = np.flatnonzero(shown & (batches.base_offset >= source_range.begin) & (batches.base_offset < source_range.end))
     if len(rows) == 0:
         return
     header = batches.header[rows]
     stored = header["crc"].astype(np.int64)
     codec = header["attributes"] & CODEC_MASK
     columns: dict[str, Any] = {
-        "topic": [wanted.topic] * len(rows), "partition": np.full(len(rows), wanted.partition, np.int32),
-        "broker": [wanted.broker] * len(rows), "baseOffset": header["base_offset"].astype(np.int64),
+        "topic": [source_range.topic] * len(rows), "partition": np.full(len(rows), source_range.partition, np.int32),
+        "broker": [source_range.broker] * len(rows), "baseOffset": header["base_offset"].astype(np.int64),
         "lastOffset": batches.last_offset[rows], "leaderEpoch": header["epoch"].astype(np.int32), "crc": stored,
         "crcValid": stored == batches.crc[rows], "attributes": header["attributes"].astype(np.int32),
         "compression": [CODECS[one] if one < len(CODECS) else str(one) for one in codec.tolist()],
@@ -41,12 +41,12 @@ def batch_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags)
     yield pa.RecordBatch.from_arrays([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
 
 
-def record_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags, place: str) -> Iterator[pa.RecordBatch]:
+def record_rows(batches: Batches, source_range: Range, schema: pa.Schema, shown: Flags, place: str) -> Iterator[pa.RecordBatch]:
     """`place`: where the batches were read. Raises CorruptBatchError for records that do not decode."""
     control = (batches.header["attributes"] & CONTROL_BIT) != 0
-    chosen = np.flatnonzero(shown & ~control & (batches.last_offset >= wanted.begin) & (batches.base_offset < wanted.end))
+    chosen = np.flatnonzero(shown & ~control & (batches.last_offset >= source_range.begin) & (batches.base_offset < source_range.end))
     for part in _parts(batches, chosen):
-        yield from _decoded_rows(batches, part, wanted, schema, place)
+        yield from _decoded_rows(batches, part, source_range, schema, place)
 
 
 def _parts(batches: Batches, chosen: Flags) -> Iterator[Flags]:
@@ -64,25 +64,25 @@ def _parts(batches: Batches, chosen: Flags) -> Iterator[Flags]:
         start = stop
 
 
-def _decoded_rows(batches: Batches, chosen: Flags, wanted: Range, schema: pa.Schema, place: str) -> Iterator[pa.RecordBatch]:
+def _decoded_rows(batches: Batches, chosen: Flags, source_range: Range, schema: pa.Schema, place: str) -> Iterator[pa.RecordBatch]:
     records, wrong = decode_records(batches, chosen)
     if wrong:
         index, text = min(wrong.items())
         first, last = int(batches.base_offset[index]), int(batches.last_offset[index])
-        raise corrupt(wanted.topic, wanted.partition, first, last + 1, text, place)
+        raise corrupt(source_range.topic, source_range.partition, first, last + 1, text, place)
     keys, values = key_and_value(records)
     header = batches.header[records.batch]
     appended = (header["attributes"] & TIMESTAMP_TYPE_BIT) != 0
     time_ms = np.where(appended, header["max_timestamp"].astype(np.int64), records.timestamp)
-    inside = (records.offset >= wanted.begin) & (records.offset < wanted.end)
+    inside = (records.offset >= source_range.begin) & (records.offset < source_range.end)
     rows = np.flatnonzero(inside)
     for start in range(0, len(rows), ROWS_A_BATCH):
         part = rows[start : start + ROWS_A_BATCH]
         whole = len(part) == len(records)
         columns: dict[str, Any] = {
             "key": keys if whole else keys.take(pa.array(part)), "value": values if whole else values.take(pa.array(part)),
-            "topic": pa.array([wanted.topic] * len(part), pa.string()),
-            "partition": pa.array(np.full(len(part), wanted.partition, np.int32)),
+            "topic": pa.array([source_range.topic] * len(part), pa.string()),
+            "partition": pa.array(np.full(len(part), source_range.partition, np.int32)),
             "offset": pa.array(records.offset[part]), "timestamp": pa.array(time_ms[part] * 1000).cast(pa.timestamp("us", "UTC")),
             "timestampType": pa.array(appended[part].astype(np.int32)),
         }  # fmt: skip

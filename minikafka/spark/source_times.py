@@ -19,11 +19,11 @@ Key = tuple[str, int]
 WINDOW_BYTES = 1 << 20
 
 
-def on_brokers(places: Mapping[Key, tuple[str, Place]], wanted: Mapping[Key, int]) -> dict[Key, int]:
+def on_brokers(places: Mapping[Key, tuple[str, Place]], timestamps: Mapping[Key, int]) -> dict[Key, int]:
     """{partition: offset, -1 none} from the leaders. Raises BrokerError."""
     found: dict[Key, int] = {}
     by_place: dict[Place, dict[Key, int]] = {}
-    for key, timestamp_ms in wanted.items():
+    for key, timestamp_ms in timestamps.items():
         by_place.setdefault(places[key][1], {})[key] = timestamp_ms
     for place, asked in by_place.items():
         with Connection(place.host, place.port, place.security) as connection:

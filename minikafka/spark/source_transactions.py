@@ -55,11 +55,11 @@ class _Followed:
 class StableOffsets:
     """Last stable offsets of partitions in log directories. What was followed once is not read again, for a stream asks all the time."""
 
-    known: dict[str, _Followed] = field(default_factory=dict)
+    followed: dict[str, _Followed] = field(default_factory=dict)
 
     def last_stable_offset(self, held: Held, end: int) -> int:
         """The first offset below `end` (the high watermark) of a transaction whose marker is not below `end`; `end` without any."""
-        state = self.known.get(held.path)
+        state = self.followed.get(held.path)
         if state is None or state.topic_id != held.topic_id or state.offset > end:
             state = _Followed(held.topic_id, *_newest_snapshot(held.path, end))
         bases = segment_bases(held.path)
@@ -67,7 +67,7 @@ class StableOffsets:
             if base >= end or (number + 1 < len(bases) and bases[number + 1] <= state.offset):
                 continue
             _follow_segment(held.path, base, state, end)
-        self.known[held.path] = state
+        self.followed[held.path] = state
         return min([end, *state.opened.values()])
 
 

@@ -56,7 +56,7 @@ class Replica:
     """One copy of one partition, as planned. Offsets: -1 or None = not known.
 
     `broker` names the copy in findings; `node` is the id of the broker that owns it. `policy`: whether a cleaner may have removed records
-    (COMPACT, DELETE, UNKNOWN). `mark_unread`: its high watermark could not be read, so only the others say what is committed.
+    (COMPACT, DELETE, UNKNOWN). `high_watermark_unread`: its high watermark could not be read, so only the others say what is committed.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class Replica:
     snapshots: list[str]
     clean: bool | None
     high_watermark: int
-    high_watermark_known: bool
+    has_high_watermark: bool
     log_start: int
     recovery_point: int | None
     #: How far its own cleaner may have come; 0 where none ever may have. `cleaner_point`: the cleaners' checkpoint's word.
@@ -88,8 +88,8 @@ class Replica:
     findings: FindingList = field(default_factory=FindingList)
     node: str = ""
     policy: str = UNKNOWN
-    mark_unread: bool = False
-    has_mark_line: bool = True
+    high_watermark_unread: bool = False
+    is_high_watermark_listed: bool = True
     directory_id: str = ""
 
     @property
@@ -180,31 +180,31 @@ def assemble(
     transaction_timeout_ms: int = 0,
 ) -> None:  # fmt: skip
     """Put what was found in all log directories together; nothing is read."""
-    told: set[tuple[str, int, str]] = set()
+    reported: set[tuple[str, int, str]] = set()
     for directory, entry in entries:
         if not entry.is_future:
-            _add_replica(plan, directory, entry, told)
+            _add_replica(plan, directory, entry, reported)
     for copies in plan.replicas.values():
         for replica in copies:
             replica.transaction_timeout_ms = transaction_timeout_ms
     _name_twins(plan)
     if plan.image is not None:
-        told |= forget_earlier_topics(plan.replicas, plan.directories, plan.findings, plan.image)
+        reported |= forget_earlier_topics(plan.replicas, plan.directories, plan.findings, plan.image)
         _place_claims(plan, plan.image)
     for directory, entry in entries:
         if entry.is_future:
             _add_future(plan, directory, entry)
-    _missing(plan, topics, partitions, told)
+    _missing(plan, topics, partitions, reported)
     _policies(plan, compacted)
 
 
-def _add_replica(plan: Plan, directory: LogDirectory, entry: Entry, told: set[tuple[str, int, str]]) -> None:
+def _add_replica(plan: Plan, directory: LogDirectory, entry: Entry, reported: set[tuple[str, int, str]]) -> None:
     """The partition directory as a replica of the plan, or what is wrong with it."""
     key, path = entry.key, entry.path
     if entry.failure:
         text = entry.failure
         plan.missing.setdefault(key, []).append(Finding("unreadable", text, *key, brokers=(directory.broker,), file=path))
-        told.add((*key, directory.broker))
+        reported.add((*key, directory.broker))
     elif entry.replica is not None:
         plan.replicas.setdefault(key, []).append(entry.replica)
     elif entry.is_there:
@@ -212,7 +212,7 @@ def _add_replica(plan: Plan, directory: LogDirectory, entry: Entry, told: set[tu
         if plan.image is None and entry.has_held:
             text = f"{path} has no segment any more, but its checkpoints tell of records"
             plan.missing.setdefault(key, []).append(Finding("replica-missing", text, *key, brokers=(directory.broker,), file=path))
-            told.add((*key, directory.broker))
+            reported.add((*key, directory.broker))
 
 
 def _name_twins(plan: Plan) -> None:
@@ -275,10 +275,10 @@ def _cleaned(replica: Replica) -> int:
     return min(replica.cleaner_point, active) if replica.clean else active
 
 
-def _missing(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], told: set[tuple[str, int, str]]) -> None:
+def _missing(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], reported: set[tuple[str, int, str]]) -> None:
     """Note the replicas that are not there. A copy that only grows is none."""
     found = [(key, one) for key, copies in plan.replicas.items() for one in copies if not one.is_future or one.claim is not None]
-    present = told | {(*key, one.node) for key, one in found}
+    present = reported | {(*key, one.node) for key, one in found}
     for directory in plan.directories:
         if not directory.is_listed:  # what lies in it is unknown
             present |= {(*key, directory.broker) for key in (plan.image.claims() if plan.image is not None else ())}
@@ -290,13 +290,13 @@ def _missing(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], tol
 def _place_claims(plan: Plan, image: ClusterImage) -> None:
     """Give each replica what the controller says of it, and set strays aside."""
     claims, topic_ids = image.claims(), image.topic_ids()
-    known = {directory.broker for directory in plan.directories if directory.cluster_id}
+    given_brokers = {directory.broker for directory in plan.directories if directory.cluster_id}
     for key, copies in plan.replicas.items():
         if key[0] == METADATA_TOPIC:
             continue
         claim = claims.get(key)
         for replica in list(copies):
-            if replica.node not in known:
+            if replica.node not in given_brokers:
                 continue
             replica.claim = claim
             if claim is None or replica.node not in claim.replicas:
@@ -332,7 +332,7 @@ def _add_future(plan: Plan, directory: LogDirectory, entry: Entry) -> None:
         replica.claim = claim
     else:
         replica.log_start, replica.recovery_point, replica.cleaner_point = replica.segments[0].base_offset, None, 0
-        replica.high_watermark, replica.high_watermark_known, replica.has_mark_line = replica.log_start, True, False
+        replica.high_watermark, replica.has_high_watermark, replica.is_high_watermark_listed = replica.log_start, True, False
         replica.clean = False if directory.clean is False else None
     if replica.size or replica.claim is not None:
         plan.replicas.setdefault(key, []).append(replica)
@@ -354,17 +354,17 @@ def _open_replica(
     if not ordered:
         return None
     snapshots = [name for name in entries if (parsed := logformat.parse_segment_name(name)) and parsed[1] == "snapshot"]
-    known, high_watermark = _high_watermark(directory, key, ordered, path)
+    has_high_watermark, high_watermark = _high_watermark(directory, key, ordered, path)
     replica = Replica(
-        topic, partition, directory.broker, path, ordered, sorted(snapshots), directory.clean, high_watermark, known,
+        topic, partition, directory.broker, path, ordered, sorted(snapshots), directory.clean, high_watermark, has_high_watermark,
         max(ordered[0].base_offset, (directory.log_start or {}).get(key, 0)),
         None if directory.recovery_point is None else directory.recovery_point.get(key),
         0, (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker,
         directory_id=directory.directory_id,
     )  # fmt: skip
     replica.start_point = (directory.log_start or {}).get(key, -1)
-    replica.has_mark_line = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark
-    replica.mark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
+    replica.is_high_watermark_listed = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark
+    replica.high_watermark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
     for one in directory.unread:
         _add(replica, one)
     _read_identity(replica)

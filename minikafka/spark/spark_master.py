@@ -91,8 +91,8 @@ class JvmVoice:
 
     def last_words(self) -> str:
         """What is kept of it, when nothing has been added for a tenth of a second."""
-        known = -1
-        while known != (known := len(self._heard)):
+        count = -1
+        while count != (count := len(self._heard)):
             time.sleep(0.1)
         return self._heard.decode(errors="replace")
 
@@ -134,7 +134,7 @@ class ExecutorWatch:
         return self._pods.says()[0] if self._pods is not None else ""
 
     def _run(self) -> None:
-        waited, told = 0.0, ""
+        waited, reported = 0.0, ""
         with contextlib.suppress(Exception):  # the session ends whenever it likes
             while not self._stop.wait(1.0):
                 if self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:  # the driver is one
@@ -147,8 +147,8 @@ class ExecutorWatch:
                 if hopeless:
                     for job in jobs:
                         self._context._jsc.sc().cancelJob(job, f"{NO_EXECUTOR}{self._context.master} gives no executor: {seen}")
-                elif told != (told := seen or "are there workers with free cores and memory, and do they reach this driver "
+                elif reported != (reported := seen or "are there workers with free cores and memory, and do they reach this driver "
                               "(spark.executor.memory, spark.cores.max, spark.driver.host)?"):  # fmt: skip
-                    sys.stderr.write(f"minikafka: {self._context.master} has given no executor for {waited:.0f} s; {told}; waiting\n")
+                    sys.stderr.write(f"minikafka: {self._context.master} has given no executor for {waited:.0f} s; {reported}; waiting\n")
         if self._pods is not None:
             self._pods.stop()

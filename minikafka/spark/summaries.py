@@ -22,12 +22,12 @@ from minikafka.spark import logical
 from minikafka.spark.audit import AuditOptions, Engine, mapped
 from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.coordination import CoordinatorFacts, Source, cluster_of, read_coordinator, seen_of
-from minikafka.spark.planning import DirectoryFacts, Wanted, plan_of, read_facts
+from minikafka.spark.planning import DirectoryFacts, PlanScope, plan_of, read_facts
 from minikafka.spark.replay import Replay
 from minikafka.spark.rereading import Disk, NotAnsweredError, Places
 from minikafka.spark.scan import Cell, Detail, Resume, SegmentSummary, scan_segments
 from minikafka.spark.sources import DELETE, UNKNOWN, Replica, SegmentTask, partition_tasks, split
-from minikafka.spark.summary_codec import SHAPE, digest_of
+from minikafka.spark.summary_codec import FORMAT_DIGEST, digest_of
 from minikafka.spark.summary_file import SummaryError, SummaryReader, SummaryWriter
 from minikafka.spark.views import Key, is_limited, replay_apart, view
 
@@ -42,9 +42,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def wanted_of(options: AuditOptions) -> Wanted:
+def scope_of(options: AuditOptions) -> PlanScope:
     """What a plan of these options looks at."""
-    return Wanted(
+    return PlanScope(
         tuple(options.topics), tuple(options.partitions), tuple(options.compacted), options.findings_each_max,
         options.transaction_timeout_ms,
     )  # fmt: skip
@@ -59,8 +59,8 @@ def write_scan(
 ) -> int:  # fmt: skip
     """Scan the log directories at or below `paths` into the summary file `path`; with a file of `questions` answer those that are for
     them instead. Returns how many segments were read or questions answered. Raises SourceError, SummaryError, OSError."""
-    wanted, instant_ms = wanted_of(options), time.time_ns() // 1_000_000
-    facts = read_facts(paths, wanted)
+    scope, instant_ms = scope_of(options), time.time_ns() // 1_000_000
+    facts = read_facts(paths, scope)
     header = _header(facts, options, instant_ms)
     if questions:
         asked = _questions_to(header["id"], questions)
@@ -75,7 +75,7 @@ def write_scan(
             file.add("directory", str(number), [one.directory, one.findings, one.copy])
             for at in range(0, len(one.entries), ENTRIES_A_FRAME):
                 file.add("entries", str(number), one.entries[at : at + ENTRIES_A_FRAME])
-        read = _scan_all(facts, wanted, instant_ms, engine, options, file, progress)
+        read = _scan_all(facts, scope, instant_ms, engine, options, file, progress)
         file.add("after", "", {"running": _running(facts)})
     return read
 
@@ -87,7 +87,7 @@ def _header(facts: list[DirectoryFacts], options: AuditOptions, instant_ms: int)
     places = sorted((one.directory.directory_id, os.path.abspath(one.directory.path)) for one in facts)
     name = hashlib.blake2b(repr((host, places)).encode(), digest_size=8).hexdigest()
     return {
-        "shape": SHAPE, "version": __version__, "id": name, "host": host, "instant_ms": instant_ms, "running": _running(facts),
+        "shape": FORMAT_DIGEST, "version": __version__, "id": name, "host": host, "instant_ms": instant_ms, "running": _running(facts),
         "states": {one.directory.path: _state_of(one.directory.path) for one in facts},
         "options": {
             "topics": list(options.topics), "partitions": [list(one) for one in options.partitions], "level": options.level,
@@ -128,8 +128,8 @@ def is_locked(path: str) -> bool:
         return True
     try:
         with open(os.path.join(path, ".lock"), "rb") as file:
-            wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            held = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, wanted)
+            lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            held = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, lock)
     except FileNotFoundError:
         return False
     except OSError:
@@ -138,10 +138,10 @@ def is_locked(path: str) -> bool:
 
 
 def _scan_all(
-    facts: list[DirectoryFacts], wanted: Wanted, instant_ms: int, engine: Engine, options: AuditOptions, file: SummaryWriter,
+    facts: list[DirectoryFacts], scope: PlanScope, instant_ms: int, engine: Engine, options: AuditOptions, file: SummaryWriter,
     progress: Callable[[int, int], None] | None,
 ) -> int:  # fmt: skip
-    plan = plan_of(facts, wanted, instant_ms)
+    plan = plan_of(facts, scope, instant_ms)
     tasks = (task for copies in plan.replicas.values() for task in partition_tasks(copies, options.level, options.digest))
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
     kept: dict[str, list[SegmentSummary]] = {}
@@ -218,9 +218,9 @@ class Summaries:
     def _pair(self, readers: list[SummaryReader]) -> None:
         by_name: dict[str, Scan] = {}
         for scan in self.scans:
-            known = by_name.setdefault(scan.reader.header["id"], scan)
-            if known is not scan:
-                raise SummaryError(f"{known.reader.path} and {scan.reader.path} are scans of the same log directories: give one of them")
+            first = by_name.setdefault(scan.reader.header["id"], scan)
+            if first is not scan:
+                raise SummaryError(f"{first.reader.path} and {scan.reader.path} are scans of the same log directories: give one of them")
             if scan.reader.header["options"] != self.scans[0].reader.header["options"]:
                 raise SummaryError(f"{self.scans[0].reader.path} and {scan.reader.path} were made with different options")
         for one in readers:
@@ -310,7 +310,7 @@ class Summaries:
         """What was asked in vain, for `audit --scan --questions` on each machine."""
         prefixes = {scan.reader.header["id"]: scan.prefix for scan in self.scans}
         with SummaryWriter(path) as file:
-            file.add("header", "", {"shape": SHAPE, "questions": True, "version": self.scans[0].reader.header["version"]})
+            file.add("header", "", {"shape": FORMAT_DIGEST, "questions": True, "version": self.scans[0].reader.header["version"]})
             for (name, digest), (kind, arguments) in self.questions.items():
                 file.add("question", name + digest, (kind, arguments), prefixes[name])
 
@@ -377,12 +377,13 @@ def _moved(cells: dict[Key, Cell], behind: int, coarser: int) -> dict[Key, Cell]
     moved: dict[Key, Cell] = {}
     for (zone, number), cell in cells.items():
         key = zone + behind, number >> coarser
-        known = moved.get(key)
-        if known is None:
+        merged = moved.get(key)
+        if merged is None:
             moved[key] = replace(cell)
             continue
-        known.digest = (known.digest + cell.digest) & 0xFFFFFFFFFFFFFFFF
-        known.first, known.end, known.position = min(known.first, cell.first), max(known.end, cell.end), min(known.position, cell.position)
+        merged.digest = (merged.digest + cell.digest) & 0xFFFFFFFFFFFFFFFF
+        merged.first, merged.end = min(merged.first, cell.first), max(merged.end, cell.end)
+        merged.position = min(merged.position, cell.position)
         for name in ("batches", "records", "bytes", "offsets"):
-            setattr(known, name, getattr(known, name) + getattr(cell, name))
+            setattr(merged, name, getattr(merged, name) + getattr(cell, name))
     return moved

@@ -19,7 +19,7 @@ from minikafka.spark.judging import judge_partition, nothing_of
 from minikafka.spark.planning import plan_of
 from minikafka.spark.rereading import NotAnsweredError, Rereading, places_of
 from minikafka.spark.sources import UNBOUNDED, Plan, Replica, partition_tasks
-from minikafka.spark.summaries import Summaries, wanted_of
+from minikafka.spark.summaries import Summaries, scope_of
 from minikafka.spark.summary_file import SummaryError
 from minikafka.spark.views import ReplicaView, is_limited, names_of, view, zones_of
 
@@ -55,7 +55,7 @@ def _with_options(summaries: Summaries, options: AuditOptions) -> AuditOptions:
 
 def _compared(summaries: Summaries, options: AuditOptions, started_ms: int) -> AuditResult:
     facts, running, instant_ms = summaries.facts()
-    plan = plan_of(facts, wanted_of(options), instant_ms)
+    plan = plan_of(facts, scope_of(options), instant_ms)
     cluster = cluster_of(plan)
     results: list[PartitionResult] = []
     seen: dict[tuple[str, int], Seen] = {}

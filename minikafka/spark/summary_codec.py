@@ -40,7 +40,7 @@ _BY_NAME = {one.__name__: one for one in _CLASSES}
 _FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}
 _PATHS = {"path", "file"}
 #: Which values there are: another version of this package has others.
-SHAPE = hashlib.blake2b(repr([(one.__name__, _FIELDS[one]) for one in _CLASSES]).encode(), digest_size=8).hexdigest()
+FORMAT_DIGEST = hashlib.blake2b(repr([(one.__name__, _FIELDS[one]) for one in _CLASSES]).encode(), digest_size=8).hexdigest()
 
 
 class CodecError(ValueError):
@@ -81,8 +81,8 @@ def _plain(value: Any, prefix: str) -> Any:
     if isinstance(value, bytes):
         return {"b": base64.b64encode(value).decode()}
     if isinstance(value, np.ndarray):
-        shape = [list(entry) for entry in value.dtype.descr] if value.dtype.names else value.dtype.str
-        return {"a": [shape, base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()]}
+        dtype = [list(entry) for entry in value.dtype.descr] if value.dtype.names else value.dtype.str
+        return {"a": [dtype, base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()]}
     if isinstance(value, findings.FindingList):
         return {"f": [value.each_max, _plain(value.kept, prefix), [[*key, count] for key, count in value.counts.items()]]}
     raise TypeError(f"{kind.__name__} has no place in a summary")
@@ -120,10 +120,10 @@ def _builtin(kind: str, held: Any, prefix: str) -> Any:
     if kind == "b":
         return base64.b64decode(held)
     if kind == "a":
-        shape = np.dtype([(name, text) for name, text in held[0]] if isinstance(held[0], list) else held[0])
-        if shape.hasobject:
+        dtype = np.dtype([(name, text) for name, text in held[0]] if isinstance(held[0], list) else held[0])
+        if dtype.hasobject:
             raise CodecError("an array of objects")
-        return np.frombuffer(base64.b64decode(held[1]), shape).copy()
+        return np.frombuffer(base64.b64decode(held[1]), dtype).copy()
     if kind == "f":
         found = findings.FindingList(held[0])
         found.kept = _value(held[1], prefix)

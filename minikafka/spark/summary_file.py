@@ -99,7 +99,7 @@ class SummaryReader:
         except BaseException:
             self._file.close()
             raise
-        if self.header.get("shape") != summary_codec.SHAPE:
+        if self.header.get("shape") != summary_codec.FORMAT_DIGEST:
             self._file.close()
             made = self.header.get("version", "?")
             raise SummaryError(f"{path} was made by another version of minikafka ({made}): scan again with this one")

@@ -138,13 +138,13 @@ def _encode_options(plan: ClusterPlan, options: LoadOptions, staging: Staging) -
     )  # fmt: skip
 
 
-def _contiguous(units: Sequence[Unit], wanted: int) -> list[list[Unit]]:
-    """At most `wanted` lists of neighbours of about the same size: rows stay in the order of the table."""
+def _contiguous(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+    """At most `count` lists of neighbours of about the same size: rows stay in the order of the table."""
     total = sum(unit.bytes for unit in units)
     groups: list[list[Unit]] = []
     done = 0
     for unit in units:
-        number = min(wanted - 1, done * wanted // max(total, 1))
+        number = min(count - 1, done * count // max(total, 1))
         if not groups or number >= len(groups):
             groups.append([])
         groups[-1].append(unit)
@@ -231,9 +231,9 @@ def _reconcile(rows: int, rows_of: Sequence[int], records_of: Sequence[int], mad
     if rows != sum(rows_of):
         raise FilesFailed(f"{rows:,} rows were read, but {sum(rows_of):,} were given a partition")
     ends = {one.partition: one.end_offset for one in made}
-    for partition, (wanted, found) in enumerate(zip(rows_of, records_of, strict=True)):
-        if wanted != found or ends[partition] != found:
-            raise FilesFailed(f"partition {partition}: {wanted:,} rows, but {found:,} records up to offset {ends[partition]:,}")
+    for partition, (expected, found) in enumerate(zip(rows_of, records_of, strict=True)):
+        if expected != found or ends[partition] != found:
+            raise FilesFailed(f"partition {partition}: {expected:,} rows, but {found:,} records up to offset {ends[partition]:,}")
 
 
 def _keep_old_records(plan: ClusterPlan, made: Sequence[Assembled], runs: Sequence[Run], now_ms: int) -> list[str]:

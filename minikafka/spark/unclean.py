@@ -31,7 +31,7 @@ def history(views: list[ReplicaView]) -> list[tuple[int, str]]:
     """(where its leader began, the election in words) of every unclean election of the partition that is known of."""
     claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
     copies = [one.replica for one in views]
-    found = [(began_at(one.leader_epoch, copies), told(one)) for one in (claim.elections if claim is not None else ())]
+    found = [(began_at(one.leader_epoch, copies), election_text(one)) for one in (claim.elections if claim is not None else ())]
     return [(begin, words) for begin, words in found if begin is not None]
 
 
@@ -40,7 +40,7 @@ def loss_finding(one: ReplicaView, election: UncleanElection, begin: int) -> Fin
     end = max(last for epoch, _, last in one.runs if epoch < election.leader_epoch)
     certain = one.replica.node in election.isr + election.elr or one.replica.high_watermark > begin or election.offset < 0
     said = "may have been acknowledged" if certain else "were never committed: it was not in sync"
-    text = f"offsets {begin}..{end} that broker {one.broker} still holds {said}; they were lost by {told(election)}"
+    text = f"offsets {begin}..{end} that broker {one.broker} still holds {said}; they were lost by {election_text(election)}"
     cause = "unclean.leader.election.enable, or an operator's unclean election, while no replica that was in sync was there"
     replica = one.replica
     return Finding(
@@ -49,7 +49,7 @@ def loss_finding(one: ReplicaView, election: UncleanElection, begin: int) -> Fin
     )  # fmt: skip
 
 
-def told(election: UncleanElection) -> str:
+def election_text(election: UncleanElection) -> str:
     """The election in words."""
     head = f"the unclean election of broker {election.leader} in leader epoch {election.leader_epoch}"
     if election.offset < 0:

@@ -112,16 +112,16 @@ def _all_segments(replica: Replica, summaries: list[SegmentSummary]) -> None:
         _add(replica, Finding("not-compared", text if len(text) < 500 else f"{len(planned)} segments were planned, {len(scanned)} scanned"))
 
 
-def _merged(known: Cell | None, cell: Cell) -> Cell:
-    if known is None:
+def _merged(merged: Cell | None, cell: Cell) -> Cell:
+    if merged is None:
         return replace(cell)
-    known.digest = (known.digest + cell.digest) & 0xFFFFFFFFFFFFFFFF
-    known.batches += cell.batches
-    known.records += cell.records
-    known.bytes += cell.bytes
-    known.offsets += cell.offsets
-    known.first, known.end = min(known.first, cell.first), max(known.end, cell.end)
-    return known
+    merged.digest = (merged.digest + cell.digest) & 0xFFFFFFFFFFFFFFFF
+    merged.batches += cell.batches
+    merged.records += cell.records
+    merged.bytes += cell.bytes
+    merged.offsets += cell.offsets
+    merged.first, merged.end = min(merged.first, cell.first), max(merged.end, cell.end)
+    return merged
 
 
 def _end_of(present: list[SegmentSummary]) -> int:
@@ -208,16 +208,16 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
         ):
             finding.file = f"{replica.path}/leader-epoch-checkpoint"
             _add(replica, finding)
-    known = replica.high_watermark if replica.high_watermark_known else None
+    high_watermark = replica.high_watermark if replica.has_high_watermark else None
     if replica_unreadable(result):
         return
-    if replica.clean is False and replica.epochs and known is not None and replica.has_mark_line:
-        for finding in checks.start_beyond(replica.epochs, result.log_start, known):
+    if replica.clean is False and replica.epochs and high_watermark is not None and replica.is_high_watermark_listed:
+        for finding in checks.start_beyond(replica.epochs, result.log_start, high_watermark):
             _add(replica, finding)
     if replica.clean and replica.place is None and replica.topic != METADATA_TOPIC and not broken:
         for finding in checks.stop_snapshot(replica.snapshots, result.log_start, result.end_offset):
             _add(replica, finding)
-    for finding in checks.bounds(known, replica.recovery_point, replica.cleaner_point, result.log_start, result.end_offset):
+    for finding in checks.bounds(high_watermark, replica.recovery_point, replica.cleaner_point, result.log_start, result.end_offset):
         _add(replica, finding)
 
 

@@ -116,7 +116,7 @@ class WireLedger:
         if begin != MAGIC or not end:
             self._partitions.clear()
             self._file.seek(0)
-            self._file.write(MAGIC + frame_of("shape", summary_codec.SHAPE, b""))
+            self._file.write(MAGIC + frame_of("shape", summary_codec.FORMAT_DIGEST, b""))
             self._file.flush()
 
     def _read_frames(self) -> int:
@@ -125,17 +125,17 @@ class WireLedger:
         with contextlib.suppress(ValueError):
             while (frame := read_frame(self._file)) is not None:
                 kind, name, content = frame
-                if not end and (kind, name) != ("shape", summary_codec.SHAPE):
+                if not end and (kind, name) != ("shape", summary_codec.FORMAT_DIGEST):
                     return 0
                 end = self._file.tell()
                 if kind == "partition":
                     topic, number = name.split()
                     self._partitions[topic, int(number)] = _Partition(*summary_codec.loads(content))
                 elif kind == "stretch":
-                    topic, number, known_by, read_ms = name.split()
-                    known = self._partitions.get((topic, int(number)))
-                    if known is not None and 0 <= _now_ms() - int(read_ms) <= AGE_MS_MAX:
-                        known.places[known_by] = end - len(content), len(content)
+                    topic, number, stretch_key, read_ms = name.split()
+                    earlier = self._partitions.get((topic, int(number)))
+                    if earlier is not None and 0 <= _now_ms() - int(read_ms) <= AGE_MS_MAX:
+                        earlier.places[stretch_key] = end - len(content), len(content)
         return end
 
     def _write(self, kind: str, name: str, content: bytes) -> None:
@@ -151,12 +151,12 @@ class WireLedger:
             wired = [one for one in copies if one.place is not None]
             if not wired:
                 continue
-            now, known = _planned(wired, cluster_id, topic_ids.get(key[0], "")), self._partitions.get(key)
-            if known is not None and topic_ids.get(key[0]) and known.still_holds(now):
+            now, earlier = _planned(wired, cluster_id, topic_ids.get(key[0], "")), self._partitions.get(key)
+            if earlier is not None and topic_ids.get(key[0]) and earlier.still_holds(now):
                 for one in wired:
-                    _bound(one, known.bounds[one.broker])
+                    _bound(one, earlier.bounds[one.broker])
                 continue
-            changed += known is not None and bool(known.places)
+            changed += earlier is not None and bool(earlier.places)
             self._partitions[key] = now
             self._write("partition", f"{key[0]} {key[1]}", summary_codec.dumps([now.identity, now.bounds]))
         if changed:
@@ -202,7 +202,7 @@ class WireLedger:
         return rest
 
     def _kept(self, task: SegmentTask) -> Kept | None:
-        place = self._partitions[task.topic, task.partition].places.get(_known_by(task))
+        place = self._partitions[task.topic, task.partition].places.get(_stretch_key(task))
         if place is None:
             return None
         self._file.seek(place[0])
@@ -213,7 +213,7 @@ class WireLedger:
         task = summary.task
         content = zlib.compress(summary_codec.dumps(replace(summary, task=replace(task, place=None))), 1)
         if not summary.stopped and not summary.vanished:
-            self._write("stretch", f"{task.topic} {task.partition} {_known_by(task)} {_now_ms()}", content)
+            self._write("stretch", f"{task.topic} {task.partition} {_stretch_key(task)} {_now_ms()}", content)
         return Kept(task, content)
 
 
@@ -254,7 +254,7 @@ def _bound(replica: Replica, bounds: list[Any]) -> None:
         replica.cleaned = replica.cleaned_to = min(replica.cleaned_to, replica.high_watermark)
 
 
-def _known_by(task: SegmentTask) -> str:
+def _stretch_key(task: SegmentTask) -> str:
     """Where a replica is asked, and by whom, may be another; and so may its address."""
     return summary_codec.digest_of(replace(task, place=None, path=""), "")
 

@@ -305,7 +305,7 @@ _ALL = (
             "tests/spark/test_audit_faults.py"),
     _mutant("transactions", "transactions are not followed", "replay:Replayer._transactions", _nothing, TRANSACTIONS),
     _mutant("index entries", "entries of aborted transactions are taken as they are", "replay:Replayer._entry", _nothing, TRANSACTIONS),
-    _mutant("stable offset", "any later last stable offset is taken", "replay:_Unsettled.told", _constant([]), TRANSACTIONS),
+    _mutant("stable offset", "any later last stable offset is taken", "replay:_Unsettled.findings_at", _constant([]), TRANSACTIONS),
     _mutant("open transactions", "transactions that never end are not told", "replay:_hanging", _nothing,
             "tests/spark/test_audit_faults.py"),
     _mutant("sequences", "sequences of producers are not followed", "producers:continuity", _none, "tests/spark/test_audit_faults.py",

@@ -54,7 +54,7 @@ def server(answer: bytes) -> Iterator[str]:
     (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a Kafka broker"),
     (b"\x15\x03\x03\x00\x02\x02\x0a" + bytes(40), "not a Kafka broker"),
     ((20).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"\x7f" * 16, "elements"),
-    ((4).to_bytes(4, "big") + (99).to_bytes(4, "big"), "another request"),
+    ((4).to_bytes(4, "big") + (99).to_bytes(4, "big"), "wrong correlation id"),
 ])  # fmt: skip
 def test_whatever_answers_on_the_port(answer: bytes, text: str) -> None:
     with server(answer) as place:
@@ -92,7 +92,7 @@ def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "text"), [
-    ('openjdk version "11.0.2" 2019-01-15', "is Java 11"), ('java version "1.8.0_291"', "is Java 8"), ("what?", "no Java that tells"),
+    ('openjdk version "11.0.2" 2019-01-15', "is Java 11"), ('java version "1.8.0_291"', "is Java 8"), ("what?", "a Java of unknown"),
 ])  # fmt: skip
 def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, text: str) -> None:
     pytest.importorskip("pyspark")

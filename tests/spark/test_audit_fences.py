@@ -94,7 +94,7 @@ def test_checkpoints_of_an_earlier_topic_are_not_the_later_ones(tmp_path: Path) 
     """Killed before the next checkpoint was due."""
     result = audit(with_lines(cluster(tmp_path, {}, made_again(3), clean=False), 900))
     assert (result.outcome, verdicts(result)["t-0"]) == ("PASS", "MATCH")
-    assert "may be of the topic of that name that was deleted" in told(result, "checkpoint-bounds")[0]
+    assert "may belong to the deleted topic of that name" in told(result, "checkpoint-bounds")[0]
 
 
 @pytest.mark.parametrize(("seconds", "clean"), [(130, False), (3, True)])
@@ -154,7 +154,7 @@ def test_directories_that_were_not_given_are_said_once(tmp_path: Path, monkeypat
     auditing._given_live(plan)
     assert [one.check for one in plan.missing["t", 0]] == ["replica-offline"]
     assert [(one.level, one.message) for one in plan.findings.kept] == [
-        ("note", "the log directories of brokers 2 and 3 were not given: what their brokers serve was read over the wire")
+        ("note", "the log directories of brokers 2 and 3 were not given: their replicas were read over the network")
     ]
 
 

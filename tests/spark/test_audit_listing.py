@@ -19,7 +19,7 @@ from minikafka.spark import planning
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.directories import SourceError
 from minikafka.spark.engine_local import LocalEngine
-from minikafka.spark.planning import Wanted, make_plan, read_facts
+from minikafka.spark.planning import PlanScope, make_plan, read_facts
 
 
 class Tasks:
@@ -65,7 +65,7 @@ def test_tasks_plan_as_one_process_does(monkeypatch: pytest.MonkeyPatch, tmp_pat
     there.instant_ms = here.instant_ms
     assert with_kept_findings(here) == with_kept_findings(there)
     assert [name for name, _ in tasks.ran] == ["_find", "_read_root", "read_copy", "_list", "_open_entries", "_open_entries"]
-    entries = sum(len(one.entries) for one in read_facts([str(tmp_path)], Wanted()))
+    entries = sum(len(one.entries) for one in read_facts([str(tmp_path)], PlanScope()))
     assert each > 1 or sum(count for name, count in tasks.ran if name == "_open_entries") == entries
 
 

@@ -47,12 +47,12 @@ def test_votes_that_agree_with_the_log_are_no_finding(tmp_path: Path) -> None:
     (quorum_state(-1, 2, 3, directory_id(2)), f"it voted for 3 with directory {uuid_text(directory_id(2))}; the voter's is"),
     (quorum_state(2, 1), "epoch 1 has more than one leader: 1 by node 1, 3; 2 by node 2"),
     ("{", "it cannot be read"),
-    ("[]", "it is of no known version"),
+    ("[]", "it has an unknown version"),
     ({"data_version": 1}, "it lacks fields"),
     (quorum_state(1, 1) | {"leaderEpoch": True}, "it lacks fields"),
-    (quorum_state(1, 1) | {"currentVoters": 5}, "its voters are none"),
-    (quorum_state(1, 1) | {"currentVoters": [7]}, "its voters are none"),
-    (quorum_state(1, 1) | {"currentVoters": [{"voterId": "1"}]}, "its voters are none"),
+    (quorum_state(1, 1) | {"currentVoters": 5}, "its voters are invalid"),
+    (quorum_state(1, 1) | {"currentVoters": [7]}, "its voters are invalid"),
+    (quorum_state(1, 1) | {"currentVoters": [{"voterId": "1"}]}, "its voters are invalid"),
 ])  # fmt: skip
 def test_votes_that_contradict_the_log_or_another_node(tmp_path: Path, state: object, text: str) -> None:
     folder = cluster(tmp_path, with_voters())

@@ -131,7 +131,7 @@ def test_scans_that_do_not_go_together_are_refused(three: Path, tmp_path: Path, 
     write_scan([str(three / "b3")], LocalEngine(1), replace(OPTIONS, digest="blake2b"), files[2])
     with pytest.raises(SummaryError, match="different options"):
         compare_summaries(files, OPTIONS)
-    monkeypatch.setattr(summary_codec, "SHAPE", "another")
+    monkeypatch.setattr(summary_codec, "FORMAT_DIGEST", "another")
     with pytest.raises(SummaryError, match="another version"):
         compare_summaries(files, OPTIONS)
 

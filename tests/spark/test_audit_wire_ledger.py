@@ -236,7 +236,7 @@ def test_no_other_file_and_no_other_audits_ledger_is_written(monkeypatch: pytest
     assert other.read_text().startswith("minikafka is")
     with wire_ledger.opened(str(tmp_path / "ledger")), pytest.raises(WireLedgerError, match="of an audit that runs"):
         world.audit(wire_ledger=str(tmp_path / "ledger"))
-    monkeypatch.setattr(summary_codec, "SHAPE", "another")
+    monkeypatch.setattr(summary_codec, "FORMAT_DIGEST", "another")
     killed_at(world, 10, tmp_path / "ledger")
     monkeypatch.undo()
     world.install(monkeypatch)

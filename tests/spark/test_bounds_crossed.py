@@ -106,7 +106,7 @@ def test_what_never_holds_still_is_left_out_and_said(monkeypatch: pytest.MonkeyP
         stopped.unlink()
     result = audit(folder)
     assert len(looked) == attempts and (result.exit_code, verdicts(result)["t-0"]) == (3, "SKIPPED")
-    assert f"at each of {attempts} readings" in told(result, "replica-reread")[0]
+    assert f"during each of {attempts} readings" in told(result, "replica-reread")[0]
 
 
 @pytest.mark.parametrize("tasks_each", [1, 1024, 2000])
@@ -165,7 +165,7 @@ def test_an_answer_larger_than_any_broker_sends(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fetch_client.Security, "connect", lambda *_: ours)
     with theirs, Connection("h", 1) as connection:
         monkeypatch.setattr(fetch_client, "ANSWER_BYTES_MAX", 100)
-        for size, text in ((101, "a frame of 101 bytes"), (100, "answers another request")):
+        for size, text in ((101, "a frame of 101 bytes"), (100, "wrong correlation id")):
             theirs.sendall(size.to_bytes(4, "big") + bytes(100 if size == 100 else 0))
             with pytest.raises(BrokerError, match=text):
                 connection.ask(3, 7, b"")
@@ -188,7 +188,7 @@ def test_entries_of_a_directory_in_several_frames(monkeypatch: pytest.MonkeyPatc
 def test_a_frame_larger_than_a_reader_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with SummaryWriter(path) as file:
-        file.add("header", "", {"shape": summary_file.summary_codec.SHAPE})
+        file.add("header", "", {"shape": summary_file.summary_codec.FORMAT_DIGEST})
         file.add("scan", "large", ["x" * 5000])
     reader = SummaryReader(path)
     assert reader.one("scan", "large") == ["x" * 5000]
@@ -239,12 +239,12 @@ def test_batches_and_records_around_an_offset(monkeypatch: pytest.MonkeyPatch, t
     place = Partition("t-0", [plain(offset, 4) for offset in range(0, 80, 4)]).write(tmp_path)
     lines = list(explain.around(str(place), 41))
     assert sum(".." in line for line in lines) == 2 * shown + 1
-    assert f"and {4 - shown} records more" in " ".join(lines)
+    assert f"and {4 - shown} more records" in " ".join(lines)
 
 
 def test_stretches_of_offsets_in_words() -> None:
     some = [(number * 10, number * 10) for number in range(ledger.RANGES_SHOWN + 2)]
-    assert ledger.in_words(some).endswith("and 2 stretches more") and "more" not in ledger.in_words(some[:-2])
+    assert ledger.in_words(some).endswith("and 2 more ranges") and "more" not in ledger.in_words(some[:-2])
 
 
 def test_bytes_of_a_large_batch_that_differ_behind_what_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_load_whose_tasks_ask_for_it_runs_so_often(monkeypatch: pytest.MonkeyP
     task: Any = SimpleNamespace(index=0, options=load.LoadOptions("", ""), units=[])
     engine: Any = SimpleNamespace(map=lambda _, left: runs.append(len(left)) or [(0, failed)], name="local")
     monkeypatch.setattr(load, "sum_up", lambda *_: SimpleNamespace(acknowledged=0, job="j"))
-    with pytest.raises(load.LoadFailed, match="go on with --job-id j"):
+    with pytest.raises(load.LoadFailed, match="resume with --job-id j"):
         load._run_tasks([task], task.options, None, None, engine, None, 0.0)
     assert runs == [1] * attempts
 

@@ -73,7 +73,7 @@ def test_directories_that_only_executors_see(session: Any, tmp_path: Path) -> No
     assert elsewhere.orderBy("topic", "offset").collect() == expected and len(expected) == 5 * 47
     partitions = BatchReader(SourceOptions.parse({"logDirs": "/nowhere", "logDirsOn": "executors"}), StructType()).partitions()
     assert len(partitions) == 16
-    with pytest.raises(Exception, match="logDirsOn=executors is for batch queries"):
+    with pytest.raises(Exception, match="logDirsOn=executors works only for batch queries"):
         session.readStream.format("minikafka").option("logDirs", "/nowhere").option("logDirsOn", "executors").load().writeStream.format(
             "noop"
         ).start().processAllAvailable()

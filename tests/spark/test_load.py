@@ -313,7 +313,7 @@ def test_a_worker_that_does_not_start_says_why() -> None:
     org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout."""
     assert what_a_task_says(Py4JJavaError(said)) == "a Spark task failed: OSError: AF_UNIX path too long"
     said = "An error occurred while calling o91.x.\n: java.lang.NoSuchMethodError: 'void LogicalRDD.<init>(Seq)'\n\tat io.delta"
-    expected = "a JAR among the packages is made for another version of Spark: java.lang.NoSuchMethodError: 'void LogicalRDD.<init>(Seq)'"
+    expected = "a JAR in the packages was built for another version of Spark: java.lang.NoSuchMethodError: 'void LogicalRDD.<init>(Seq)'"
     assert what_a_task_says(Py4JJavaError(said)) == expected
 
 

@@ -105,7 +105,7 @@ def test_a_failed_job_is_resumed_with_its_id(table: str) -> None:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED if broken[0] and number > 6 else None
 
     with TopicServer("t", 4, fault) as server:
-        with pytest.raises(LoadFailed, match="go on with --job-id job-1"):
+        with pytest.raises(LoadFailed, match="resume with --job-id job-1"):
             run_load(table, options_of(server), LocalEngine(1))
         written = sum(server.next_offset.values())
         assert 0 < written < ROWS

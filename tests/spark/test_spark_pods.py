@@ -116,7 +116,7 @@ def test_a_job_that_no_executor_will_take_is_cancelled_for_what_the_pods_say() -
     assert is_unreachable(error) and is_unreachable(MasterUnreachable("x"))
     no_python = type(error)('x\n\tat y\nCaused by: java.io.IOException: Cannot run program "/p": error=2, No such file\n\tat z')
     assert not is_unreachable(no_python)
-    assert what_a_task_says(no_python) == "executors have no Python /p (say which with spark.pyspark.python or PYSPARK_PYTHON)"
+    assert what_a_task_says(no_python) == "executors have no Python /p (set spark.pyspark.python or PYSPARK_PYTHON)"
     assert what_a_task_says(MasterUnreachable("Spark gave up: x")) == "Spark gave up: x"
 
 

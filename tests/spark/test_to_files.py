@@ -28,7 +28,7 @@ from minikafka.spark.audit import AuditOptions, run_audit  # noqa: E402
 from minikafka.spark.cluster_assembly import AssembleTask, assemble_tasks  # noqa: E402
 from minikafka.spark.cluster_files import ClusterOptions  # noqa: E402
 from minikafka.spark.cluster_manifest import check_directory  # noqa: E402
-from minikafka.spark.cluster_runs import MARK, _Index  # noqa: E402
+from minikafka.spark.cluster_runs import JOB_FILE, _Index  # noqa: E402
 from minikafka.spark.cluster_segments import FilesFailed, LogRules, Syncer, copy_file  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.spark.load import COMPRESSIONS, LoadOptions  # noqa: E402
@@ -89,7 +89,7 @@ def test_segments_are_those_that_the_log_itself_would_write(tmp_path: Path, conf
                 index.add(1, position, len(data), header.records_count, header.max_timestamp)
                 position += file.write(data)
         index.write(str(tmp_path / f"run{share}.index"), 2)
-    (tmp_path / MARK).write_text("job")
+    (tmp_path / JOB_FILE).write_text("job")
     written: dict[str, bytes] = {}
     for share in (0, 1):
         runs = tuple(str(tmp_path / f"run{number}") for number in range(3))
@@ -293,7 +293,7 @@ def test_what_a_killed_driver_left_is_removed_and_what_a_living_one_holds_is_not
     target = str(tmp_path / "c")
     dead = tmp_path / ".c.load-0123456789abcdef"
     (dead / "runs").mkdir(parents=True)
-    (dead / MARK).write_text("0123456789abcdef")
+    (dead / JOB_FILE).write_text("0123456789abcdef")
     with to_files.Staging(target) as living:
         assert not dead.exists()
         load_to_files(str(tmp_path / "rows.parquet"), OPTIONS, ClusterOptions(target, node_count=1), LocalEngine(1))
@@ -342,7 +342,7 @@ def test_the_command_and_the_check(tmp_path: Path) -> None:
     again = run(*arguments)
     assert (again.exit_code, again.output) == (2, f"minikafka load: {target} is not empty; give another directory, or remove it first\n")
     checked = CliRunner().invoke(verify_files, [str(target)])
-    assert checked.exit_code == 0 and "1,000 rows) are as they were written" in checked.output
+    assert checked.exit_code == 0 and "1,000 rows) are unchanged" in checked.output
     log = target / "node-2" / "data" / "t-1" / "00000000000000000000.log"
     with log.open("r+b") as file:
         file.seek(100)
@@ -355,7 +355,7 @@ def test_the_command_and_the_check(tmp_path: Path) -> None:
     assert checked.exit_code == 1
     lines = [line.partition("/data/")[2] for line in checked.output.splitlines()]
     assert lines[0].startswith("meta.properties has ") and lines[1] == "t-0/more is not in the manifest"
-    assert lines[2] == "t-1/00000000000000000000.log has other bytes than the manifest says (CRC-32C)"
+    assert lines[2] == "t-1/00000000000000000000.log has another CRC-32C than the manifest says"
     assert lines[3] == "t-0/leader-epoch-checkpoint is missing"
     said = json.loads(CliRunner().invoke(verify_files, [str(target), "-o", "json"]).output)
     assert said["good"] is False and said["count"] == 4
@@ -389,8 +389,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
         (["--topic", "a b"], 2, "contains one or more characters other than ASCII alphanumerics"),
         (["--topic", "__consumer_offsets"], 2, "__consumer_offsets is an internal topic"),
         (["--cluster-id", "short"], 2, "--cluster-id:"),
-        (["--bootstrap-server", "a:1"], 2, "--bootstrap-server is for a running cluster"),
-        (["--throttle", "5"], 2, "--throttle is for a running cluster"),
+        (["--bootstrap-server", "a:1"], 2, "--bootstrap-server needs a running cluster"),
+        (["--throttle", "5"], 2, "--throttle needs a running cluster"),
         (["--batch-size", "2000000"], 2, "takes batches of at most 1,048,588 bytes"),
         (["--config", "max.message.bytes=1000"], 2, "takes batches of at most 1,000 bytes"),
         (["--batch-size", "1024", "--config", "max.message.bytes=1024", "--key", "body"], 1, "a record makes a batch of 2,"),
