@@ -1,8 +1,8 @@
-"""One transaction for one task of a micro-batch, so that readers of committed records see each micro-batch's rows once.
+"""One transaction per task of a micro-batch, so that read_committed consumers see each micro-batch's rows once.
 
-The transactional id is that of the query and the task's partition. With the rows it commits an offset of a group of the same name:
-the number of the micro-batch. A task that runs again, in the same query or after a restart from the checkpoint, finds it and writes
-nothing; one that died before left an open transaction, which InitProducerId aborts.
+The transactional id consists of the query and the task's partition. Together with the rows, the transaction commits an offset of a group
+of the same name: the number of the micro-batch. A task that runs again, in the same query or after a restart from the checkpoint, finds
+the offset and writes nothing. A task that died earlier left an open transaction, which InitProducerId aborts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minikafka.spark.produce_errors import ProduceFailed, checked, run_client
 from minikafka.spark.security import PLAIN_TEXT, Security
 
 CLIENT_ID = "minikafka-load"
-#: What may wait for its acknowledgement.
+#: Most bytes that may wait for their acknowledgement.
 QUEUE_BYTES_MAX = 64 << 20
 #: transaction.max.timeout.ms of Kafka: longer ones are refused. A task that takes longer is aborted, and fails.
 TIMEOUT_MS = 900_000
@@ -41,7 +41,7 @@ class SinkTransaction:
         )  # fmt: skip
 
     def begin(self) -> bool:
-        """Fence earlier attempts, end what they left; False when the micro-batch is committed already."""
+        """Fence earlier attempts and abort their transactions. False if the micro-batch is already committed."""
         return run_client(self.loop, self._begin())
 
     async def _begin(self) -> bool:
@@ -54,7 +54,7 @@ class SinkTransaction:
         return True
 
     def commit(self) -> None:
-        """Commit rows and the micro-batch's number together."""
+        """Commit the rows together with the micro-batch's number."""
         run_client(self.loop, self._commit())
 
     async def _commit(self) -> None:
@@ -62,7 +62,7 @@ class SinkTransaction:
         await self.producer.commit()
 
     def abort(self) -> None:
-        """Give the transaction up, as far as the cluster answers."""
+        """Abort the transaction, if the cluster answers."""
         with contextlib.suppress(ProduceFailed):
             run_client(self.loop, self._abort())
 

@@ -1,7 +1,7 @@
-"""What a query wanted and cannot have: refused, or left out and said, as `failOnDataLoss` asks.
+"""Handles records that a query cannot read: it fails, or leaves them out and logs it, as `failOnDataLoss` says.
 
-Where Spark's own Kafka connector refuses, this does: records that are gone (retention, a topic made again, a partition that vanished) are a
-loss, which failOnDataLoss=false takes; bytes that are wrong (a checksum, a record that does not decode) are refused either way.
+The rules are those of Spark's own Kafka connector. Records that are gone (retention, a topic created again, a partition that disappeared)
+are a loss, which failOnDataLoss=false accepts. Wrong bytes (a checksum, a record that does not decode) always fail the query.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-#: Of the process that reads: an executor's end up in its stderr, a driver's in the query's.
+#: The logger of the reading process: messages go to the stderr of the executor or the driver.
 log = logging.getLogger("minikafka.spark")
 
 
 class DataLossError(ValueError):
-    """Records that a query wanted are gone; the text names topic, partition, offsets, place and what to do."""
+    """Requested records are gone; the text names topic, partition, offsets, place and what to do."""
 
 
 class CorruptBatchError(ValueError):
-    """A batch whose bytes are not what was written; the text names topic, partition, offset, place and what to do."""
+    """The bytes of a batch differ from what was written; the text names topic, partition, offset, place and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Offsets [begin, end) of a partition that cannot be read. `place`: a file, a directory or a broker; `end` -1: nobody knows how far."""
+    """Offsets [begin, end) of a partition that cannot be read. `place`: a file, a directory or a broker; `end` -1: unknown."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class LossPolicy:
     fail: bool = True
 
     def report(self, loss: Loss) -> None:
-        """Raises DataLossError, or says what is left out."""
+        """Raise DataLossError, or log what is left out."""
         if self.fail:
             remedy = f"{loss.remedy}; or set" if loss.remedy else "Set"
             raise DataLossError(f"{loss.text}. {remedy} failOnDataLoss=false, which reads on and logs what it leaves out")
@@ -55,6 +55,6 @@ class LossPolicy:
 
 
 def corrupt(topic: str, partition: int, begin: int, end: int, what: str, place: str) -> CorruptBatchError:
-    """For a batch that holds the offsets [begin, end)."""
+    """The error for a corrupt batch that holds the offsets [begin, end)."""
     remedy = f"Read another replica, or read past it: up to offset {begin} with endingOffsets, and from {end} with startingOffsets"
     return CorruptBatchError(f"{topic}-{partition}: the batch at offset {begin} is corrupt: {what} ({place}). {remedy}")

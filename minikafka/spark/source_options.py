@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from minikafka.spark.security import Security
 
 Key = tuple[str, int]
-#: Milliseconds for all partitions, or for each; None: offsets are not chosen by time.
+#: A timestamp in milliseconds for all partitions, or one for each; None: offsets are not chosen by time.
 Times = int | tuple[tuple[Key, int], ...] | None
-#: Tasks for log directories that only executors see.
+#: Default number of tasks for log directories that only executors see.
 SHARES = 16
-#: How often a driver asks again for offsets that it cannot have or that went back, as the connector's fetchOffset.numRetries and
-#: fetchOffset.retryIntervalMs.
+#: How often and at which interval a driver retries if offsets are unavailable or went back, like the connector's fetchOffset.numRetries
+#: and fetchOffset.retryIntervalMs.
 RETRIES, RETRY_MS = 3, 1000
 
 
 def _times(everywhere: str | None, each: str | None) -> Times:
-    """startingTimestamp or, when it is not given, startingOffsetsByTimestamp. Raises ValueError, AttributeError, TypeError."""
+    """startingTimestamp or, without it, startingOffsetsByTimestamp. Raises ValueError, AttributeError, TypeError."""
     if everywhere:
         return int(everywhere)
     if not each:
@@ -35,7 +35,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Names as in Spark's Kafka source; keys come in lower case. `share`: (i, n), only every n-th partition, the i-th of them."""
+    """The options, named as in Spark's Kafka source; keys are in lower case. `share`: (i, n), read only every n-th partition, from i."""
 
     bootstrap: str = ""
     log_dirs: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Raises OptionError."""
+        """Parse Spark's options. Raises OptionError."""
         get = {key.lower(): value for key, value in options.items()}.get
         bootstrap, paths = get("kafka.bootstrap.servers", "") or "", get("logdirs") or get("path") or ""
         if bool(bootstrap) == bool(paths):
@@ -102,13 +102,13 @@ class SourceOptions:
         )  # fmt: skip
 
     def shares(self) -> list[SourceOptions]:
-        """The work for tasks that each find out what there is: `minPartitions` of them."""
+        """Options for `minPartitions` tasks, each of which lists its own share of the partitions."""
         count = self.min_partitions or SHARES
         return [replace(self, share=(number, count), min_partitions=0) for number in range(count)]
 
     @property
     def named(self) -> list[str]:
-        """Topics that must be there."""
+        """The topics that must exist."""
         return sorted(set(self.topics) | {topic for topic, _ in self.assigned})
 
     def includes(self, key: Key) -> bool:

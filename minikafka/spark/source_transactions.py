@@ -1,7 +1,7 @@
-"""read_committed: which batches belong to aborted transactions, and where the first open one begins.
+"""read_committed: finds the batches of aborted transactions, and the start of the first open transaction.
 
-Brokers say both in a Fetch answer. In a log directory the aborted ones are in the segments' `.txnindex` files, and the open ones come from
-the newest producer snapshot and the headers of the batches behind it (ProducerStateManager in Apache Kafka).
+Brokers report both in a Fetch response. In a log directory, aborted transactions are in the segments' `.txnindex` files. Open ones follow
+from the newest producer snapshot and the headers of the batches after it (ProducerStateManager in Apache Kafka).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def hidden(batches: Batches, aborted: Aborted) -> Column:
 
 @dataclass(slots=True)
 class _Followed:
-    """Headers were followed up to `offset`; first offsets of the transactions that were open there, by producer id."""
+    """The transactions that are open at `offset`, up to which headers were read: first offset by producer id."""
 
     topic_id: str
     offset: int
@@ -53,12 +53,12 @@ class _Followed:
 
 @dataclass(slots=True)
 class StableOffsets:
-    """Last stable offsets of partitions in log directories. What was followed once is not read again, for a stream asks all the time."""
+    """Last stable offsets of partitions in log directories. It caches its progress, because a stream asks again and again."""
 
     followed: dict[str, _Followed] = field(default_factory=dict)
 
     def last_stable_offset(self, held: Held, end: int) -> int:
-        """The first offset below `end` (the high watermark) of a transaction whose marker is not below `end`; `end` without any."""
+        """The first offset of a transaction that is open at `end` (the high watermark); `end` if there is none."""
         state = self.followed.get(held.path)
         if state is None or state.topic_id != held.topic_id or state.offset > end:
             state = _Followed(held.topic_id, *_newest_snapshot(held.path, end))
@@ -79,7 +79,7 @@ def _newest_snapshot(path: str, end: int) -> tuple[int, dict[int, int]]:
             with open(segment_path(path, offset, "snapshot"), "rb") as file:
                 entries = parse_snapshot(file.read())
         except (FileNotFoundError, FormatError):
-            continue  # gone meanwhile or damaged: an older one and more batches say the same
+            continue  # deleted meanwhile or damaged: use an older snapshot and more batches
         return offset, {int(one["producer_id"]): int(one["first_offset"]) for one in entries if one["first_offset"] >= 0}
     return 0, {}
 

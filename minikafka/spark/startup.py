@@ -1,7 +1,7 @@
-"""What the next start of a broker makes of a partition's directory before it reads a record.
+"""The effect of a broker's next start on a partition directory, before it reads a record.
 
-A cleaner that was interrupted leaves `.cleaned` files, which are removed, or `.swap` files, which take the place of the segments that they
-were made from (LogLoader.load). So what a `.swap` file holds is what will be served. Apache Kafka and minikafka start alike.
+An interrupted cleaner leaves `.cleaned` files, which are deleted, or `.swap` files, which replace the segments that they were made from
+(LogLoader.load). So the broker will serve the content of the `.swap` files. Apache Kafka and minikafka behave alike.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def at_start(names: Iterable[str], end_of: Callable[[int], int]) -> Files:
                 (swapped if suffix else plain)[base, part] = part + suffix
         if found := _CLEANED.match(name):
             cleaned.append(int(found[1]))
-    # Replacements at or behind a `.cleaned` file are of a split that was not finished.
+    # Replacements at or after a `.cleaned` file belong to an unfinished split.
     first_cleaned = min(cleaned, default=1 << 63)
     valid = {key: name for key, name in swapped.items() if key[0] < first_cleaned}
     return _installed(plain, valid, {base: end_of(base) for base, part in valid if part == "log"})
 
 
 def _installed(plain: Files, swapped: Files, ends: dict[int, int]) -> Files:
-    """What lies between the first replacement and the end of the last one makes room."""
+    """The files after the start, which removes the segments between the first replacement and the end of the last one."""
     low, high = min(ends, default=0), max(ends.values(), default=0)
     return {key: name for key, name in plain.items() if not low <= key[0] < high and key[0] not in ends} | swapped

@@ -1,8 +1,8 @@
-"""The audit of log directories that only their own machines see: each machine scans its own and writes a summary, another one compares.
+"""Audits log directories that only their own machines see: each machine scans its directories into a summary, and one compares them.
 
-A summary holds what was read of the log directories (planning.DirectoryFacts) and what was seen in each segment, by the machine's own plan.
-What the plan of all machines together asks for beyond that (a high watermark of another broker cuts a cell, digests differ) becomes a
-question; a second scan answers the questions to its machine from the same functions, and its summary is given beside the first.
+A summary holds the facts of the log directories (planning.DirectoryFacts) and a summary of each segment, made by the machine's own plan.
+The plan of all machines together may need more (another broker's high watermark divides a cell, digests differ). Each such need becomes a
+question. A second scan answers the questions for its machine with the same functions, and its summary is given together with the first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 
 
 def scope_of(options: AuditOptions) -> PlanScope:
-    """What a plan of these options looks at."""
+    """The scope of a plan with these options."""
     return PlanScope(
         tuple(options.topics), tuple(options.partitions), tuple(options.compacted), options.findings_each_max,
         options.transaction_timeout_ms,
@@ -57,8 +57,8 @@ def write_scan(
     paths: Iterable[str], engine: Engine, options: AuditOptions, path: str, questions: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> int:  # fmt: skip
-    """Scan the log directories at or below `paths` into the summary file `path`; with a file of `questions` answer those that are for
-    them instead. Returns how many segments were read or questions answered. Raises SourceError, SummaryError, OSError."""
+    """Scan the log directories at or below `paths` into the summary file `path`. With a file of `questions`, answer those about these
+    directories instead. Returns the number of segments read or questions answered. Raises SourceError, SummaryError, OSError."""
     scope, instant_ms = scope_of(options), time.time_ns() // 1_000_000
     facts = read_facts(paths, scope)
     header = _header(facts, options, instant_ms)
@@ -97,8 +97,8 @@ def _header(facts: list[DirectoryFacts], options: AuditOptions, instant_ms: int)
 
 
 def _state_of(path: str) -> str | None:
-    """What tells one state of a log directory at rest from another: names, sizes and times of its segments. None while a broker may be at
-    work in it: then they change of themselves."""
+    """A digest of a log directory's state: names, sizes and times of its segments. None if a broker may be running in it, because then
+    they change anyway."""
     if is_locked(path):
         return None
     found = []
@@ -107,7 +107,7 @@ def _state_of(path: str) -> str | None:
             files = _entries(folder.path) if folder.is_dir() else []
             found += [(folder.name, one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in files if one.name.endswith(".log")]
     except OSError:
-        return None  # What cannot be read is told by the scan.
+        return None  # The scan reports what cannot be read.
     return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=8).hexdigest()
 
 
@@ -117,13 +117,13 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _running(facts: list[DirectoryFacts]) -> list[str]:
-    """Log directories whose broker may be at work: not stopped in order, and locked."""
+    """Log directories whose broker may be running: without a clean shutdown, and locked."""
     return [one.directory.path for one in facts if one.directory.clean is not True and is_locked(one.directory.path)]
 
 
 def is_locked(path: str) -> bool:
-    """Whether another process holds a log directory's `.lock`, as a broker does (FileLock); where that cannot be seen, True. Nothing is
-    locked here: a broker that starts must not fail."""
+    """Whether another process holds a log directory's `.lock`, as a broker does (FileLock). True if that cannot be determined. This does
+    not take the lock, so that a starting broker cannot fail because of it."""
     if not sys.platform.startswith("linux"):
         return True
     try:
@@ -190,7 +190,7 @@ def _questions_to(name: str, path: str) -> list[tuple[str, str, tuple[Any, ...]]
 
 @dataclass(slots=True)
 class Scan:
-    """One machine's summaries: its scan, and answers to later questions."""
+    """One machine's summaries: its scan, and its answers to later questions."""
 
     reader: SummaryReader
     answers: list[SummaryReader] = field(default_factory=list)
@@ -201,7 +201,7 @@ class Scan:
 
 
 class Summaries:
-    """All machines' summaries, as what the comparison asks (rereading.Files). What is not in them is noted in `questions`."""
+    """The summaries of all machines, as a source for the comparison (rereading.Files). Missing answers are noted in `questions`."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         readers = [SummaryReader(path) for path in paths]
@@ -237,7 +237,7 @@ class Summaries:
                 reader.close()
 
     def facts(self) -> tuple[list[DirectoryFacts], set[str], int]:
-        """(what was read of all log directories, those whose broker may have been at work, when the first scan began)."""
+        """(facts of all log directories, directories whose broker may have been running, time at which the first scan began)."""
         found, running = [], set()
         for scan in self.scans:
             reader = scan.reader
@@ -307,7 +307,7 @@ class Summaries:
         raise NotAnsweredError(f"the summaries do not tell enough: {scan.prefix.rstrip(':')} has to be asked again (--questions)")
 
     def write_questions(self, path: str) -> None:
-        """What was asked in vain, for `audit --scan --questions` on each machine."""
+        """Write the unanswered questions, for `audit --scan --questions` on each machine."""
         prefixes = {scan.reader.header["id"]: scan.prefix for scan in self.scans}
         with SummaryWriter(path) as file:
             file.add("header", "", {"shape": FORMAT_DIGEST, "questions": True, "version": self.scans[0].reader.header["version"]})
@@ -316,7 +316,7 @@ class Summaries:
 
 
 def _check_states(scan: SummaryReader, answers: SummaryReader) -> None:
-    """Answers are of what was scanned. Raises SummaryError."""
+    """Check that the answers come from the scanned state. Raises SummaryError if a directory has changed."""
     before, after = scan.header.get("states", {}), answers.header.get("states", {})
     for path, state in before.items():
         if state is not None and after.get(path) is not None and after[path] != state:
@@ -324,7 +324,7 @@ def _check_states(scan: SummaryReader, answers: SummaryReader) -> None:
 
 
 def _distinguish(facts: DirectoryFacts, scan: Scan) -> None:
-    """Machines count their devices and call their folders alike."""
+    """Make device numbers, and the names of directories without a cluster id, unique: machines may share them."""
     number = int(scan.reader.header["id"], 16)
     directory = facts.directory
     if not directory.cluster_id:
@@ -339,7 +339,7 @@ def _distinguish(facts: DirectoryFacts, scan: Scan) -> None:
 
 
 def as_if_scanned(held: SegmentSummary, task: SegmentTask) -> SegmentSummary | None:
-    """The summary that a scan with `task` would give, out of one by another plan of the same file; None where that cannot be told."""
+    """The summary that a scan with `task` would give, derived from another plan's summary of the file; None if it cannot be derived."""
     old = held.task
     same = ("size", "next_base", "extensions", "snapshots", "clean", "level", "digest", "is_rebuilt")
     if any(getattr(old, name) != getattr(task, name) for name in same) or task.cell_shift < old.cell_shift:
@@ -373,7 +373,7 @@ def _cuts_inside(task: SegmentTask, first: int, end: int) -> set[tuple[int, bool
 
 
 def _moved(cells: dict[Key, Cell], behind: int, coarser: int) -> dict[Key, Cell]:
-    """The cells behind more cuts, and in cells that are larger by a power of two."""
+    """The cells renumbered for `behind` more zones, and merged into cells that are larger by a power of two (`coarser`: its exponent)."""
     moved: dict[Key, Cell] = {}
     for (zone, number), cell in cells.items():
         key = zone + behind, number >> coarser

@@ -1,4 +1,4 @@
-"""Summaries of several machines compared: the same plan, the same judgement, the same verdicts as where one machine sees all."""
+"""Compares the summaries of several machines, with the same plan and the same verdicts as if one machine saw all directories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minikafka.spark.summaries import Summaries, scope_of
 from minikafka.spark.summary_file import SummaryError
 from minikafka.spark.views import ReplicaView, is_limited, names_of, view, zones_of
 
-#: Cells that differ whose batches are asked for at once, of each partition.
+#: Number of differing cells per partition whose batches are requested at once.
 CELLS_ASKED_MAX = 64
 
 
@@ -77,7 +77,7 @@ def _compared(summaries: Summaries, options: AuditOptions, started_ms: int) -> A
 
 
 def _partition(summaries: Summaries, copies: list[Replica], options: AuditOptions) -> tuple[PartitionResult, list[ReplicaView]]:
-    """One partition's verdict, and its replicas as they were seen; none of those where the summaries do not tell enough."""
+    """One partition's verdict, and the views of its replicas; no views if the summaries do not hold enough."""
     by_path: dict[str, list[Any]] = {}
     for task in partition_tasks(copies, options.level, options.digest):
         by_path.setdefault(task.path, []).append(task)
@@ -102,7 +102,7 @@ def _partition(summaries: Summaries, copies: list[Replica], options: AuditOption
 
 
 def _ask_ahead(summaries: Summaries, views: list[ReplicaView]) -> None:
-    """Ask for all that the comparison is going to look at more closely, and not for one thing after the other."""
+    """Request everything that the comparison will need at once, instead of one item per round."""
     bounds = {zone: (low, high) for zone, low, high in zones_of(views)}
     keys = sorted({key for one in views for key in one.cells if equal_cells(views, key) is None}) if len(views) > 1 else []
     cleaned = max((one.replica.segments[-1].base_offset if one.cleaned_to == UNBOUNDED else one.cleaned_to for one in views), default=0)
@@ -136,7 +136,7 @@ def _reader_of(summaries: Summaries) -> Callable[[Callable[[Any], Any], list[Any
 
 
 def _unconfirmed(plan: Plan, results: list[PartitionResult], running: set[str]) -> None:
-    """A fault of a broker that runs counts when it is seen twice, and a summary sees once: it makes the partition INCOMPLETE."""
+    """A running broker's fault counts only if it is seen twice, but a summary sees it once. So it makes the partition INCOMPLETE."""
     brokers = {one.path: one.broker for one in plan.directories if one.path in running}
     for result in results:
         at_work = {broker for path, broker in brokers.items() if any(row["path"].startswith(path + "/") for row in result.replicas)}

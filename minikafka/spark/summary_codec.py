@@ -1,7 +1,7 @@
-"""Plain values of the audit as JSON and back, for summary files. Only the classes named here are ever made: a file runs no code.
+"""Encodes the audit's values as JSON for summary files, and decodes them. Only the classes listed here are created: a file runs no code.
 
-Paths are told relative to a place: what is encoded on a broker's machine has paths of that machine, and what is decoded elsewhere has the
-machine's name in front of them.
+Paths are relative to a prefix. Encoding on a broker's machine keeps that machine's paths; decoding elsewhere puts the machine's name in
+front of them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _CLASSES: tuple[type, ...] = (
 _BY_NAME = {one.__name__: one for one in _CLASSES}
 _FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}
 _PATHS = {"path", "file"}
-#: Which values there are: another version of this package has others.
+#: Identifies the set of encoded classes and fields, which differs between versions of this package.
 FORMAT_DIGEST = hashlib.blake2b(repr([(one.__name__, _FIELDS[one]) for one in _CLASSES]).encode(), digest_size=8).hexdigest()
 
 
 class CodecError(ValueError):
-    """Not what this version writes."""
+    """The data were not written by this version."""
 
 
 def dumps(value: Any, prefix: str = "") -> bytes:
-    """`prefix` is taken off all paths."""
+    """Encode a value. `prefix` is removed from all paths."""
     return json.dumps(_plain(value, prefix), separators=(",", ":")).encode()
 
 
 def loads(data: bytes, prefix: str = "") -> Any:
-    """`prefix` is put before all paths. Raises CodecError."""
+    """Decode a value. `prefix` is put before all paths. Raises CodecError."""
     try:
         return _value(json.loads(data), prefix)
     except CodecError:
@@ -133,5 +133,5 @@ def _builtin(kind: str, held: Any, prefix: str) -> Any:
 
 
 def digest_of(value: Any, prefix: str) -> str:
-    """What a question is known by."""
+    """The digest that identifies a question."""
     return hashlib.blake2b(dumps(value, prefix), digest_size=16).hexdigest()

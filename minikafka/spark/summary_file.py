@@ -1,7 +1,7 @@
-"""Summary files: what a scan has seen, in frames with checksums, from the first line to a last frame that says that all is there.
+"""Summary files: the results of a scan, in frames with checksums.
 
-The first line names the format. A frame is: bytes of its key, bytes of its content, CRC-32C over both (uint32 each), the key ("kind name"),
-the content (zlib). The last frame, of kind `end`, holds the number of those before it: a file without it was cut.
+The first line names the format. A frame is: size of its key, size of its content, CRC-32C over both (uint32 each), the key ("kind name"),
+the content (zlib). The last frame, of kind `end`, holds the number of frames before it; a file without it is truncated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_BYTES_MAX, CONTENT_BYTES_MAX = 1 << 16, 1 << 30
 
 
 class SummaryError(Exception):
-    """A summary file that cannot be used; the text names it and says what to do."""
+    """A summary file cannot be used; the text names it and says what to do."""
 
 
 def frame_of(kind: str, name: str, content: bytes) -> bytes:
@@ -33,8 +33,8 @@ def frame_of(kind: str, name: str, content: bytes) -> bytes:
 
 
 def read_frame(file: BinaryIO) -> tuple[str, str, bytes] | None:
-    """(kind, name, content) of the frame at the file's position; None where the file ends before it does. Raises ValueError for one that is
-    damaged."""
+    """(kind, name, content) of the frame at the file's position; None if the file ends before the frame does. Raises ValueError for a
+    damaged frame."""
     head = file.read(_FRAME.size)
     if len(head) < _FRAME.size:
         return None
@@ -51,7 +51,7 @@ def read_frame(file: BinaryIO) -> tuple[str, str, bytes] | None:
 
 
 class SummaryWriter:
-    """Writes a summary file beside its name, and puts it there when it is whole."""
+    """Writes a summary file under a temporary name, and renames it once it is complete."""
 
     def __init__(self, path: str) -> None:
         self.path, self._part = path, f"{path}.part"
@@ -76,7 +76,7 @@ class SummaryWriter:
                 os.unlink(self._part)
 
     def add(self, kind: str, name: str, value: Any, prefix: str = "") -> None:
-        """A frame; `prefix` is taken off its paths. Raises SummaryError for one that no reader would take."""
+        """Add a frame; `prefix` is removed from its paths. Raises SummaryError for a frame that is too large for readers."""
         plain = summary_codec.dumps(value, prefix)
         if len(plain) > CONTENT_BYTES_MAX:
             text = f"what a summary has to say of {kind} {name} takes {len(plain)} bytes, more than {CONTENT_BYTES_MAX}"
@@ -86,7 +86,7 @@ class SummaryWriter:
 
 
 class SummaryReader:
-    """A summary file whose frames are looked up by kind and name. Opening reads it once, every checksum. Raises SummaryError, OSError."""
+    """A summary file whose frames are looked up by kind and name. Opening it verifies every checksum. Raises SummaryError, OSError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -132,11 +132,11 @@ class SummaryReader:
             raise SummaryError(f"{self.path} is damaged: it does not end where its last frame says; copy it again")
 
     def names(self, kind: str) -> list[str]:
-        """Names of the frames of a kind."""
+        """The names of all frames of a kind."""
         return [name for found, name in self._places if found == kind]
 
     def all(self, kind: str, name: str = "") -> list[Any]:
-        """What the frames of that kind and name hold."""
+        """The contents of all frames with this kind and name."""
         found = []
         for position, size in self._places.get((kind, name), ()):
             self._file.seek(position)
@@ -144,7 +144,7 @@ class SummaryReader:
         return found
 
     def one(self, kind: str, name: str = "") -> Any:
-        """What the only frame of that kind and name holds. Raises SummaryError."""
+        """The content of the only frame with this kind and name. Raises SummaryError if there is not exactly one."""
         found = self.all(kind, name)
         if len(found) != 1:
             raise SummaryError(f"{self.path} has {len(found)} frames {kind} {name}: scan again")

@@ -1,4 +1,4 @@
-"""Figures in Prometheus' text format, for node_exporter's textfile collector; a reader never sees half a file."""
+"""Writes metrics in Prometheus text format for node_exporter's textfile collector. Files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def exposition(prefix: str, families: list[tuple[str, str, Mapping[Labels, float]]]) -> str:
-    """Gauges as (name without prefix, meaning, {labels: value})."""
+    """The text of gauges, each given as (name without prefix, help, {labels: value})."""
     lines = []
     for name, meaning, samples in families:
         lines += [f"# HELP {prefix}_{name} {meaning}", f"# TYPE {prefix}_{name} gauge"]
@@ -21,7 +21,7 @@ def exposition(prefix: str, families: list[tuple[str, str, Mapping[Labels, float
 
 
 def write_text(path: str, text: str) -> None:
-    """Put a file in place whole. Raises OSError."""
+    """Replace a file atomically. Raises OSError."""
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Runs over time: a line in `runs.jsonl` of the report's directory for each, which the page, `audit trend` and a broker's metrics read."""
+"""The history of runs: one line per run in the report directory's `runs.jsonl`, for the page, `audit trend` and a broker's metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COUNTS = ("partitions", "replicas", "batches_compared", "records_compared", "by
 
 
 def run_of(report: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a run: outcome, counts, verdicts and checks that were not 0; times in ISO 8601 and seconds."""
+    """The stored facts of a run: outcome, counts, verdicts and checks that are not 0; times in ISO 8601 and seconds."""
     summary, run = report["summary"], report["run"]
     usual = {*_COUNTS, "bytes_scanned", "skipped_directories", "notes"}
     return {
@@ -28,7 +28,7 @@ def run_of(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def append(directory: str, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Add a run, forget the oldest ones beyond RUNS_KEPT_MAX; returns all, oldest first. Raises OSError."""
+    """Add a run, and drop the oldest ones beyond RUNS_KEPT_MAX. Returns all runs, oldest first. Raises OSError."""
     runs = [*_read(Path(directory) / RUNS), run][-RUNS_KEPT_MAX:]
     temporary = os.path.join(directory, RUNS + ".tmp")
     with open(temporary, "w", encoding="utf-8") as file:
@@ -38,14 +38,14 @@ def append(directory: str, run: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read(directory: str) -> list[dict[str, Any]]:
-    """The runs whose reports were written to a directory or to directories right below it (one a day, say), oldest first."""
+    """The runs whose reports were written to a directory or directly below it (such as one directory a day), oldest first."""
     root = Path(directory)
     found = [run for path in (root / RUNS, *root.glob(f"*/{RUNS}")) for run in _read(path)]
     return sorted(found, key=lambda run: str(run["started"]))
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """What can be read of it: a line that a full disk cut is left out."""
+    """The readable lines of a file. A line that a full disk truncated is left out."""
     found = []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -62,7 +62,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs with `changes`: checks that found something for the first time (+) or no more (-) since the run before."""
+    """The runs with `changes`: checks that have new findings (+), or no more findings (-), compared with the previous run."""
     result = []
     before: set[str] = set()
     for run in runs:
@@ -74,7 +74,7 @@ def rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def html(runs: list[dict[str, Any]]) -> str:
-    """A bar a run: how much was compared, in the colour of its outcome. Nothing for a first run."""
+    """A bar for each run: the amount compared, in the colour of its outcome. Empty for a first run."""
     if len(runs) < 2:
         return ""
     drawn = runs[-RUNS_DRAWN_MAX:]
@@ -88,7 +88,7 @@ def html(runs: list[dict[str, Any]]) -> str:
         bars.append(f"<rect x='{column * 11}' y='{60 - height:.1f}' width='9' height='{height:.1f}' rx='2' "
                     f"fill='{_COLOURS.get(run['outcome'], '#8a93a1')}'><title>{escape(tip)}</title></rect>")  # fmt: skip
     passed = sum(run["outcome"] == "PASS" for run in runs)
-    said = f"{passed:,} of {len(runs):,} runs passed since {escape(runs[0]['started'][:10])}; a bar is what was compared."
+    said = f"{passed:,} of {len(runs):,} runs passed since {escape(runs[0]['started'][:10])}; each bar shows the amount compared."
     width = 11 * len(drawn)
     return (
         f"<section><h2>Runs</h2><p class='dim'>{said}</p><div class='wide'><svg width='{width}' height='60' viewBox='0 0 {width} 60'>"

@@ -1,7 +1,7 @@
-"""What unclean elections cost, from the controller's record of them and the logs that are still there.
+"""Records lost by unclean elections, found from the controller's record of the elections and the remaining logs.
 
-A leader that was neither in sync nor eligible goes on from where its own log ends. Whatever the replicas before it held behind that
-offset, in older epochs, is lost: also what was acknowledged. Their directories keep it until they follow the new leader and cut.
+A leader that was neither in sync nor eligible continues from the end of its own log. Records that other replicas hold beyond that offset,
+in older epochs, are lost, even if they were acknowledged. Those replicas keep them until they follow the new leader and truncate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minikafka.spark.views import ReplicaView
 
 
 def losses(views: list[ReplicaView]) -> Iterator[tuple[ReplicaView, UncleanElection, int]]:
-    """(replica, election, offset): who still holds records of before an unclean election behind the offset at which the leader began."""
+    """(replica, election, offset) for each replica that still holds older records beyond the offset at which the elected leader began."""
     claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
     copies = [one.replica for one in views]
     for one in views:
@@ -28,7 +28,7 @@ def losses(views: list[ReplicaView]) -> Iterator[tuple[ReplicaView, UncleanElect
 
 
 def history(views: list[ReplicaView]) -> list[tuple[int, str]]:
-    """(where its leader began, the election in words) of every unclean election of the partition that is known of."""
+    """(first offset of the elected leader, the election in words) of every known unclean election of the partition."""
     claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
     copies = [one.replica for one in views]
     found = [(began_at(one.leader_epoch, copies), election_text(one)) for one in (claim.elections if claim is not None else ())]
@@ -36,7 +36,7 @@ def history(views: list[ReplicaView]) -> list[tuple[int, str]]:
 
 
 def loss_finding(one: ReplicaView, election: UncleanElection, begin: int) -> Finding:
-    """What was lost, by which election, since when. An error where the replica was in sync, or knows the records as committed."""
+    """The finding about lost records and the election. It is an error if the replica was in sync, or its high watermark covers them."""
     end = max(last for epoch, _, last in one.runs if epoch < election.leader_epoch)
     certain = one.replica.node in election.isr + election.elr or one.replica.high_watermark > begin or election.offset < 0
     said = "may have been acknowledged" if certain else "were never committed: it was not in sync"
@@ -50,7 +50,7 @@ def loss_finding(one: ReplicaView, election: UncleanElection, begin: int) -> Fin
 
 
 def election_text(election: UncleanElection) -> str:
-    """The election in words."""
+    """A description of the election, for messages."""
     head = f"the unclean election of broker {election.leader} in leader epoch {election.leader_epoch}"
     if election.offset < 0:
         return f"{head} (before the metadata log begins)"

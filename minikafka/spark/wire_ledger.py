@@ -1,11 +1,11 @@
-"""What an audit over the wire has read so far, in a file, so that an audit whose driver failed goes on where that one was.
+"""Records the progress of an audit over the network in a file, so that the audit can resume after its driver failed.
 
-A file of frames as summary files have them (summary_file.py): for each partition the bounds that were planned, then the summary of each
-stretch that was scanned. What stands behind the last whole frame was being written when the driver ended, and is left out.
+The file consists of frames like a summary file (summary_file.py): for each partition the planned bounds, then the summary of each scanned
+range. Bytes after the last whole frame were being written when the driver failed, and are ignored.
 
-A stretch is taken up when the very same task is planned again: while the topic, its leader epoch, its policy, its replicas, where their
-logs begin and what each of them knows as committed are the same. A partition that has grown on any replica is read anew: a verdict is
-about all that is committed when it is asked for, and a replica that was behind has bytes that nobody has read.
+A range is reused if exactly the same task is planned again: the topic, its leader epoch, its policy, its replicas, their log starts and
+their high watermarks are all unchanged. A partition that has grown on any replica is read again, because a verdict covers everything that
+is committed when the audit starts, and a replica that was behind has unread bytes.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ from minikafka.spark.summary_file import frame_of, read_frame
 Item = TypeVar("Item")
 Key = tuple[str, int]
 MAGIC = b"minikafka audit ledger 1\n"
-#: Stretches that were read longer ago are read again.
+#: Ranges that were read longer ago are read again.
 AGE_MS_MAX = 24 * 3600 * 1000
 #: Tasks of a core whose results are awaited before more begin, how much of small stretches is one task, and summaries handed on at once.
 AHEAD, SMALL_BYTES, HANDED_ON = 4, 64 << 20, 64
 
 
 class WireLedgerError(ValueError):
-    """A file that cannot be this audit's ledger; the text names it and says what to do."""
+    """The file cannot be this audit's ledger; the text names it and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A stretch and the summary of its scan, as it lies in the file."""
+    """A range and the encoded summary of its scan."""
 
     task: SegmentTask
     content: bytes
 
     def summary(self) -> SegmentSummary:
-        """What the scan gave."""
+        """The decoded summary."""
         found: SegmentSummary = summary_codec.loads(zlib.decompress(self.content))
         return replace(found, task=self.task)
 
 
 @dataclass(slots=True)
 class _Partition:
-    """`identity`: what must be the same. `bounds`: {broker: [log start, high watermark, [[base offset, bytes] of each stretch]]}.
-    `places`: {task: (position in the file, bytes)} of what was scanned."""
+    """A partition in the ledger. `identity`: facts that must be unchanged. `bounds`: {broker: [log start, high watermark, [[base offset,
+    bytes] of each range]]}. `places`: {stretch key: (position in the file, bytes)} of each scanned range."""
 
     identity: list[Any]
     bounds: dict[str, list[Any]]
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def still_holds(self, now: _Partition) -> bool:
-        """Whether nothing was written, cut, deleted or led by another leader since, on any replica."""
+        """Whether nothing has been written, truncated or deleted on any replica since, and the leader is the same."""
         alike = self.identity == now.identity and self.bounds.keys() == now.bounds.keys()
         return alike and all(self.bounds[broker][:2] == now.bounds[broker][:2] for broker in self.bounds)
 
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[WireLedger | None]:
-    """The ledger in that file, which is made if it is not there; None for "". Raises WireLedgerError, OSError."""
+    """The ledger in this file, which is created if it does not exist; None for "". Raises WireLedgerError, OSError."""
     if not path:
         yield None
         return
@@ -77,7 +77,7 @@ def opened(path: str) -> Iterator[WireLedger | None]:
 
 
 class WireLedger:
-    """One audit's ledger. Raises WireLedgerError for a file that is none, or that another audit is writing."""
+    """One audit's ledger. Raises WireLedgerError if the file is not a ledger, or another audit is writing it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -100,7 +100,7 @@ class WireLedger:
         self._file.close()
 
     def finish(self) -> None:
-        """The audit has its verdict: nothing is left to be taken up. Somebody else may have removed the file already."""
+        """Delete the file, because the audit has its verdict. The file may already be gone."""
         if _is_at(self._file, self.path):
             os.unlink(self.path)
 
@@ -120,7 +120,7 @@ class WireLedger:
             self._file.flush()
 
     def _read_frames(self) -> int:
-        """Where the last whole frame ends; 0 where another version of this package wrote the file."""
+        """Read the frames. Returns the end of the last whole frame, or 0 if another version of this package wrote the file."""
         end = 0
         with contextlib.suppress(ValueError):
             while (frame := read_frame(self._file)) is not None:
@@ -144,8 +144,8 @@ class WireLedger:
             self._file.write(frame_of(kind, name, content))
 
     def settle(self, plan: Plan, cluster_id: str, topic_ids: dict[str, str]) -> None:
-        """Plan the offsets that were planned before, of each partition that is still as it was then; what was read of others is forgotten.
-        `topic_ids`: of a topic that has none nothing is taken up."""
+        """Plan the same offsets as before for each unchanged partition, and drop what was read from the others. `topic_ids`: topics
+        without an id are read again."""
         changed = 0
         for key, copies in plan.replicas.items():
             wired = [one for one in copies if one.place is not None]
@@ -180,7 +180,7 @@ class WireLedger:
         self, plan: Plan, tasks: list[SegmentTask], split_bytes: int, parallelism: int,
         scanned: Callable[[list[list[SegmentTask]]], Iterator[list[SegmentSummary]]], watch: Callable[[list[SegmentSummary]], None],
     ) -> list[list[SegmentTask | Kept]]:  # fmt: skip
-        """Have the stretches scanned that were not, and keep each: what `summaries_of` takes, in lists. `watch` is told what came in."""
+        """Scan and store the missing ranges. Returns lists of items for `summaries_of`. `watch` is called with incoming summaries."""
         held: list[Kept] = []
         open_: list[SegmentTask] = []
         for task in tasks:
@@ -209,7 +209,7 @@ class WireLedger:
         return Kept(task, self._file.read(place[1]))
 
     def _keep(self, summary: SegmentSummary) -> Kept:
-        """To the file goes what was read to its end."""
+        """Write a range to the file if it was read to its end."""
         task = summary.task
         content = zlib.compress(summary_codec.dumps(replace(summary, task=replace(task, place=None))), 1)
         if not summary.stopped and not summary.vanished:
@@ -218,7 +218,7 @@ class WireLedger:
 
 
 def summaries_of(items: list[SegmentTask | Kept]) -> list[SegmentSummary]:
-    """What a task of an audit with a ledger does: scan what is not scanned."""
+    """The summaries of some ranges: stored ones are decoded, the others are scanned. Runs in a task."""
     return [one.summary() if isinstance(one, Kept) else scan_segment(one) for one in items]
 
 
@@ -227,7 +227,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def _is_at(file: BinaryIO, path: str) -> bool:
-    """Whether the open file is still the one of that name."""
+    """Whether the open file is still the file at this path."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     return False
@@ -255,7 +255,7 @@ def _bound(replica: Replica, bounds: list[Any]) -> None:
 
 
 def _stretch_key(task: SegmentTask) -> str:
-    """Where a replica is asked, and by whom, may be another; and so may its address."""
+    """The key of a range in the file. It excludes the broker's address and the login, which may change between runs."""
     return summary_codec.digest_of(replace(task, place=None, path=""), "")
 
 
