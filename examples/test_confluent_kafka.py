@@ -5,7 +5,7 @@ import pytest
 
 
 def produce(kafka, topic, values, **config):
-    """Write values; the offsets they were acknowledged at."""
+    """Write values and return the acknowledged offsets."""
     offsets, errors = [], []
 
     def delivered(error, message):
@@ -20,7 +20,7 @@ def produce(kafka, topic, values, **config):
 
 
 def consume(kafka, topic, group, count):
-    """Read as a member of a group; the values."""
+    """Read as a member of a group and return the values."""
     settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(kafka.client_config("confluent", **settings))
     consumer.subscribe([topic])
@@ -60,7 +60,7 @@ def test_a_killed_leader_loses_nothing(kafka_cluster):
 
 @pytest.mark.kafka_breaks
 def test_a_lost_acknowledgement_makes_no_duplicate(kafka_cluster):
-    """The broker appends and then says REQUEST_TIMED_OUT: an idempotent producer tries again, and the broker knows the batch."""
+    """The broker appends the batch and answers REQUEST_TIMED_OUT. An idempotent producer retries, and the broker detects the duplicate."""
     topic = kafka_cluster.topic("payments")
     with kafka_cluster.cluster.fault("Produce", topic=topic, error="REQUEST_TIMED_OUT", after_work=True) as fault:
         offsets = produce(kafka_cluster, topic, [b"once"], **{"enable.idempotence": True, "retry.backoff.ms": 10})

@@ -14,7 +14,7 @@ django.setup()
 
 
 def sign_up(request):
-    """Writes an event and answers when Kafka has it: an answer without that could be wrong."""
+    """Write an event and respond once Kafka has acknowledged it; an earlier response could be wrong."""
     failed = []
     producer = confluent_kafka.Producer(settings.KAFKA)
     producer.produce(settings.KAFKA_TOPIC, request.body, key=b"user", on_delivery=lambda error, _: error and failed.append(error))
@@ -27,7 +27,7 @@ urlpatterns = [path("sign-up", sign_up)]
 
 
 def read_events(config, topic, count):
-    """What a management command of the application would loop over."""
+    """The events, as a management command of the application would read them."""
     consumer = confluent_kafka.Consumer({**config, "group.id": "mailer", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 
 def make_app(bootstrap_servers, orders, bills):
-    """The application as it would run in production: the topics and the address are its settings."""
+    """The application as in production; topics and address are its settings."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
@@ -49,7 +49,7 @@ def make_app(bootstrap_servers, orders, bills):
 
 
 async def bill_everything(bootstrap_servers, orders, bills, count):
-    """The other service, as small as a test needs it."""
+    """A minimal version of the other service, for the test."""
     consumer = aiokafka.AIOKafkaConsumer(orders, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
     async with consumer, aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         for _ in range(count):
@@ -69,7 +69,7 @@ def test_an_order_is_billed(kafka):
 
 
 async def until_billed(app, number):
-    """Wait for what the background task reads."""
+    """Wait until the background task has read the bill."""
     async with asyncio.timeout(20):
         while number not in app.state.bills:
             app.state.news.clear()

@@ -1,4 +1,4 @@
-"""A FastStream application against embedded brokers: the real thing, groups and partitions included, not its in-memory stand-in."""
+"""A FastStream application against embedded brokers: real groups and partitions, not FastStream's in-memory test broker."""
 
 import asyncio
 
@@ -7,14 +7,14 @@ from pydantic import BaseModel
 
 
 class Order(BaseModel):
-    """What is asked for."""
+    """An item and how many of it."""
 
     item: str
     count: int
 
 
 class Bill(BaseModel):
-    """What it costs."""
+    """The total price of an order."""
 
     item: str
     cents: int

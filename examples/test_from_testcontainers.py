@@ -1,4 +1,4 @@
-"""A suite that was written for testcontainers, after its move: one fixture has changed, the tests have not.
+"""A suite that was moved from testcontainers: only one fixture has changed, not the tests.
 
     # before
     from testcontainers.kafka import KafkaContainer

@@ -17,7 +17,7 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:" + pyspark.__version__
 
 @pytest.fixture(scope="module")
 def spark():
-    """A session; its workers must run this interpreter."""
+    """A session whose workers run this Python interpreter."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -36,7 +36,7 @@ def test_words_are_counted(source, spark, kafka, tmp_path):
     table = spark.createDataFrame(rows, "key string, value string")
     table.write.format(source).option("kafka.bootstrap.servers", servers).option("topic", sentences).mode("append").save()
 
-    # Each record once: offsets are kept in the checkpoint, and a second run finds only what is new.
+    # The checkpoint keeps the offsets: a second run reads only new records, each once.
     stream = spark.readStream.format(source).option("kafka.bootstrap.servers", servers).option("subscribe", sentences)
     words = stream.option("startingOffsets", "earliest").load().selectExpr("explode(split(cast(value as string), ' ')) value")
     sink = words.writeStream.format(source).option("kafka.bootstrap.servers", servers).option("topic", copies)

@@ -1,11 +1,11 @@
-"""Replication, step by step: what the logs of one partition's replicas look like after each step, as text and as a picture.
+"""Replication, step by step: the logs of one partition's replicas after each step, as text and as a picture.
 
-    python examples/teaching/stories.py                      which stories there are
+    python examples/teaching/stories.py                      list the stories
     python examples/teaching/stories.py log-truncation       play one in the terminal
     python examples/teaching/stories.py --pictures DIR       write the pictures of docs/stories.md
 
-The replicas are the broker's own leader, fetcher and log, driven by hand as in tests/scenarios: no sockets, no clock, no chance. In a
-notebook `play(name)` shows the picture; `play(name, steps)` plays steps of your own.
+The replicas are the broker's own leader, fetcher and log, driven by hand as in tests/scenarios, without sockets, clock or randomness. In
+a notebook, `play(name)` shows the picture and `play(name, steps)` plays steps of your own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRODUCER_ID = 7
 
 @dataclass(frozen=True)
 class Story:
-    """`steps`: (what happens in words, the steps of `tests/helpers/replica_world.py` or of `Stage`)."""
+    """A story. `steps`: (description, the steps of `tests/helpers/replica_world.py` or of `Stage`)."""
 
     title: str
     replicas: int
@@ -42,17 +42,17 @@ class Story:
 
 @dataclass(slots=True)
 class Stage(World):
-    """The world of the scenarios, with transactions and a rule that can be switched off."""
+    """The scenarios' world, with transactions and a rule that can be switched off."""
 
     sequence: int = 0
     last_refusal: str = ""
 
     def _do_begin(self, count: str) -> None:
-        """`begin x2`: the transactional producer writes; nobody asks the coordinator whether its transaction is open."""
+        """`begin x2`: the transactional producer writes; the leader does not ask the coordinator whether the transaction is open."""
         self._write_transactional(int(count[1:]), UNCHECKED)
 
     def _do_verified(self, count: str) -> None:
-        """`verified x1`: the same where the leader asks the coordinator first (KIP-890), which knows of no transaction."""
+        """`verified x1`: the same, but the leader first asks the coordinator (KIP-890), which has no open transaction."""
         self._write_transactional(int(count[1:]), None)
 
     def _write_transactional(self, count: int, verification: Any) -> None:
@@ -67,12 +67,12 @@ class Stage(World):
             self.last_refusal = error.code.name
 
     def _do_abort(self) -> None:
-        """The coordinator's marker."""
+        """Write the coordinator's abort marker."""
         records = marker(PRODUCER_ID, 0, abort=True)
         self.leader.partition.append(memoryview(records), -1, WALL_MS, self.now_ms, origin="coordinator", verification=UNCHECKED)
 
     def _do_forget(self) -> None:
-        """The leader forgets where its epoch began: Kafka before KAFKA-7128 was mended."""
+        """Make the leader forget where its epoch began, as Kafka did before KAFKA-7128 was fixed."""
         leader = self.leader.partition.leader
         assert leader is not None
         leader.epoch_start_offset = 0
@@ -83,23 +83,23 @@ STORIES = {
         ("Broker 2 leads. Broker 1 copies m0 and learns that it is committed.", "lead 2; produce x1; fetch 1; fetch 1"),
         ("m1 is written, and broker 1 copies it.", "produce x1; fetch 1"),
         ("Broker 1 asks for more, so broker 2 knows that both have m1, and acknowledges it. The answer is lost.", "ask 1"),
-        ("Broker 1 dies and comes back. It has forgotten its high watermark. Old Kafka cut the log there; this log stays whole.",
+        ("Broker 1 dies and comes back. It has forgotten its high watermark. Old Kafka truncated the log there; this log stays whole.",
          "kill 1; start 1"),
         ("Broker 2 dies, too. Broker 1 leads, with every acknowledged record.", "kill 2; lead 1 isr 1"),
         ("Broker 2 comes back and follows. Nothing is lost.", "start 2; sync"),
     )),
     "fast-failover": Story("Two leaders wrote at the same offsets (KIP-279)", 2, (
         ("Broker 1 leads in epoch 0. Both have m0 and m1.", "lead 1; produce x2; sync"),
-        ("Broker 1 writes two more with acks=1. Broker 2 has not got them.", "produce x2 acks=1"),
+        ("Broker 1 writes two more with acks=1. Broker 2 does not have them.", "produce x2 acks=1"),
         ("Broker 1 loses the network. Broker 2 leads in epoch 1 and writes at the same offsets.",
          "deaf 1; lead 2 isr 2; produce x3 acks=1"),
-        ("Broker 1 is back and leads in epoch 2, by an unclean election. It never heard of epoch 1.", "lead 1 isr 1; hear 1"),
-        ("Broker 2 says: my last epoch is 1. The leader answers: the last one I know up to there is 0, and it ends at 4. Broker 2 has"
-         " epoch 0 up to 2, cuts there and copies.", "sync"),
+        ("Broker 1 is back and leads in epoch 2, by an unclean election. It has no records of epoch 1.", "lead 1 isr 1; hear 1"),
+        ("Broker 2 says: my last epoch is 1. The leader answers: my largest epoch up to 1 is 0, and it ends at 4. In broker 2's log"
+         " epoch 0 ends at 2: it truncates there and copies.", "sync"),
     )),
     "kafka-7128": Story("Who may join the in-sync replicas: the bug", 3, (
         ("Broker 1 leads; brokers 1 and 2 are in sync. Broker 3 has copied two records.", "lead 1 isr 1 2; produce x2; sync 2; fetch 3"),
-        ("Three more are acknowledged. The answer that tells broker 2 so is lost: its high watermark stays at 2.",
+        ("Three more are acknowledged. The answer with the new high watermark does not reach broker 2: its own stays at 2.",
          "produce x3; fetch 2; ask 2"),
         ("Broker 2 leads in epoch 1, which begins at offset 5, with its old high watermark.", "lead 2 isr 1 2; kill 1; forget"),
         ("Broker 3 fetches from offset 2. It has reached the high watermark, so the old rule lets it join.", "ask 3; decide"),
@@ -111,25 +111,25 @@ STORIES = {
          "lead 1 isr 1 2; produce x2; sync 2; fetch 3; produce x3; fetch 2; ask 2; lead 2 isr 1 2; kill 1"),
         ("Broker 3 fetches from offset 2. It has reached the high watermark, but not offset 5, where the epoch began. It may not join.",
          "ask 3"),
-        ("It takes the answer and asks from 5. Now it may.", "take 3; fetch 3; decide"),
-        ("Broker 2 dies, and broker 3 leads with all that was acknowledged.", "kill 2; lead 3 isr 3"),
+        ("It receives the answer and fetches from 5. Now it may join.", "take 3; fetch 3; decide"),
+        ("Broker 2 dies, and broker 3 leads with every acknowledged record.", "kill 2; lead 3 isr 3"),
     )),
     "unclean-election": Story("An unclean election", 3, (
         ("Broker 1 leads. All three have m0 and m1.", "lead 1; produce x2; sync"),
         ("Broker 3 is down and out of sync. Three more records are acknowledged by brokers 1 and 2.",
          "kill 3; lead 1 isr 1 2; produce x3; sync 2"),
-        ("Brokers 1 and 2 die. Nobody in sync is left, and the partition waits.", "kill 1; kill 2; start 3"),
-        ("Somebody allows an unclean election: broker 3 leads and writes on from offset 2.", "lead 3 isr 3; produce x2 acks=1"),
-        ("Brokers 1 and 2 come back, cut what broker 3 never had, and follow. m2 to m4 were acknowledged, and are gone.",
+        ("Brokers 1 and 2 die. No replica in sync is left, and the partition waits.", "kill 1; kill 2; start 3"),
+        ("An administrator allows an unclean election: broker 3 leads and appends from offset 2.", "lead 3 isr 3; produce x2 acks=1"),
+        ("Brokers 1 and 2 come back, truncate the records that broker 3 never had, and follow. m2 to m4 were acknowledged and are gone.",
          "start 1; start 2; sync"),
     )),
     "hanging-transaction": Story("A hanging transaction (KIP-664, KIP-890)", 2, (
         ("A producer writes t0 and t1 in a transaction. Readers of committed data stop before them.", "lead 1; begin x2; sync"),
         ("The coordinator aborts it: a marker ends the transaction, and readers go on.", "abort; sync"),
-        ("A batch of the same transaction was late. Without a question to the coordinator it opens a transaction that nobody will end.",
-         "begin x1; sync"),
-        ("Others write on, and their records are committed. Readers of committed data do not see them: the last stable offset stands.",
-         "produce x2; sync"),
+        ("A batch of the same transaction arrives late. The leader does not ask the coordinator, so the batch opens a transaction that"
+         " will never end.", "begin x1; sync"),
+        ("Other producers write, and their records are committed. Readers of committed data do not see them: the last stable offset is"
+         " stuck.", "produce x2; sync"),
         ("`minikafka transactions find-hanging` finds it, and `abort` writes a marker. Readers go on.", "abort; sync"),
         ("With KIP-890 the leader asks the coordinator first, and refuses such a batch.", "verified x1; sync"),
     )),
@@ -147,7 +147,7 @@ class Record:
 
 @dataclass(frozen=True)
 class View:
-    """A replica at a moment. `stable` is the last stable offset, -1 for a process that is down."""
+    """A replica at one moment. `stable` is the last stable offset, -1 if the process is down."""
 
     broker: int
     state: str
@@ -159,7 +159,7 @@ class View:
 
 @dataclass
 class Played:
-    """A story that was played: for each step its words, the replicas after it, and what was refused."""
+    """A played story. `frames`: for each step its description, the replicas after it, and the error of a refused write or ""."""
 
     title: str
     frames: list[tuple[str, list[View], str]] = field(default_factory=list)
@@ -178,7 +178,7 @@ class Played:
 
 
 def play(name: str, steps: tuple[tuple[str, str], ...] = (), *, replicas: int = 0) -> Played:
-    """Play a story of `STORIES`, or steps of your own under a name of your own. Raises what a step raises."""
+    """Play a story of `STORIES`, or your own steps under your own name. Raises the exception of a failed step."""
     story = STORIES.get(name) or Story(name, replicas or 3, ())
     stage, played = Stage(replicas or story.replicas), Played(story.title)
     failures: list[BaseException] = []
@@ -192,7 +192,7 @@ def play(name: str, steps: tuple[tuple[str, str], ...] = (), *, replicas: int = 
         except BaseException as error:
             failures.append(error)
 
-    # Not in this thread: a notebook has an event loop running in it.
+    # In a thread of its own: a notebook already runs an event loop in this one.
     thread = threading.Thread(target=go)
     thread.start()
     thread.join()
@@ -231,13 +231,13 @@ def _records(replica: Replica) -> list[Record]:
 
 def _line(view: View) -> str:
     records = " ".join(f"{record.value}@{record.epoch}" for record in view.records)
-    mark = "in sync" if view.in_sync else ""
+    sync_state = "in sync" if view.in_sync else ""
     hidden = f", stable {view.stable}" if 0 <= view.stable < view.high_watermark else ""
-    return f"   broker {view.broker} {view.state:<13} {mark:<8} hw {view.high_watermark}{hidden}  [{records}]"
+    return f"   broker {view.broker} {view.state:<13} {sync_state:<8} hw {view.high_watermark}{hidden}  [{records}]"
 
 
 WIDTH, LEFT, BOX, HEIGHT, GAP = 860, 210, 52, 26, 34
-#: A colour for each leader epoch; the text in the boxes says the epoch as well.
+#: A colour for each leader epoch; the boxes also show the epoch as text.
 COLOURS = ("#7fb3d5", "#f5b971", "#a3d9a5", "#d7a9e3")
 STYLE = (
     "text{font:13px ui-sans-serif,system-ui,sans-serif;fill:#222}.words{font-weight:600}.small{font-size:11px;fill:#555}"
@@ -246,7 +246,7 @@ STYLE = (
 
 
 def svg(played: Played) -> str:
-    """The picture: one row of boxes for each replica under each step."""
+    """The picture: under each step, one row of boxes for each replica."""
     parts: list[str] = []
     top = 34
     for number, (words, views, refused) in enumerate(played.frames, 1):
