@@ -52,14 +52,14 @@ def compile_the_package(root: Path) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for mark, (what, missing) in _NEEDS.items():
-        marked = [item for item in items if item.get_closest_marker(mark)]
+    for marker, (what, missing) in _NEEDS.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
         reason = missing() if marked else None
         if reason is not None:
             config.stash.setdefault(_REASONS, []).append(f"{len(marked)} tests with {what} deselected: {reason}")
             config.hook.pytest_deselected(items=marked)
             items[:] = [item for item in items if item not in marked]
-        elif marked and mark == "java":
+        elif marked and marker == "java":
             apache_kafka.prepare()
     items.sort(key=_begins)
 

@@ -40,7 +40,7 @@ def import_graph(package: Path) -> dict[str, set[str]]:
         graph[name] = set()
         for imported in read(path.resolve()).imported:
             parts = imported.split(".")
-            found = next((known for end in range(len(parts), 0, -1) if (known := ".".join(parts[:end])) in files), None)
+            found = next((candidate for end in range(len(parts), 0, -1) if (candidate := ".".join(parts[:end])) in files), None)
             if found is not None and found != name:
                 graph[name].add(found)
     return graph

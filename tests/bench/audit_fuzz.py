@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from helpers.log_fault_grammar import Case, Player, draw, shrink
-from helpers.summarized_clusters import by_summaries, direct, told
+from helpers.summarized_clusters import by_summaries, direct, summary_of
 
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
@@ -32,7 +32,7 @@ def in_both_ways(folder: Path) -> int:
     """The exit status, -1 when summaries lead to something else."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         found, _ = by_summaries(folder, Path(out))
-        return found.exit_code if told(found) == told(direct(folder)) else -1
+        return found.exit_code if summary_of(found) == summary_of(direct(folder)) else -1
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     arguments.add_argument("--play", type=int, default=None)
     arguments.add_argument("--summaries", action="store_true")
     chosen = arguments.parse_args()
-    player, told, wrong, start = Player(chosen.directory), Counter[str](), 0, time.process_time()
+    player, counts, wrong, start = Player(chosen.directory), Counter[str](), 0, time.process_time()
     seeds = [chosen.play] if chosen.play is not None else range(chosen.seed, chosen.seed + chosen.cases)
 
     def verdict(case: Case) -> str:
@@ -51,7 +51,7 @@ def main() -> int:
         if code < 0:
             return "summaries say something else"
         kind = "visible" if judgement.visible else "legal" if judgement.is_legal else "neither"
-        told[f"{kind}, exit status {code}"] += 1
+        counts[f"{kind}, exit status {code}"] += 1
         return judgement.blames(code)
 
     try:
@@ -59,14 +59,14 @@ def main() -> int:
             case = draw(seed)
             if blamed := verdict(case):
                 wrong += 1
-                kept = told.copy()
+                kept = counts.copy()
                 smaller = shrink(case, lambda one, blamed=blamed: verdict(one)[:6] == blamed[:6])
-                told.clear()
-                told.update(kept)
+                counts.clear()
+                counts.update(kept)
                 print(f"seed {seed}: {blamed}\n  {case.base}: {smaller.steps}", flush=True)
     finally:
         player.close()
-    print(f"{len(seeds)} cases, {wrong} wrong, {time.process_time() - start:.0f} CPU s; {dict(sorted(told.items()))}")
+    print(f"{len(seeds)} cases, {wrong} wrong, {time.process_time() - start:.0f} CPU s; {dict(sorted(counts.items()))}")
     return 1 if wrong else 0
 
 

@@ -34,7 +34,7 @@ class Member:
         self.member_id = f"member-{number:05}"
         self.epoch = 0
         self.owned: dict[bytes, list[int]] = {}
-        self.told: dict[bytes, list[int]] = {}
+        self.reported: dict[bytes, list[int]] = {}
         self.beats = 0
 
     async def beat(self, channel: Any, topics: list[str]) -> None:
@@ -42,13 +42,13 @@ class Member:
         request = ConsumerGroupHeartbeatRequest(group_id="bench", member_id=self.member_id, member_epoch=self.epoch)
         if self.epoch == 0:
             request.rebalance_timeout_ms, request.subscribed_topic_names, request.topic_partitions = 60_000, topics, []
-        elif self.told != self.owned:
+        elif self.reported != self.owned:
             entry = ConsumerGroupHeartbeatRequest.TopicPartitions
             request.topic_partitions = [entry(topic_id=topic_id, partitions=found) for topic_id, found in self.owned.items()]
-        told = dict(self.owned)
+        reported = dict(self.owned)
         answer = cast(ConsumerGroupHeartbeatResponse, await channel.request(request, 1, 120_000))
         assert not answer.error_code, answer
-        self.epoch, self.told = answer.member_epoch, told
+        self.epoch, self.reported = answer.member_epoch, reported
         self.beats += 1
         if answer.assignment is not None:
             self.owned = {topic.topic_id: list(topic.partitions) for topic in answer.assignment.topic_partitions}
@@ -58,7 +58,7 @@ class Member:
         while True:
             begun = time.monotonic()
             await self.beat(channel, topics)
-            if self.told == self.owned:
+            if self.reported == self.owned:
                 await asyncio.sleep(max(interval_s - (time.monotonic() - begun), 0))
 
 

@@ -179,13 +179,13 @@ class Java(Load):
         shift_s = time.monotonic() - time.time()
         for line in process.stdout:
             try:
-                told = json.loads(line)
+                reported = json.loads(line)
             except ValueError:
                 continue
-            if told.get("name") == "producer_send_success":
-                self.acks.append((told["partition"], told["timestamp"] / 1000 + shift_s))
-                self.sent = max(self.sent, int(told["value"]) + 1)
-            elif told.get("name") == "producer_send_error":
+            if reported.get("name") == "producer_send_success":
+                self.acks.append((reported["partition"], reported["timestamp"] / 1000 + shift_s))
+                self.sent = max(self.sent, int(reported["value"]) + 1)
+            elif reported.get("name") == "producer_send_error":
                 self.failed += 1
         process.wait()
 

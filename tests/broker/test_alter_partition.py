@@ -117,7 +117,7 @@ async def test_a_batch_without_an_answer_is_asked_for_again_with_what_came_meanw
     assert not story.supervisor.failed.done()
 
 
-async def test_a_partition_that_the_answer_leaves_out_is_told() -> None:
+async def test_a_partition_missing_from_the_answer_is_reported() -> None:
     story = Story()
     story.controller.leaves_out = {0}
     story.submit(0, 1)

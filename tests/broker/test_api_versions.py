@@ -32,8 +32,8 @@ async def test_api_versions(tmp_path: Path, version: int) -> None:
         served = [(entry.api_key, entry.min_version, entry.max_version) for entry in dispatcher.entries]
         assert [(entry.api_key, entry.min_version, entry.max_version) for entry in answer.api_keys] == served
         _, finalized, epoch = node.features()
-        told = [(feature.name, feature.max_version_level) for feature in answer.finalized_features]
-        assert (told, answer.finalized_features_epoch) == ((finalized, epoch) if version >= 3 else ([], -1))
+        reported = [(feature.name, feature.max_version_level) for feature in answer.finalized_features]
+        assert (reported, answer.finalized_features_epoch) == ((finalized, epoch) if version >= 3 else ([], -1))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ async def test_api_versions(tmp_path: Path, version: int) -> None:
         (None, 2, "INVALID_REQUEST", "INVALID_REQUEST"), (CLUSTER_ID, -1, "INVALID_REQUEST", "INVALID_REQUEST"),
     ],
 )  # fmt: skip
-async def test_a_client_that_looks_for_another_node_is_told(
+async def test_a_client_that_looks_for_another_node_gets_an_error(
     cluster_id: str | None, node_id: int, on_broker: str, on_controller: str
 ) -> None:
     """As Apache Kafka 4.4.0 answers on both kinds of listeners (KIP-1242)."""
@@ -56,9 +56,9 @@ async def test_a_client_that_looks_for_another_node_is_told(
         "broker": Dispatcher("broker", clock, supervisor, identity=(CLUSTER_ID, 1)),
         "controller": Dispatcher("controller", clock, supervisor),
     }
-    told = {}
+    reported = {}
     for kind, dispatcher in answers.items():
         answer = ApiVersionsResponse.decode(5, Side(dispatcher, fast=True).ask(frame), 8)
-        told[kind] = ErrorCode(answer.error_code).name
+        reported[kind] = ErrorCode(answer.error_code).name
         assert bool(answer.api_keys) is not bool(answer.error_code)
-    assert told == {"broker": on_broker, "controller": on_controller}
+    assert reported == {"broker": on_broker, "controller": on_controller}

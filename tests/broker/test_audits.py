@@ -29,8 +29,8 @@ def test_one_broker_audits_the_cluster_and_all_tell_the_verdict(tmp_path: Path) 
         assert producer.flush(10) == 0
 
         def made() -> bool:
-            told = cluster.metrics(1)
-            return told["minikafka_audit_runs_total"] > 0 and told['minikafka_audit_partitions{result="match"}'] >= 2
+            reported = cluster.metrics(1)
+            return reported["minikafka_audit_runs_total"] > 0 and reported['minikafka_audit_partitions{result="match"}'] >= 2
 
         cluster.wait_until(made, "an audit of broker 1", timeout_s=90)
         assert cluster.metrics(1)["minikafka_audit_runs_failed_total"] == 0

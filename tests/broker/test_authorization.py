@@ -131,7 +131,7 @@ async def test_pages_of_topics_do_not_end_at_one_that_may_not_be_seen(tmp_path: 
         assert response.topics == [] and response.next_cursor is None
 
 
-async def test_a_topic_is_created_by_itself_for_those_who_may(tmp_path: Path) -> None:
+async def test_a_topic_is_auto_created_for_authorized_clients(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, _, alice):
         set_acls(node, [topic(Op.DESCRIBE, "fresh")])
         response: Any = await alice.request(MetadataRequest(topics=names("fresh"), allow_auto_topic_creation=True))
@@ -141,7 +141,7 @@ async def test_a_topic_is_created_by_itself_for_those_who_may(tmp_path: Path) ->
         assert await node.metadata.wait_until(lambda image: "fresh" in image.topics_by_name, 5_000)
 
 
-async def test_what_one_may_do_is_told_when_asked(tmp_path: Path) -> None:
+async def test_authorized_operations_are_listed_on_request(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, admin, alice):
         asked = MetadataRequest(topics=names("open"), include_topic_authorized_operations=True, include_cluster_authorized_operations=True)
         set_acls(node, [topic(Op.WRITE)])
@@ -193,7 +193,7 @@ async def test_lists_leave_out_what_may_not_be_described(tmp_path: Path) -> None
         assert sorted(group.group_id for group in listed.groups) == ["mine", "other"]
 
 
-async def test_transactions_are_listed_to_those_who_may_describe_them(tmp_path: Path) -> None:
+async def test_transactions_are_listed_to_clients_that_may_describe_them(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, admin, alice):
         assert node.broker is not None
         await node.broker.transactions.topic.ensure()
@@ -208,7 +208,7 @@ async def test_transactions_are_listed_to_those_who_may_describe_them(tmp_path: 
         assert [state.transactional_id for state in listed.transaction_states] == ["mine"]
 
 
-async def test_a_deleted_topics_name_is_not_told_to_one_who_knows_its_id(tmp_path: Path) -> None:
+async def test_a_client_that_knows_a_deleted_topics_id_does_not_learn_its_name(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, _, alice):
         topic_id = id_of(node, "secret")
         asked = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1000)
@@ -221,7 +221,7 @@ async def test_a_deleted_topics_name_is_not_told_to_one_who_knows_its_id(tmp_pat
         assert "secret" in node.metadata.image.topics_by_name
 
 
-async def test_a_new_topics_configuration_is_told_to_those_who_may_describe_it(tmp_path: Path) -> None:
+async def test_a_new_topics_configuration_is_returned_to_clients_that_may_describe_it(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, _, alice):
         asked = CreateTopicsRequest(
             topics=[CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a", "b", "c")],
@@ -468,7 +468,7 @@ async def test_acls_that_come_and_go_are_lines_of_the_controller(tmp_path: Path,
         assert lines == [f"ACL {word}: ALLOW Read on Topic LITERAL 't' for User:a\\nb from *" for word in ("created", "removed")]
 
 
-def test_an_api_that_nobody_has_thought_of_is_not_served() -> None:
+def test_an_api_without_a_rule_is_not_served() -> None:
     def handler(context: Any, request: Any) -> None:
         """Of no interest."""
 

@@ -48,5 +48,5 @@ async def test_every_api_takes_what_it_should_and_no_less(tmp_path: Path) -> Non
 
 
 def test_every_api_of_a_broker_is_in_the_table() -> None:
-    told = {type(row.make(bytes(16))).__name__.removesuffix("Request") for row in {**rows(), **share_rows(), **streams_rows()}.values()}
-    assert told == {request.__name__.removesuffix("Request") for request in ON_BROKERS} - NOT_HERE
+    covered = {type(row.make(bytes(16))).__name__.removesuffix("Request") for row in {**rows(), **share_rows(), **streams_rows()}.values()}
+    assert covered == {request.__name__.removesuffix("Request") for request in ON_BROKERS} - NOT_HERE

@@ -97,7 +97,7 @@ class Client:
 
 
 def api_key(kind: Any) -> int:
-    return next(key for key in range(100) if (known := api(key)) is not None and known.response is kind)
+    return next(key for key in range(100) if (entry := api(key)) is not None and entry.response is kind)
 
 
 def zeros(*sizes: int, codec: CompressionType = CompressionType.ZSTD, key: bytes | None = b"k") -> bytes:

@@ -187,9 +187,9 @@ async def test_a_client_is_asked_for_metrics_and_tells_them(tmp_path: Path, monk
         )
         lines = NodeMetrics(node).render().decode().splitlines()
         assert "kafka_server_client_metrics_instance_count 1" in lines
-        told = next(line for line in lines if line.startswith("minikafka_client_metric_total{"))
-        assert 'metric="sent",client_id="shop",client_instance_id="' in told
-        assert told.endswith('client_software_name="minikafka",attributes="colour_of=r\\"d",group_id="g",topic="t"} 3')
+        reported = next(line for line in lines if line.startswith("minikafka_client_metric_total{"))
+        assert 'metric="sent",client_id="shop",client_instance_id="' in reported
+        assert reported.endswith('client_software_name="minikafka",attributes="colour_of=r\\"d",group_id="g",topic="t"} 3')
         shown = clients_that_push(clients, node.environment.clock.now_ms())
         assert (shown["subscriptions"], shown["count"]) == (["s"], 1)
         assert (shown["clients"][0]["client_id"], shown["clients"][0]["series"]) == ("shop", 1)
@@ -217,6 +217,6 @@ async def test_short_pushes_are_read_at_once_and_long_ones_beside_the_loop(tmp_p
         assert [await client.push(compress(codec, long), codec) for codec in (CompressionType.NONE, CompressionType.ZSTD)] == [0, 0]
         assert clients._heavy_work.pieces == pieces + 2
         assert clients.series.count == 201
-        (told,) = clients.series.by_instance.values()
-        assert told.counters["sent", LABELS] == 18 and told.counters["m100", LABELS] == 200
+        (reported,) = clients.series.by_instance.values()
+        assert reported.counters["sent", LABELS] == 18 and reported.counters["m100", LABELS] == 200
         channel.close()

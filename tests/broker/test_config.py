@@ -31,7 +31,7 @@ def test_a_good_configuration_is_typed_and_derived() -> None:
     assert config.replica_lag_time_max_ms == 30_000
 
 
-def test_every_problem_is_told_at_once_with_value_and_what_is_allowed() -> None:
+def test_all_problems_are_reported_at_once_with_the_value_and_the_allowed_values() -> None:
     wrong = {
         **GOOD,
         "node.id": "one",

@@ -76,9 +76,9 @@ async def test_metadata(exchange: Exchange) -> None:
     """Topics come in another order when all are asked for, and the hand-made client's missing topic is not created."""
     plane = ControlPlane(golden_records(BEFORE_CREATION), {"auto.create.topics.enable": "false"})
     got, expected = exchange.decode(await answer(plane, exchange)), exchange.decode(exchange.response)
-    known = set(plane.metadata.image.topics_by_name)
+    topics_before = set(plane.metadata.image.topics_by_name)
     ours = {(topic.name, topic.topic_id): topic for topic in got.topics}
-    theirs = {(topic.name, topic.topic_id): topic for topic in expected.topics if topic.name in known or topic.error_code}
+    theirs = {(topic.name, topic.topic_id): topic for topic in expected.topics if topic.name in topics_before or topic.error_code}
     assert theirs
     if len(expected.topics) <= 2:
         assert got == expected

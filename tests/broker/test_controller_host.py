@@ -76,7 +76,7 @@ async def test_a_second_term_of_office_writes_no_bootstrap() -> None:
     assert plane.controller.is_active
 
 
-async def test_nobody_is_told_before_the_commit() -> None:
+async def test_listeners_are_called_only_after_the_commit() -> None:
     plane = ControlPlane()
     await join(plane)
     plane.raft.is_holding = True
@@ -292,7 +292,7 @@ async def test_configuration_round_trip() -> None:
     ]  # fmt: skip
 
 
-async def test_what_stands_before_a_propertys_own_name_is_not_told() -> None:
+async def test_unset_properties_are_not_listed_as_synonyms() -> None:
     """Where only hours are set or nothing is, Apache Kafka 4.3 names no origin of retention.ms."""
     plane = ControlPlane()
     await join(plane)

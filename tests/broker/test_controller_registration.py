@@ -19,10 +19,10 @@ def test_all_controllers_are_known_and_a_restarted_one_anew() -> None:
     with EmbeddedCluster(4, controllers=3) as cluster:
         ports = {node.node_id: node.controller_port for node in cluster.layout.nodes.values() if node.controller_port is not None}
 
-        def known() -> dict[int, Any]:
+        def registered() -> dict[int, Any]:
             return {number: entry.listeners["CONTROLLER"][1] for number, entry in registrations(cluster, 4).items()}
 
-        cluster.wait_until(lambda: known() == ports, "the registrations of all controllers", 10)
+        cluster.wait_until(lambda: registered() == ports, "the registrations of all controllers", 10)
         assert all(entry.features["metadata.version"] == (7, 33) for entry in registrations(cluster, 4).values())
         before = registrations(cluster, 4)
         passive = next(number for number in ports if number != cluster.controller)

@@ -307,7 +307,7 @@ class Heartbeats:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "share"])
-async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_group_in_its_last_epoch_refuses_members_and_affects_no_other(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Who may write to the log can bring a group there."""
     log, records = coordinator_log(OFFSETS_TOPIC), consumer_records if kind == "consumer" else share_records
     member: Any = ConsumerMember("m", EPOCH_MAX, EPOCH_MAX) if kind == "consumer" else ShareMember("m", EPOCH_MAX, EPOCH_MAX)
@@ -437,7 +437,7 @@ async def test_a_disk_that_fails_has_the_shard_loaded_anew() -> None:
     await world.stop()
 
 
-async def test_who_waits_is_told_when_the_leadership_ends() -> None:
+async def test_waiting_requests_fail_when_the_leadership_ends() -> None:
     world = CoordinatorWorld()
     world.lead()
     world.offsets.is_stalled = True
@@ -451,7 +451,7 @@ async def test_who_waits_is_told_when_the_leadership_ends() -> None:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-async def test_a_marker_counts_when_it_is_committed_whoever_wrote_it_and_however_late(is_commit: bool) -> None:
+async def test_a_marker_counts_once_committed_regardless_of_writer_and_delay(is_commit: bool) -> None:
     world = CoordinatorWorld()
     world.lead()
     commit(world, 10)

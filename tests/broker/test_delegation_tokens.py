@@ -35,7 +35,7 @@ def others() -> list[Any]:
     ]
 
 
-async def test_who_has_logged_in_is_told_that_there_are_none(tmp_path: Path) -> None:
+async def test_an_authenticated_client_learns_that_tokens_are_disabled(tmp_path: Path) -> None:
     async with acl_node(tmp_path) as node:
         alice = await channel_of(node, "alice")
         answer = await alice.request(creation())
@@ -51,7 +51,7 @@ async def test_who_has_logged_in_is_told_that_there_are_none(tmp_path: Path) -> 
         alice.close()
 
 
-async def test_who_is_anonymous_may_not_even_ask(tmp_path: Path) -> None:
+async def test_an_anonymous_client_is_refused(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         network = SocketNetwork(asyncio.get_running_loop())
         channel = await Channel.open(network, "127.0.0.1", broker_port(node), client_id="test")

@@ -109,10 +109,10 @@ def test_a_topic_that_is_deleted_meanwhile_ends_it() -> None:
 
 def test_nothing_is_added_that_the_coordinators_metadata_do_not_have() -> None:
     """A coordinator that is behind would take it for deleted when its marker is due."""
-    cluster, shard, told = Cluster(), Shard(frozenset()), list[Any]()
+    cluster, shard, reported = Cluster(), Shard(frozenset()), list[Any]()
     host = host_of(cluster, shard)
-    host.add_or_verify(Verification("x", 7, 0, frozenset({HERE, GONE}), adds=True), told.append)
-    assert told == [{HERE: E.OPERATION_NOT_ATTEMPTED, GONE: E.UNKNOWN_TOPIC_OR_PARTITION}] and not shard.added
-    host.add_or_verify(Verification("x", 7, 0, frozenset({HERE}), adds=True), told.append)
+    host.add_or_verify(Verification("x", 7, 0, frozenset({HERE, GONE}), adds=True), reported.append)
+    assert reported == [{HERE: E.OPERATION_NOT_ATTEMPTED, GONE: E.UNKNOWN_TOPIC_OR_PARTITION}] and not shard.added
+    host.add_or_verify(Verification("x", 7, 0, frozenset({HERE}), adds=True), reported.append)
     assert len(shard.added) == 1
     assert {_told(code, Support.ADDS) for code in refused_for([HERE, GONE], frozenset({GONE})).values()} == {E.NOT_ENOUGH_REPLICAS}

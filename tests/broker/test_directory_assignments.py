@@ -42,7 +42,7 @@ class FakeController:
             answers.append(kind.DirectoryData(id=directory.id, topics=topics))
         return kind(directories=answers)
 
-    def told(self, number: int = -1) -> dict[bytes, list[int]]:
+    def reported(self, number: int = -1) -> dict[bytes, list[int]]:
         return {d.id: sorted(p.partition_index for topic in d.topics for p in topic.partitions) for d in self.requests[number].directories}
 
 
@@ -52,7 +52,7 @@ async def settled(assignments: DirectoryAssignments) -> None:
         await asyncio.wait_for(task, 5)
 
 
-async def test_what_the_metadata_know_is_not_told() -> None:
+async def test_assignments_already_in_the_metadata_are_not_sent() -> None:
     controller = FakeController()
     assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), NEW, NEW)
@@ -66,27 +66,27 @@ async def test_replicas_go_together_by_directory() -> None:
     for index in range(4):
         assignments.observe((TOPIC, index), OLD, NEW if index % 2 else OTHER)
     await settled(assignments)
-    assert controller.told() == {OTHER: [0, 2], NEW: [1, 3]} and len(controller.requests) == 1
+    assert controller.reported() == {OTHER: [0, 2], NEW: [1, 3]} and len(controller.requests) == 1
     assert (controller.requests[0].broker_id, controller.requests[0].broker_epoch) == (1, 9)
 
 
-async def test_it_is_told_until_it_is_taken(monkeypatch: Any) -> None:
+async def test_an_assignment_is_sent_until_it_is_accepted(monkeypatch: Any) -> None:
     monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
     controller = FakeController(ConnectionError("gone"), ErrorCode.STALE_BROKER_EPOCH, TimeoutError())
     assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     await settled(assignments)
-    assert [controller.told(number) for number in range(4)] == [{NEW: [0]}] * 4 and len(controller.requests) == 4
+    assert [controller.reported(number) for number in range(4)] == [{NEW: [0]}] * 4 and len(controller.requests) == 4
 
 
-async def test_a_move_while_the_request_is_under_way_is_told_too() -> None:
+async def test_a_move_during_a_request_is_sent_too() -> None:
     controller = FakeController()
     assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     await asyncio.sleep(0)
     assignments.observe((TOPIC, 0), NEW, OTHER)
     await settled(assignments)
-    assert [controller.told(number) for number in range(2)] == [{NEW: [0]}, {OTHER: [0]}]
+    assert [controller.reported(number) for number in range(2)] == [{NEW: [0]}, {OTHER: [0]}]
 
 
 async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:

@@ -96,7 +96,7 @@ async def test_a_replica_moves_while_it_is_written_to(tmp_path: Path) -> None:
         assert len(await values(node)) == 90
 
 
-async def test_a_relative_log_directory_goes_by_the_name_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relative_log_directory_is_reported_under_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DescribeLogDirs names directories from the root."""
     async with live_node(tmp_path, log_dirs=2):
         pass
@@ -104,10 +104,11 @@ async def test_a_relative_log_directory_goes_by_the_name_that_is_told(tmp_path: 
     async with live_node(tmp_path, {"log.dirs": "data-0,data-1"}) as node:
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
             await admin.create_topic("t", partitions=1, replication_factor=1)
-        told = [directory.log_dir for directory in (await ask(node, DescribeLogDirsRequest(topics=None))).results]
-        assert told == [str(tmp_path / "data-0"), str(tmp_path / "data-1")]
-        assert [await move(node, path) for path in (*told, "data-0", str(tmp_path / "data-2"))] == [0, 0, 0, ErrorCode.LOG_DIR_NOT_FOUND]
-        assert await move(node, told[0], "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        reported = [directory.log_dir for directory in (await ask(node, DescribeLogDirsRequest(topics=None))).results]
+        assert reported == [str(tmp_path / "data-0"), str(tmp_path / "data-1")]
+        paths = (*reported, "data-0", str(tmp_path / "data-2"))
+        assert [await move(node, path) for path in paths] == [0, 0, 0, ErrorCode.LOG_DIR_NOT_FOUND]
+        assert await move(node, reported[0], "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_slow_move_is_shown_goes_on_after_a_restart_and_ends_with_its_topic(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ async def test_of_two_copies_the_one_that_the_controller_registers_is_served(tmp
     assert next(aside.glob("*.log")).stat().st_size == (tmp_path / "before" / f"{0:020d}.log").stat().st_size
 
 
-async def test_the_old_name_is_gone_for_good_before_the_copy_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_old_name_is_durably_removed_before_the_copy_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut it would bring back a log that lacks what was appended since."""
     async with live_node(tmp_path, log_dirs=2) as node:
         await create(node)

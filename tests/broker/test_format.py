@@ -55,8 +55,8 @@ def run(config, **options):
 def test_a_standalone_controller_as_kafka_formats_it(tmp_path) -> None:
     directory = tmp_path / "d"
     config = config_of(directory)
-    told = run(config, standalone=True)
-    assert told == [f"Formatting dynamic metadata directory {directory} with metadata.version 4.3-IV0."]
+    reported = run(config, standalone=True)
+    assert reported == [f"Formatting dynamic metadata directory {directory} with metadata.version 4.3-IV0."]
     golden = GOLDEN / "kraft-standalone" / "formatted"
     bootstrap = (directory / "bootstrap.checkpoint").read_bytes()
     assert len(bootstrap) == 411

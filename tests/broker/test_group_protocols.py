@@ -21,7 +21,7 @@ from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbea
 UNSUPPORTED, MISSING, NONE = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE
 
 
-async def told(peer: Peer) -> dict[str, list[int]]:
+async def answers_of(peer: Peer) -> dict[str, list[int]]:
     """What a broker says to members and to who asks of groups, by protocol."""
     while (await peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)).coordinators[0].error_code:
         await asyncio.sleep(0.02)
@@ -60,7 +60,7 @@ async def test_a_broker_serves_the_protocols_that_it_names(tmp_path: Path, proto
     if protocols is not None:
         settings["group.coordinator.rebalance.protocols"] = protocols
     async with live_node(tmp_path, settings) as node, Peer(broker_port(node)) as peer:
-        found = await told(peer)
+        found = await answers_of(peer)
     assert found == {
         "classic": [NONE],
         "consumer": [UNSUPPORTED, UNSUPPORTED] if "consumer" in refused else [MISSING, NONE],

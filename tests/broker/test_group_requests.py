@@ -51,7 +51,7 @@ async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:
     await world.stop()
 
 
-async def test_one_who_may_have_been_replaced_says_so_and_sends_nobody_to_himself() -> None:
+async def test_a_coordinator_in_doubt_answers_not_coordinator_and_does_not_name_itself() -> None:
     """Before what he knows of anybody: a member of a later generation would be told that he is fenced."""
     world = CoordinatorWorld()
     world.lead()
@@ -66,23 +66,23 @@ async def test_one_who_may_have_been_replaced_says_so_and_sends_nobody_to_himsel
     await world.stop()
 
 
-async def test_topics_that_nobody_has_come_last() -> None:
+async def test_unknown_topics_come_last() -> None:
     world = CoordinatorWorld()
     world.lead()
-    known = b"k" * 16
-    world.image.topics_by_id = {known: SimpleNamespace(name="t", topic_id=known)}
-    topics = [TOPICS(topic_id=topic_id, partition_indexes=[0]) for topic_id in (b"?" * 16, known, b"!" * 16)]
+    existing_id = b"k" * 16
+    world.image.topics_by_id = {existing_id: SimpleNamespace(name="t", topic_id=existing_id)}
+    topics = [TOPICS(topic_id=topic_id, partition_indexes=[0]) for topic_id in (b"?" * 16, existing_id, b"!" * 16)]
     answer = handlers(world).offset_fetch(Context(10), OffsetFetchRequest(groups=[FETCH(group_id="g", topics=topics)])).groups[0]
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     assert [(topic.topic_id, topic.partitions[0].error_code) for topic in answer.topics] == [
-        (known, 0),
+        (existing_id, 0),
         (b"?" * 16, unknown),
         (b"!" * 16, unknown),
     ]
     await world.stop()
 
 
-async def test_before_the_topic_exists_nobody_coordinates() -> None:
+async def test_before_the_topic_exists_there_is_no_coordinator() -> None:
     world = CoordinatorWorld()
     world.image.topics_by_name = {}
     request = OffsetFetchRequest(groups=[FETCH(group_id="g", topics=None)])
@@ -104,15 +104,15 @@ async def test_a_commit_with_an_epoch_to_a_group_that_does_not_exist(group_id: s
     await world.stop()
 
 
-@pytest.mark.parametrize(("version", "asks", "told"), [(5, True, True), (5, False, False), (6, True, False)])
-async def test_without_an_authorizer_everything_may_be_done_to_a_group(version: int, asks: bool, told: bool) -> None:
+@pytest.mark.parametrize(("version", "asks", "has_operations"), [(5, True, True), (5, False, False), (6, True, False)])
+async def test_without_an_authorizer_everything_may_be_done_to_a_group(version: int, asks: bool, has_operations: bool) -> None:
     """Unless it is not there, which version 6 says."""
     world = CoordinatorWorld()
     world.lead()
     request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=asks)
     (group,) = handlers(world).describe_groups(Context(version), request).groups
     every = operation_bits([Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS])
-    assert group.authorized_operations == (every if told else -(2**31))
+    assert group.authorized_operations == (every if has_operations else -(2**31))
     await world.stop()
 
 
@@ -126,7 +126,7 @@ async def test_groups_that_do_not_exist_are_not_deleted() -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_the_operations_on_a_consumer_group_are_told_when_asked(asks: bool) -> None:
+def test_the_operations_on_a_consumer_group_are_listed_on_request(asks: bool) -> None:
     shard = SimpleNamespace(
         is_other=lambda name, kind: False,
         consumers=SimpleNamespace(describe=lambda name: ConsumerGroupDescribeResponse.DescribedGroup(group_id=name)),

@@ -76,17 +76,17 @@ def test_a_group_is_described_with_the_brokers_values_and_the_defaults() -> None
     assert len(found) == 19
     assert not found.keys() & {"streams.task.offset.interval.ms", "streams.acceptable.recovery.lag", "streams.num.warmup.replicas"}
 
-    def told(name: str) -> tuple[str, int, int, list[tuple[str, str, int]]]:
+    def described_as(name: str) -> tuple[str, int, int, list[tuple[str, str, int]]]:
         entry = found[name]
         return entry.value, entry.config_source, entry.config_type, [(one.name, one.value, one.source) for one in entry.synonyms]
 
     session = [("group.consumer.session.timeout.ms", "50000", 4), ("group.consumer.session.timeout.ms", "45000", 5)]
-    assert told("consumer.session.timeout.ms") == ("46000", 8, 3, [("consumer.session.timeout.ms", "46000", 8), *session])
-    assert told("consumer.assignment.interval.ms")[:3] == ("7", 3, 3)
-    assert told("consumer.heartbeat.interval.ms") == ("5000", 5, 3, [("group.consumer.heartbeat.interval.ms", "5000", 5)])
-    assert told("streams.assignor.name") == ("sticky", 5, 2, [("group.streams.assignors", "sticky", 5)])
-    assert told("share.auto.offset.reset") == ("latest", 5, 2, [("share.auto.offset.reset", "latest", 5)])
-    assert told("share.renew.acknowledge.enable") == ("true", 5, 1, [("share.renew.acknowledge.enable", "true", 5)])
+    assert described_as("consumer.session.timeout.ms") == ("46000", 8, 3, [("consumer.session.timeout.ms", "46000", 8), *session])
+    assert described_as("consumer.assignment.interval.ms")[:3] == ("7", 3, 3)
+    assert described_as("consumer.heartbeat.interval.ms") == ("5000", 5, 3, [("group.consumer.heartbeat.interval.ms", "5000", 5)])
+    assert described_as("streams.assignor.name") == ("sticky", 5, 2, [("group.streams.assignors", "sticky", 5)])
+    assert described_as("share.auto.offset.reset") == ("latest", 5, 2, [("share.auto.offset.reset", "latest", 5)])
+    assert described_as("share.renew.acknowledge.enable") == ("true", 5, 1, [("share.renew.acknowledge.enable", "true", 5)])
     assert {entry.name: entry.value for entry in described("other", ["consumer.session.timeout.ms", "nothing"]).configs} == {
         "consumer.session.timeout.ms": "50000"
     }

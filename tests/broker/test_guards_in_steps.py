@@ -99,9 +99,9 @@ async def test_what_answers_say_is_added_to_lazy_ones_too() -> None:
     serve = guarded(FakeAuthority(frozenset([NAMES[0]])), describe_topic_partitions, described)
     request = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in NAMES[:3]])
     answer = await serve(FakeContext(), request)
-    told = [(topic.name, topic.error_code, topic.topic_authorized_operations) for topic in answer.topics]
+    reported = [(topic.name, topic.error_code, topic.topic_authorized_operations) for topic in answer.topics]
     denied = (NAMES[0], ErrorCode.TOPIC_AUTHORIZATION_FAILED, -(2**31))
-    assert told == [(NAMES[1], 0, 7), (NAMES[2], 0, 7), denied]
+    assert reported == [(NAMES[1], 0, 7), (NAMES[2], 0, 7), denied]
 
 
 @pytest.mark.asyncio

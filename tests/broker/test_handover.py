@@ -96,10 +96,10 @@ class Part:
         self.version, self.size = 11, len(name)
 
     def finish(self, answer: Any, hint: bool) -> None:
-        self.world.told.append((self.name, ErrorCode(answer.error_code), hint))
+        self.world.answers.append((self.name, ErrorCode(answer.error_code), hint))
 
     def fail(self, code: ErrorCode) -> None:
-        self.world.told.append((self.name, code, True))
+        self.world.answers.append((self.name, code, True))
 
     def serve(self) -> None:
         self.world.served.append(self.name)
@@ -110,7 +110,7 @@ class World:
 
     def __init__(self, *, window_ms: int = WINDOW_MS, internal: bool = False) -> None:
         self.timers = Timers()
-        self.told: list[tuple[bytes, ErrorCode, bool]] = []
+        self.answers: list[tuple[bytes, ErrorCode, bool]] = []
         self.served: list[bytes] = []
         leader = SimpleNamespace(isr=SimpleNamespace(committed=(1, 2, 3)), high_watermark=10)
         self.partition: Any = SimpleNamespace(
@@ -174,7 +174,7 @@ async def test_what_comes_while_the_leadership_moves_goes_to_the_new_leader_in_o
     await world.handover.prepare()
     assert world.partition.is_held and sorted(world.peers.connected) == [2, 3]
     assert world.produce(b"a", b"b", b"c")
-    assert not world.peers.sent and not world.told
+    assert not world.peers.sent and not world.answers
     world.move(2, 5)
     assert world.peers.take() == [(2, b"a")], "one at a time until the new leader has answered as one"
     world.peers.answer()
@@ -182,15 +182,15 @@ async def test_what_comes_while_the_leadership_moves_goes_to_the_new_leader_in_o
     assert world.produce(b"d") and world.peers.take()[-1] == (2, b"d")
     for _ in range(3):
         world.peers.answer()
-    names = [name for name, code, _ in world.told if code is ErrorCode.NONE]
+    names = [name for name, code, _ in world.answers if code is ErrorCode.NONE]
     assert names == [b"a", b"b", b"c", b"d"]
     assert world.produce(b"e")
     world.peers.answer()
-    assert [hint for *_, hint in world.told] == [False] * 4 + [True], "who leads is told when the client has nothing else under way"
+    assert [hint for *_, hint in world.answers] == [False] * 4 + [True], "who leads is told when the client has nothing else under way"
     assert world.produce(b"f", source="another client") and world.produce(b"g")
     world.peers.answer()
     world.peers.answer()
-    assert [hint for *_, hint in world.told[5:]] == [True, True], "each client for itself"
+    assert [hint for *_, hint in world.answers[5:]] == [True, True], "each client for itself"
     assert world.handover.outcomes["handed_on"] == 7 and not world.handover._core.bytes and not world.handover.waiting
 
 
@@ -199,12 +199,12 @@ async def test_a_new_leader_that_does_not_know_yet_is_asked_again() -> None:
     world.move(2, 5)
     assert world.produce(b"a", b"b")
     world.peers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert not world.peers.sent and not world.told
+    assert not world.peers.sent and not world.answers
     world.timers.pass_ms(RETRY_MS)
     assert world.peers.take() == [(2, b"a")]
     world.peers.answer()
     world.peers.answer()
-    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.NONE), (b"b", ErrorCode.NONE)]
+    assert [(name, code) for name, code, _ in world.answers] == [(b"a", ErrorCode.NONE), (b"b", ErrorCode.NONE)]
 
 
 async def test_a_leader_that_has_answered_as_one_and_refuses_is_believed() -> None:
@@ -214,7 +214,7 @@ async def test_a_leader_that_has_answered_as_one_and_refuses_is_believed() -> No
     world.produce(b"a", b"b")
     world.peers.answer()
     world.peers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.NONE), (b"b", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert [(name, code) for name, code, _ in world.answers] == [(b"a", ErrorCode.NONE), (b"b", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert is_handed_on("minikafka-handover-1") and not is_handed_on("producer-1") and not is_handed_on(None)
 
 
@@ -224,7 +224,7 @@ async def test_errors_of_the_new_leader_are_the_clients() -> None:
     world.produce(b"a", b"b")
     world.peers.answer(ErrorCode.MESSAGE_TOO_LARGE)
     world.peers.answer()
-    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.MESSAGE_TOO_LARGE), (b"b", ErrorCode.NONE)]
+    assert [(name, code) for name, code, _ in world.answers] == [(b"a", ErrorCode.MESSAGE_TOO_LARGE), (b"b", ErrorCode.NONE)]
 
 
 async def test_a_batch_whose_predecessor_the_new_leader_does_not_have_is_sent_back() -> None:
@@ -234,18 +234,18 @@ async def test_a_batch_whose_predecessor_the_new_leader_does_not_have_is_sent_ba
     world.produce(b"a", b"b")
     world.peers.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert world.told == [(b"a", refused, True), (b"b", refused, True)] and not world.peers.sent
+    assert world.answers == [(b"a", refused, True), (b"b", refused, True)] and not world.peers.sent
     assert not world.produce(b"c")
 
 
-async def test_a_broker_that_may_not_write_tells_clients_that_may_who_leads() -> None:
+async def test_a_broker_without_write_permission_names_the_leader_to_clients_that_have_it() -> None:
     """The principal of this broker has no Write at the new leader: that is no news about the client's own rights."""
     world = World()
     world.move(2, 5)
     world.produce(b"a", b"b")
     world.peers.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert world.told == [(b"a", refused, True), (b"b", refused, True)]
+    assert world.answers == [(b"a", refused, True), (b"b", refused, True)]
     assert not world.peers.sent and not world.produce(b"c") and not world.handover.waiting
 
 
@@ -256,7 +256,9 @@ async def test_what_was_under_way_when_the_connection_broke_is_unknown_and_never
     world.peers.answer()
     world.produce(b"b", b"c")
     world.peers.lose()
-    assert [(name, code) for name, code, _ in world.told[1:]] == [(b"b", ErrorCode.REQUEST_TIMED_OUT), (b"c", ErrorCode.REQUEST_TIMED_OUT)]
+    assert [(name, code) for name, code, _ in world.answers[1:]] == [
+        (b"b", ErrorCode.REQUEST_TIMED_OUT), (b"c", ErrorCode.REQUEST_TIMED_OUT)
+    ]  # fmt: skip
     assert not world.peers.sent and not world.produce(b"d"), "the client had better ask the new leader itself"
     assert world.handover.outcomes["unknown"] == 2
 
@@ -297,14 +299,14 @@ async def test_a_second_move_waits_for_what_is_under_way_with_the_first() -> Non
     assert world.peers.take() == [(3, b"d")]
 
 
-async def test_nobody_waits_longer_than_the_window() -> None:
+async def test_no_request_waits_longer_than_the_window() -> None:
     world = World()
     world.move(-1, 5)
     assert world.produce(b"a")
     world.timers.pass_ms(WINDOW_MS - 1)
-    assert not world.told
+    assert not world.answers
     world.timers.pass_ms(1)
-    assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
+    assert world.answers == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
     assert not world.produce(b"b"), "and late is late"
     assert not world.handover._core._left
 
@@ -328,14 +330,14 @@ async def test_the_hint_comes_in_time_under_a_load_that_never_pauses() -> None:
     world.produce(b"c", b"d")
     world.peers.answer()
     world.peers.answer()
-    assert [hint for *_, hint in world.told] == [False, False, False, True], "first when it pauses"
+    assert [hint for *_, hint in world.answers] == [False, False, False, True], "first when it pauses"
     world.timers.pass_ms(HINT_MS_MAX)
     world.produce(b"e", b"f", b"g")
     world.peers.answer()
-    assert world.told[-1] == (b"e", ErrorCode.NONE, True), "then in any case"
+    assert world.answers[-1] == (b"e", ErrorCode.NONE, True), "then in any case"
     world.produce(b"h", source="another client")
     world.peers.answer()
-    assert world.told[-1] == (b"f", ErrorCode.NONE, True)
+    assert world.answers[-1] == (b"f", ErrorCode.NONE, True)
 
 
 async def test_followers_have_everything_before_the_controller_is_asked() -> None:
@@ -349,7 +351,7 @@ async def test_followers_have_everything_before_the_controller_is_asked() -> Non
     await asyncio.wait_for(preparing, 1)
 
 
-async def test_what_nobody_else_can_lead_and_internal_topics_are_not_held() -> None:
+async def test_partitions_without_another_possible_leader_and_internal_topics_are_not_held() -> None:
     alone, internal, off = World(), World(internal=True), World(window_ms=0)
     alone.partition.leader.isr.committed = (1,)
     for world in (alone, internal, off):
@@ -367,12 +369,12 @@ async def test_a_full_broker_refuses() -> None:
     assert not world.produce(b"a")
 
 
-async def test_whoever_waits_when_the_broker_ends_is_refused() -> None:
+async def test_requests_that_wait_when_the_broker_stops_are_refused() -> None:
     world = World()
     await world.handover.prepare()
     world.produce(b"a")
     await world.handover.close()
-    assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
+    assert world.answers == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
     assert not world.produce(b"b") and not world.handover._core.bytes
 
 
@@ -385,4 +387,4 @@ async def test_records_that_wait_count_in_the_memory_of_requests() -> None:
     world.move(2, 5)
     world.peers.answer()
     world.peers.answer()
-    assert budget.used == 0 and len(world.told) == 2
+    assert budget.used == 0 and len(world.answers) == 2

@@ -166,7 +166,7 @@ async def test_the_log_is_cut_there(tmp_path: Path, number: int, byte: int, segm
     directory.close()
 
 
-async def test_whoever_reads_a_running_log_is_given_none_of_it(tmp_path: Path) -> None:
+async def test_a_reader_of_a_running_log_gets_no_damaged_batch(tmp_path: Path) -> None:
     config = await written(tmp_path / "d")
     directory = LogDirectory(OsFileSystem(), config.metadata_directory)
     directory.open()

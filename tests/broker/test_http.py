@@ -187,7 +187,7 @@ async def test_connections_are_few_and_end(tmp_path: Path, monkeypatch: pytest.M
         await server.stop()
 
 
-async def test_who_does_not_read_the_answer_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_the_answer_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_module, "WRITE_TIMEOUT_S", 0.3)
     async with live_node(tmp_path) as node:
         server = HttpServer(node)

@@ -298,7 +298,7 @@ async def test_a_request_without_an_answer_makes_the_channel_connect_anew() -> N
     server.close()
 
 
-async def test_the_patience_of_one_who_asks_says_nothing_about_the_connection() -> None:
+async def test_a_callers_timeout_does_not_close_the_connection() -> None:
     """A client's CreateTopics with a timeout of 1 ms is forwarded: its end must not end what others wait for."""
     loop = asyncio.get_running_loop()
     silent = Silent()
@@ -326,9 +326,9 @@ async def test_a_vote_without_an_answer_makes_the_peers_connect_anew() -> None:
     peers = RaftPeers(environment, "raft", 50)
     host, port = server.sockets[0].getsockname()[:2]
     for _ in range(3):
-        told: asyncio.Future[Any] = loop.create_future()
-        peers.send(host, port, VoteRequest(), lambda _, error, told=told: told.set_result(error))  # type: ignore[misc]
-        assert isinstance(await asyncio.wait_for(told, 5), RequestTimeout)
+        outcome: asyncio.Future[Any] = loop.create_future()
+        peers.send(host, port, VoteRequest(), lambda _, error, outcome=outcome: outcome.set_result(error))  # type: ignore[misc]
+        assert isinstance(await asyncio.wait_for(outcome, 5), RequestTimeout)
     assert silent.connections == 3
     peers.close()
     server.close()
@@ -395,8 +395,8 @@ def test_what_a_broker_says_of_a_forwarded_request() -> None:
 
 
 def test_what_a_broker_knew_of_topics_goes_with_what_deletes_or_enlarges_them() -> None:
-    known = (("a", 2), ("b", 5))
-    topics = {name: SimpleNamespace(name=name, topic_id=name.encode() * 16, partitions=range(count)) for name, count in known}
+    partition_counts = (("a", 2), ("b", 5))
+    topics = {name: SimpleNamespace(name=name, topic_id=name.encode() * 16, partitions=range(count)) for name, count in partition_counts}
     image = SimpleNamespace(topics_by_name=topics, topics_by_id={topic.topic_id: topic for topic in topics.values()})
     metadata: Any = SimpleNamespace(image=image)
     a, b = SeenTopic("a", b"a" * 16, 2), SeenTopic("b", b"b" * 16, 5)

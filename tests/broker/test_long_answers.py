@@ -55,10 +55,10 @@ def long_answers_of(turns: CountedTurns) -> LongAnswers:
 
 
 def test_every_list_of_every_answer_is_seen_to_be_long() -> None:
-    lists = [(known, path) for known in apis() for path in lists_of(known.response, known.max_version) if known.key != PRODUCE_KEY]
-    answers = [(known, path, filled(known.response, known.max_version, path, ENTRIES_AT_ONCE + 1)) for known, path in lists]
-    short = [f"{known.name} {path}" for known, path, answer in answers if not LongAnswers.is_long(answer)]
-    bounded = [f"{known.name} {path}" for known, path, _ in answers if path in BOUNDED.get(known.key, ())]
+    lists = [(entry, path) for entry in apis() for path in lists_of(entry.response, entry.max_version) if entry.key != PRODUCE_KEY]
+    answers = [(entry, path, filled(entry.response, entry.max_version, path, ENTRIES_AT_ONCE + 1)) for entry, path in lists]
+    short = [f"{entry.name} {path}" for entry, path, answer in answers if not LongAnswers.is_long(answer)]
+    bounded = [f"{entry.name} {path}" for entry, path, _ in answers if path in BOUNDED.get(entry.key, ())]
     assert short == bounded, "\n".join(short)
     assert len(lists) > 150
 

@@ -52,7 +52,7 @@ async def produce(peer: Peer, *indexes: int) -> None:
     assert {one.error_code for topic in answer.responses for one in topic.partition_responses} == {0}
 
 
-def told(answer: FetchResponse) -> dict[int, tuple[int, int]]:
+def partitions_of(answer: FetchResponse) -> dict[int, tuple[int, int]]:
     """Partition -> (error, bytes of records)."""
     return {p.partition_index: (p.error_code, len(p.records or b"")) for topic in answer.responses for p in topic.partitions}  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ async def test_a_fetch_in_steps_is_answered_as_one_in_a_turn(tmp_path: Path, mon
         in_steps = [(await peer.ask(request, VERSION)).encode(VERSION) for request in requests]
         monkeypatch.setattr(fetch_operation, "STEP_COST", 1 << 30)
         assert [(await peer.ask(request, VERSION)).encode(VERSION) for request in requests] == in_steps
-        whole = told(FetchResponse.decode(VERSION, in_steps[0]))
+        whole = partitions_of(FetchResponse.decode(VERSION, in_steps[0]))
         assert {index for index, (_, size) in whole.items() if size} == {3, 12, 29} and len(whole) == PARTITIONS
 
 
@@ -94,7 +94,7 @@ async def test_a_fetch_in_steps_waits_for_records_and_for_its_time(tmp_path: Pat
         while not len(waiting):
             await asyncio.sleep(0)
         await produce(producer, 17)
-        answer = told(await peer.answer(FetchRequest, VERSION))
+        answer = partitions_of(await peer.answer(FetchRequest, VERSION))
         assert {index for index, (_, size) in answer.items() if size} == {17} and len(answer) == PARTITIONS
         # What comes while it is still at it is not missed, nor its time.
         for index in range(0, PARTITIONS, 5):
@@ -103,10 +103,10 @@ async def test_a_fetch_in_steps_waits_for_records_and_for_its_time(tmp_path: Pat
             for _ in range(index):
                 await asyncio.sleep(0)
             await produce(producer, index)
-            sizes = {n for n, (_, size) in told(await peer.answer(FetchRequest, VERSION)).items() if size}
+            sizes = {n for n, (_, size) in partitions_of(await peer.answer(FetchRequest, VERSION)).items() if size}
             assert sizes == {index}
         began_s = time.monotonic()
-        assert len(told(await peer.ask(fetch(range(PARTITIONS), max_wait_ms=30, min_bytes=1 << 24), VERSION))) == PARTITIONS
+        assert len(partitions_of(await peer.ask(fetch(range(PARTITIONS), max_wait_ms=30, min_bytes=1 << 24), VERSION))) == PARTITIONS
         assert time.monotonic() - began_s >= 0.03 and not len(waiting)
         # Nobody is left who holds what has been read.
         assert all(not operation.reads for some in waiting.watched.values() for operation in some)  # type: ignore[attr-defined]
@@ -118,19 +118,19 @@ async def test_a_fetch_in_steps_waits_for_records_and_for_its_time(tmp_path: Pat
 async def test_a_session_in_steps(tmp_path: Path) -> None:
     async with node_with_topic(tmp_path) as node, Peer(broker_port(node)) as peer, Peer(broker_port(node)) as producer:
         first = await peer.ask(fetch(range(PARTITIONS), session_epoch=0), VERSION)
-        assert first.session_id and len(told(first)) == PARTITIONS
+        assert first.session_id and len(partitions_of(first)) == PARTITIONS
         following: dict[str, Any] = {"session_id": first.session_id, "max_wait_ms": 60_000, "min_bytes": 1}
         peer.send(fetch([], session_epoch=1, **following), VERSION)
         await produce(producer, 20)
-        assert set(told(await peer.answer(FetchRequest, VERSION))) == {20}
+        assert set(partitions_of(await peer.answer(FetchRequest, VERSION))) == {20}
         # News of the session, from elsewhere while its fetch is parked, completes that one.
         peer.send(fetch([5], session_epoch=2, **{**following, "min_bytes": 1 << 20}), VERSION)
         while not len(node.broker.replicas.waiting.fetches):
             await asyncio.sleep(0)
         async with Peer(broker_port(node)) as other:
             other.send(fetch(range(PARTITIONS + 1), session_epoch=3, **following), VERSION)
-            assert set(told(await peer.answer(FetchRequest, VERSION))) == {20}
-            last = told(await other.answer(FetchRequest, VERSION))
+            assert set(partitions_of(await peer.answer(FetchRequest, VERSION))) == {20}
+            last = partitions_of(await other.answer(FetchRequest, VERSION))
             assert last[PARTITIONS][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         again = await peer.ask(fetch([], session_epoch=2, session_id=first.session_id), VERSION)
         assert again.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -148,7 +148,7 @@ async def test_a_client_that_goes_amid_its_steps_leaves_nothing_behind(tmp_path:
                 for _ in range(turns):
                     await asyncio.sleep(0)
         async with Peer(broker_port(node)) as peer:
-            assert len(told(await peer.ask(fetch(range(PARTITIONS)), VERSION))) == PARTITIONS
+            assert len(partitions_of(await peer.ask(fetch(range(PARTITIONS)), VERSION))) == PARTITIONS
         assert not node.supervisor.unexpected
 
 

@@ -135,16 +135,16 @@ async def test_no_list_of_any_api_makes_a_turn_long(tmp_path: Path, listener: st
     with without_coverage():
         async with live_node(tmp_path, settings) as node:
             port = broker_port(node) if listener == "broker" else controller_port(node)
-            for known in apis():
-                if listener not in known.listeners:
+            for entry in apis():
+                if listener not in entry.listeners:
                     continue
-                for number, path in enumerate(lists_of(known.request, known.max_version)):
-                    frame = long_frame(known.request, known.max_version, path, FRAME_BYTES)[0]
+                for number, path in enumerate(lists_of(entry.request, entry.max_version)):
+                    frame = long_frame(entry.request, entry.max_version, path, FRAME_BYTES)[0]
                     if number == 0:  # what each API compiles and imports at first is not what is measured
                         await served(port, frame)
-                    units = UNITS_OF_WHOLE.get(known.name, TURN_UNITS)
+                    units = UNITS_OF_WHOLE.get(entry.name, TURN_UNITS)
                     found = await too_long(functools.partial(served, port, frame), units)
-                    long += [f"{known.name} v{known.max_version} {path}: {found}"] if found else []
+                    long += [f"{entry.name} v{entry.max_version} {path}: {found}"] if found else []
     assert not long, "\n".join(long)
 
 
@@ -404,8 +404,8 @@ async def test_a_long_request_with_two_lists_and_one_in_an_envelope(tmp_path: Pa
             )
             answer = await peer.ask(envelope, 0)
             assert answer.error_code == 0
-            told = AlterUserScramCredentialsResponse.decode(0, answer.response_data, 5)
-            assert len(told.results) == PART_ENTRIES + 10
+            reported = AlterUserScramCredentialsResponse.decode(0, answer.response_data, 5)
+            assert len(reported.results) == PART_ENTRIES + 10
             envelope.request_data = inner[:-20]
             assert (await peer.ask(envelope, 0)).error_code
 
@@ -453,13 +453,13 @@ def test_an_entry_that_holds_too_much_is_refused() -> None:
 
 def test_every_rule_names_lists_that_are_there() -> None:
     for request, cuts in CUTS.items():
-        known = api(request.API_KEY)
-        assert known is not None
+        entry = api(request.API_KEY)
+        assert entry is not None
         for cut in cuts:
-            version = known.max_version if any(path == cut.entries for path in lists_of(request, known.max_version)) else None
-            versions = range(known.min_version, known.max_version + 1) if version is None else [version]
-            assert any(cut.entries in lists_of(request, one) for one in versions), (known.name, cut)
-            assert any(cut.answers in lists_of(known.response, one) for one in versions), (known.name, cut)  # type: ignore[arg-type]
+            version = entry.max_version if any(path == cut.entries for path in lists_of(request, entry.max_version)) else None
+            versions = range(entry.min_version, entry.max_version + 1) if version is None else [version]
+            assert any(cut.entries in lists_of(request, one) for one in versions), (entry.name, cut)
+            assert any(cut.answers in lists_of(entry.response, one) for one in versions), (entry.name, cut)  # type: ignore[arg-type]
 
 
 def test_an_entry_of_an_answer_may_hold_very_much() -> None:

@@ -23,7 +23,7 @@ MANY = 3 * PLACED_AT_ONCE + 5
 @pytest.mark.timeout(60)
 async def test_replicas_are_made_some_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    told: set[ErrorCode] = set()
+    codes: set[ErrorCode] = set()
     place, place_late, turn = ReplicaManager._place, ReplicaManager._place_late, 0
 
     def noted(manager: ReplicaManager, topic: str, topic_id: bytes, index: int, *arguments: Any) -> Any:
@@ -37,7 +37,7 @@ async def test_replicas_are_made_some_in_a_turn(tmp_path: Path, monkeypatch: pyt
         for topic_id, index in manager._late:
             with pytest.raises(ApiError) as refused:
                 manager.require("", topic_id, index)
-            told.add(refused.value.code)
+            codes.add(refused.value.code)
         place_late(manager)
 
     monkeypatch.setattr(ReplicaManager, "_place", noted)
@@ -51,7 +51,7 @@ async def test_replicas_are_made_some_in_a_turn(tmp_path: Path, monkeypatch: pyt
             await asyncio.sleep(0)
         assert all(partition.is_leader for partition in replicas.partitions.values())
     assert sorted(Counter(made).values()) == [5, PLACED_AT_ONCE, PLACED_AT_ONCE, PLACED_AT_ONCE]
-    assert told == {ErrorCode.NOT_LEADER_OR_FOLLOWER}, "whoever asks comes back"
+    assert codes == {ErrorCode.NOT_LEADER_OR_FOLLOWER}, "whoever asks comes back"
     made.clear()
     async with live_node(tmp_path) as node:
         assert node.broker is not None

@@ -180,17 +180,17 @@ def test_the_reference_is_current() -> None:
 
 
 @pytest.mark.parametrize("dialects", [("s",), ("c",), ("r",), ("k",), ("s", "c", "r", "k")])
-def test_every_metric_is_told_under_the_names_of_the_table(cluster: EmbeddedCluster, dialects: tuple[str, ...]) -> None:
+def test_every_metric_is_exported_under_the_names_of_the_table(cluster: EmbeddedCluster, dialects: tuple[str, ...]) -> None:
     """And no other; labels as well. A family without samples stands there with its head."""
     node = cluster.broker(1).process._runner.node
     config = copy.copy(node.config)
     config.minikafka_metrics_dialects = list(dialects)
     metrics = NodeMetrics(SimpleNamespace(**{**vars(node), "config": config, "stopping": False, "controller_dispatcher": None}))  # type: ignore[arg-type]
     text = metrics.render().decode()
-    told = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
-    told = {name: kind for name, kind in told.items() if not name.startswith(("process_", "python_"))}
+    reported = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
+    reported = {name: kind for name, kind in reported.items() if not name.startswith(("process_", "python_"))}
     wanted = {metric.names[d] for metric in METRICS.values() for d in dialects if d in metric.names} - CONTROLLERS_ONLY
-    assert set(told) - CONTROLLERS_ONLY == wanted
+    assert set(reported) - CONTROLLERS_ONLY == wanted
     by_name: dict[str, set[str]] = {}
     for metric in METRICS.values():
         for dialect in dialects:
@@ -198,9 +198,9 @@ def test_every_metric_is_told_under_the_names_of_the_table(cluster: EmbeddedClus
                 by_name.setdefault(metric.names[dialect], set()).update(metric.label_in(dialect, label) for label in metric.labels)
     for line in text.splitlines():
         name, _, rest = line.partition(" ")[0].partition("{")
-        known = by_name.get(name, by_name.get(name.removesuffix("_count")))
-        if known is not None:
-            assert set(re.findall(r'(\w+)="', line[len(name) : line.rindex("}")] if rest else "")) <= known, line
+        expected_family = by_name.get(name, by_name.get(name.removesuffix("_count")))
+        if expected_family is not None:
+            assert set(re.findall(r'(\w+)="', line[len(name) : line.rindex("}")] if rest else "")) <= expected_family, line
 
 
 def test_kafkas_moving_average_of_fifteen_minutes() -> None:

@@ -81,7 +81,7 @@ def quotas(others: int) -> AlterClientQuotasRequest:
     return kind(entries=[entry("a", 1000.0), *(entry(f"n{n}", 5.0) for n in range(others)), entry("a", 2000.0)])
 
 
-def told(found: Any, name: str, *fields: str) -> list[tuple[Any, ...]]:
+def fields_of(found: Any, name: str, *fields: str) -> list[tuple[Any, ...]]:
     """What is said of the partitions 0 and 1, or of a and b."""
     return sorted(
         tuple(getattr(one, field) for field in (name, *fields)) for one in found if getattr(one, name) in (0, 1, "a", "b")
@@ -98,27 +98,27 @@ async def test_what_is_named_twice_counts_as_apache_kafka_counts_it(tmp_path: Pa
         assert is_much(produce(others // BATCH)) is (others > 0)
         answer = await peer.ask(produce(others // BATCH), 9)
         found = [one for topic in answer.responses for one in topic.partition_responses]
-        assert told(found, "index", "error_code", "base_offset") == [(0, 0, 0), (1, 0, 0)]
+        assert fields_of(found, "index", "error_code", "base_offset") == [(0, 0, 0), (1, 0, 0)]
         await peer.ask(produce(0), 9)
         answer = await peer.ask(list_offsets(others), 7)
         found = [one for topic in answer.topics for one in topic.partitions]
-        assert told(found, "partition_index", "error_code", "offset") == [(0, ErrorCode.INVALID_REQUEST, -1), (1, 0, 2)]
+        assert fields_of(found, "partition_index", "error_code", "offset") == [(0, ErrorCode.INVALID_REQUEST, -1), (1, 0, 2)]
         assert [topic.name for topic in answer.topics] == ["t"] or others
         answer = await peer.ask(delete_records(others), 2)
         found = [one for topic in answer.topics for one in topic.partitions]
-        assert told(found, "partition_index", "error_code", "low_watermark") == [(0, 0, 0), (1, 0, 1)]
+        assert fields_of(found, "partition_index", "error_code", "low_watermark") == [(0, 0, 0), (1, 0, 1)]
         answer = await peer.ask(log_dirs(others), 4)
-        assert told(answer.results[0].topics[0].partitions, "partition_index") == [(0,)]
+        assert fields_of(answer.results[0].topics[0].partitions, "partition_index") == [(0,)]
 
         topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names(others)]
         answer = await peer.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
-        assert told(answer.topics, "name", "error_code") == [("a", 3), ("b", 3)]
+        assert fields_of(answer.topics, "name", "error_code") == [("a", 3), ("b", 3)]
         answer = await peer.ask(DeleteGroupsRequest(groups_names=names(others)), 2)
-        assert told(answer.results, "group_id") == [("a",), ("b",)]
+        assert fields_of(answer.results, "group_id") == [("a",), ("b",)]
         users = [DescribeUserScramCredentialsRequest.UserName(name=name) for name in names(others)]
         answer = await peer.ask(DescribeUserScramCredentialsRequest(users=users), 0)
         duplicate, missing = ErrorCode.DUPLICATE_RESOURCE, ErrorCode.RESOURCE_NOT_FOUND
-        assert told(answer.results, "user", "error_code") == [("a", duplicate), ("b", missing)]
+        assert fields_of(answer.results, "user", "error_code") == [("a", duplicate), ("b", missing)]
 
         answer = await peer.ask(quotas(others), 1)
         codes = Counter((entry.entity[0].entity_name == "a", entry.error_code) for entry in answer.entries)

@@ -40,8 +40,8 @@ async def test_what_waits_for_a_machine_that_lost_power_is_asked_of_its_next_lif
     network = Network()
     environment: Any = environment_of(network)
     peers = RaftPeers(environment, "test", 30_000)
-    told: list[Exception | None] = []
-    peers.send("host2", 9092, ApiVersionsRequest(), lambda _, error: told.append(error))
+    errors: list[Exception | None] = []
+    peers.send("host2", 9092, ApiVersionsRequest(), lambda _, error: errors.append(error))
     await _turns()
     assert len(network.attempts) == 1
     peers.renew_brokers("INTERNAL", delta(registered(7), registered(7)))
@@ -51,14 +51,14 @@ async def test_what_waits_for_a_machine_that_lost_power_is_asked_of_its_next_lif
     assert len(network.attempts) == 1, "it is the same life, or nobody's"
     peers.renew_brokers("INTERNAL", delta(registered(7), registered(9)))
     await _turns()
-    assert network.attempts[0].cancelled() and len(network.attempts) == 2 and not told
+    assert network.attempts[0].cancelled() and len(network.attempts) == 2 and not errors
     network.attempts[1].set_exception(ConnectionRefusedError("nobody"))
     await _turns()
-    assert len(told) == 1 and isinstance(told[0], ConnectionRefusedError)
+    assert len(errors) == 1 and isinstance(errors[0], ConnectionRefusedError)
     peers.close()
 
 
-async def test_what_was_asked_of_the_former_life_is_told_so() -> None:
+async def test_requests_to_the_former_incarnation_fail() -> None:
     environment: Any = environment_of(Network())
     peers = RaftPeers(environment, "test", 30_000)
     reasons: list[str] = []

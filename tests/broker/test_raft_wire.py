@@ -21,10 +21,10 @@ def decoded(frame):
     data = bytes.fromhex(frame["request_hex"])
     header, position = decode_request_header(memoryview(data), 0)
     version = header.api_version
-    known = api(header.api_key)
+    entry = api(header.api_key)
     answer = bytes.fromhex(frame["response_hex"])
     _, start = decode_response_header(memoryview(answer), header.api_key, version, 0)
-    request, response = known.request.decode(version, data, position), known.response.decode(version, answer, start)
+    request, response = entry.request.decode(version, data, position), entry.response.decode(version, answer, start)
     return version, request, data[position:], response, answer[start:]
 
 

@@ -118,7 +118,7 @@ def test_what_is_asked_twice_is_answered_once() -> None:
     assert found == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("b", 2)]
 
 
-def test_all_offsets_of_a_group_are_told_once_whoever_asks() -> None:
+def test_all_offsets_of_a_group_are_answered_once_in_a_request() -> None:
     kind = OffsetFetchRequest
     every = [kind.OffsetFetchRequestGroup(group_id="g", topics=None, member_epoch=-number) for number in range(500)]
     assert is_much(kind(groups=list(every)))
@@ -252,7 +252,7 @@ async def test_all_parts_together_take_no_longer_than_the_request_may() -> None:
 
 
 @pytest.mark.asyncio
-async def test_who_waits_for_others_keeps_no_long_request_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waits_for_others_does_not_delay_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_requests, "BYTES_AT_ONCE", 100)
     large = LargeRequests(Supervisor(asyncio.get_running_loop()))
     parked: list[Any] = []

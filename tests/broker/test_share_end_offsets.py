@@ -15,12 +15,12 @@ TOPIC = bytes(range(16))
 class Peers:
     """Answers at once with the partitions that it is given, whatever is asked."""
 
-    def __init__(self, told: dict[int, int]) -> None:
-        self.told = told
+    def __init__(self, offsets: dict[int, int]) -> None:
+        self.offsets = offsets
 
     def send(self, host: str, port: int, request: Any, on_answer: Any) -> None:
         kind = ListOffsetsResponse
-        partitions = [kind.ListOffsetsPartitionResponse(partition_index=index, offset=offset) for index, offset in self.told.items()]
+        partitions = [kind.ListOffsetsPartitionResponse(partition_index=index, offset=offset) for index, offset in self.offsets.items()]
         on_answer(kind(topics=[kind.ListOffsetsTopicResponse(name="t", partitions=partitions)]), None)
 
 

@@ -67,10 +67,13 @@ class Member:
                 assigned = answer.assignment is not None and bool(answer.assignment.topic_partitions)
             await asyncio.sleep(0.01)
 
-    async def fetch(self, *told: tuple[int, int, int], wait_ms: int = 500, **fields: Any) -> Any:
-        """The whole answer; `told`: (first, last, type)."""
+    async def fetch(self, *acknowledgements: tuple[int, int, int], wait_ms: int = 500, **fields: Any) -> Any:
+        """The whole answer; `acknowledgements`: (first, last, type)."""
         kind = ShareFetchRequest
-        batches = [kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[how]) for first, last, how in told]
+        batches = [
+            kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[how])
+            for first, last, how in acknowledgements
+        ]
         partition = kind.FetchPartition(partition_index=0, acknowledgement_batches=batches)
         request = kind(
             **{
@@ -83,11 +86,11 @@ class Member:
         self.epoch += answer.error_code == ErrorCode.NONE
         return answer
 
-    async def take(self, *told: tuple[int, int, int], **fields: Any) -> list[tuple[int, int, int]]:
+    async def take(self, *acknowledgements: tuple[int, int, int], **fields: Any) -> list[tuple[int, int, int]]:
         """What is acquired, when something is."""
         for _ in range(20):
-            answer = await self.fetch(*told, **fields)
-            told = ()
+            answer = await self.fetch(*acknowledgements, **fields)
+            acknowledgements = ()
             assert answer.error_code == ErrorCode.NONE, answer
             found = [p for topic in answer.responses for p in topic.partitions]
             assert all(p.acknowledge_error_code == ErrorCode.NONE for p in found), found
@@ -157,8 +160,8 @@ async def first_life(node: Node) -> None:
     await produce(a.channel, a.topic_id, 10)
     assert await waiting == [(0, 9, 1)]
     assert await b.fetch(wait_ms=1) is not None
-    told = await a.acknowledge(0, 3, ACCEPT)
-    assert told.responses[0].partitions[0].error_code == ErrorCode.NONE
+    response = await a.acknowledge(0, 3, ACCEPT)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
     again = await a.acknowledge(0, 3, ACCEPT)
     assert again.responses[0].partitions[0].error_code == ErrorCode.NONE, "it is done already"
     waiting = asyncio.create_task(b.take())

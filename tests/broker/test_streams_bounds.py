@@ -63,16 +63,16 @@ async def test_the_largest_topology_makes_no_turn_long(tmp_path: Path) -> None:
         await ready(peer)
         # Nobody may make its internal topics, which are not what is measured.
         assert node.broker is not None
-        groups, told = iter(range(100)), []
+        groups, codes = iter(range(100)), []
         node.broker.groups._internal_topics = None
         largest = chain(TOPOLOGY_ENTRIES_MAX // 4)
 
         async def ask() -> None:
-            told.append((await peer.ask(join(f"g{next(groups)}", largest), 1)).error_code)
+            codes.append((await peer.ask(join(f"g{next(groups)}", largest), 1)).error_code)
 
         with without_coverage():
             found = await too_long(functools.partial(ask))
-        assert not found and set(told) == {ErrorCode.NONE}
+        assert not found and set(codes) == {ErrorCode.NONE}
 
 
 def _detail(answer: Any) -> str:

@@ -61,7 +61,7 @@ async def test_a_topic_is_asked_for_once_at_a_time() -> None:
     assert len(place.asked) == 3, "it is gone again"
 
 
-async def test_what_failed_is_told_for_two_heartbeats_and_tried_again() -> None:
+async def test_a_failure_is_reported_for_two_heartbeats_and_retried() -> None:
     place = Place()
     place.refused = {name: f"no {name}" for name in "abcde"}
     await place.beat(*"abcde")
@@ -74,7 +74,7 @@ async def test_what_failed_is_told_for_two_heartbeats_and_tried_again() -> None:
     assert len(place.asked) == 2
 
 
-async def test_who_may_not_create_is_told_so() -> None:
+async def test_a_client_without_create_permission_gets_an_error() -> None:
     place = Place()
     place.forbidden = ["x", "y"]
     assert await place.beat("x", "y") == "missing; Unauthorized to CREATE on topics x, y."

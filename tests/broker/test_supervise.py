@@ -72,7 +72,7 @@ async def test_a_task_that_ends_because_what_it_awaits_was_cancelled_ends_the_no
     assert "heartbeats to the controller failed inside: UnexpectedCancellation" in str(supervisor.failed.result())
 
 
-async def test_a_task_that_is_told_to_end_ends_nothing() -> None:
+async def test_a_cancelled_task_does_not_stop_the_node() -> None:
     supervisor = Supervisor(asyncio.get_running_loop())
     early = supervisor.start(asyncio.sleep(60), "retention")
     early.cancel()
@@ -167,7 +167,7 @@ async def test_the_loop_s_exception_handler(context: dict[str, Any], ended: str)
     assert supervisor.failed.done() is (ended == "node")
 
 
-async def test_a_callback_that_nobody_watches_ends_the_node() -> None:
+async def test_an_exception_in_an_unwatched_callback_stops_the_node() -> None:
     loop = asyncio.get_running_loop()
     supervisor = Supervisor(loop)
     before = loop.get_exception_handler()

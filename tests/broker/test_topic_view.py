@@ -146,7 +146,7 @@ async def test_records_and_configurations_of_a_node(tmp_path: Path, monkeypatch:
         ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS"}, False),
     ],
 )
-async def test_records_are_shown_where_nobody_else_can_ask(properties: dict[str, str], expected: bool, tmp_path: Path) -> None:
+async def test_records_are_shown_only_to_local_clients(properties: dict[str, str], expected: bool, tmp_path: Path) -> None:
     async with live_node(tmp_path, properties) as node:
         server = HttpServer(node)
         await server.start("127.0.0.1", 0)

@@ -69,7 +69,7 @@ def test_before_version_2_the_epoch_of_a_marker_is_its_transactions_own() -> Non
     assert replicas.calls == ["append"]
 
 
-def test_a_marker_of_nobody_is_not_written() -> None:
+def test_a_marker_of_an_unknown_producer_is_not_written() -> None:
     """Such a batch is corrupt to whoever reads the log."""
     for epoch, producer_id in ((5, -1), (5, -(1 << 63)), (-1, PRODUCER_ID)):
         replicas = Replicas(epoch=5, txn_first_offset=25)

@@ -85,7 +85,7 @@ async def test_partitions_in_another_order_in_every_request() -> None:
     assert requests.ends() == [4, 4, 4]
 
 
-async def test_nobody_passes_a_request_that_waits_for_another_partition() -> None:
+async def test_no_request_overtakes_one_that_waits_for_another_partition() -> None:
     requests = Requests(3)
     requests.send(0)
     requests.send(0, 1)

@@ -80,15 +80,15 @@ async def test_topics_by_id_and_the_errors_of_the_consumer_protocol(tmp_path: Pa
         channel = await Channel.open(SocketNetwork(asyncio.get_running_loop()), "127.0.0.1", broker_port(node), client_id="test")
         story = Story(channel)
         await story.begin()
-        known, both = story.topic_id, [0, 1]
-        assert await story.commit(6, [(known, both)]) == [(known, [(0, e.NONE), (1, e.NONE)])]
-        unknown_first = [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)]), (bytes(16), [(0, e.UNKNOWN_TOPIC_ID)]), (known, [(0, e.NONE)])]
-        assert await story.commit(6, [(UNKNOWN, [0]), (known, [0]), (bytes(16), [0])]) == unknown_first
+        existing_id, both = story.topic_id, [0, 1]
+        assert await story.commit(6, [(existing_id, both)]) == [(existing_id, [(0, e.NONE), (1, e.NONE)])]
+        unknown_first = [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)]), (bytes(16), [(0, e.UNKNOWN_TOPIC_ID)]), (existing_id, [(0, e.NONE)])]
+        assert await story.commit(6, [(UNKNOWN, [0]), (existing_id, [0]), (bytes(16), [0])]) == unknown_first
         assert await story.commit(6, [(UNKNOWN, [0])]) == [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)])]
-        assert await story.commit(6, [(known, [9, 0])]) == [(known, [(9, e.UNKNOWN_TOPIC_OR_PARTITION), (0, e.NONE)])]
+        assert await story.commit(6, [(existing_id, [9, 0])]) == [(existing_id, [(9, e.UNKNOWN_TOPIC_OR_PARTITION), (0, e.NONE)])]
         assert await story.commit(5, [("none", [0])]) == [("none", [(0, e.UNKNOWN_TOPIC_OR_PARTITION)])]
-        refused = await story.commit(6, [(UNKNOWN, [0]), (known, [0])], group="")
-        assert refused == [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)]), (known, [(0, e.INVALID_GROUP_ID)])]
+        refused = await story.commit(6, [(UNKNOWN, [0]), (existing_id, [0])], group="")
+        assert refused == [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)]), (existing_id, [(0, e.INVALID_GROUP_ID)])]
         now = story.member_epoch
         for group, epoch, member, by_id, by_name in (
             ("new", now, MEMBER, e.NONE, e.NONE),
@@ -96,6 +96,6 @@ async def test_topics_by_id_and_the_errors_of_the_consumer_protocol(tmp_path: Pa
             ("new", now, "who", e.UNKNOWN_MEMBER_ID, e.UNKNOWN_MEMBER_ID),
             ("nogroup", 3, "m", e.GROUP_ID_NOT_FOUND, e.ILLEGAL_GENERATION),
         ):
-            assert await story.commit(6, [(known, [0])], group, epoch, member) == [(known, [(0, by_id)])]
+            assert await story.commit(6, [(existing_id, [0])], group, epoch, member) == [(existing_id, [(0, by_id)])]
             assert await story.commit(5, [("t", [0])], group, epoch, member) == [("t", [(0, by_name)])]
         channel.close()

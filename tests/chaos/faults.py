@@ -55,7 +55,7 @@ class Fault(ABC):
     def __init__(self, world: World) -> None:
         self.world = world
         self.cluster = world.cluster
-        self.told = ""
+        self.details = ""
 
     @abstractmethod
     def begin(self) -> None:
@@ -82,7 +82,7 @@ class Kill(Fault):
 
     def begin(self) -> None:
         self.node = self.world.target(self._target)
-        self.told = f"node {self.node}"
+        self.details = f"node {self.node}"
         self.cluster.kill(self.node)
 
     def end(self) -> None:
@@ -110,7 +110,7 @@ class KillAndRestartAtOnce(Fault):
 
     def begin(self) -> None:
         node = self.world.target("leader")
-        self.told = f"node {node}"
+        self.details = f"node {node}"
         self.cluster.kill(node)
         self.restart(node)
 
@@ -128,7 +128,7 @@ class Pause(Fault):
 
     def begin(self) -> None:
         self.node = self.world.target(self._target)
-        self.told = f"node {self.node}"
+        self.details = f"node {self.node}"
         self.cluster.pause(self.node)
 
     def end(self) -> None:
@@ -160,7 +160,7 @@ class Wipe(Fault):
 
     def begin(self) -> None:
         self.node = self.world.target("leader")
-        self.told = f"node {self.node}"
+        self.details = f"node {self.node}"
         self.cluster.kill(self.node)
         self.cluster.wipe(self.node)
         if self._at_once:
@@ -180,7 +180,7 @@ class Disk(Fault):
 
     def begin(self) -> None:
         self.node = self.world.target("leader")
-        self.told = f"node {self.node}"
+        self.details = f"node {self.node}"
         self.world.disks[self.node].fail(self._code)
 
     def end(self) -> None:
@@ -193,19 +193,19 @@ class Disk(Fault):
 class Cut(Fault):
     """Links that carry nothing; at the end what they held arrives late, or the connections are reset."""
 
-    def __init__(self, world: World, target: str, shape: str) -> None:
+    def __init__(self, world: World, target: str, cut_kind: str) -> None:
         super().__init__(world)
-        self.kind = f"{shape} {target}"
-        self._target, self._shape = target, shape
+        self.kind = f"{cut_kind} {target}"
+        self._target, self._cut_kind = target, cut_kind
         self._reset = world.draw.random() < 0.5
 
     def begin(self) -> None:
         node = self.world.target(self._target)
         others = [other for other in self.world.nodes if other != node]
-        self.told = f"node {node}, then {'reset' if self._reset else 'late arrival'}"
+        self.details = f"node {node}, then {'reset' if self._reset else 'late arrival'}"
         network = self.cluster.network
         assert network is not None
-        network.cut(links(self._shape, node, others))
+        network.cut(links(self._cut_kind, node, others))
 
     def end(self) -> None:
         network = self.cluster.network
@@ -213,12 +213,12 @@ class Cut(Fault):
         network.heal(reset=self._reset)
 
 
-def links(shape: str, node: int, others: list[int]) -> list[Link]:
+def links(cut_kind: str, node: int, others: list[int]) -> list[Link]:
     """The links that a cut of this shape takes."""
     into, out = [(other, node) for other in others], [(node, other) for other in others]
-    if shape == "isolate":
+    if cut_kind == "isolate":
         return [*into, *out, (CLIENT, node), (node, CLIENT)]
-    return {"cut from peers": [*into, *out], "deafen": into, "mute": out}[shape]
+    return {"cut from peers": [*into, *out], "deafen": into, "mute": out}[cut_kind]
 
 
 class StallFollower(Fault):
@@ -232,7 +232,7 @@ class StallFollower(Fault):
     def begin(self) -> None:
         active = self.cluster.active_controller()
         leader, follower = self.world.draw.sample([node for node in self.world.nodes if node != active], 2)
-        self.told = f"nodes {leader} and {follower} from each other"
+        self.details = f"nodes {leader} and {follower} from each other"
         network = self.cluster.network
         assert network is not None
         network.cut([(leader, follower), (follower, leader)])
@@ -271,7 +271,7 @@ class Slow(Fault):
 
     def begin(self) -> None:
         seconds = self.world.draw.choice((0.02, 0.05, 0.1))
-        self.told = f"{seconds * 1000:.0f} ms"
+        self.details = f"{seconds * 1000:.0f} ms"
         network = self.cluster.network
         assert network is not None
         network.delay(((a, b) for a in self.world.nodes for b in self.world.nodes if a != b), seconds)
@@ -308,7 +308,7 @@ class CutAndKill(Fault):
         self.cut.begin()
         self.kill = Kill(self.world, "any")
         self.kill.begin()
-        self.told = f"{self.cut.told}; kill {self.kill.told}"
+        self.details = f"{self.cut.details}; kill {self.kill.details}"
 
     def end(self) -> None:
         self.kill.end()
@@ -325,9 +325,9 @@ def catalogue(*, nodes: int, with_disks: bool) -> dict[str, Make]:
     for target in TARGETS:
         made[f"kill {target}"] = lambda world, target=target: Kill(world, target)  # type: ignore[misc]
         made[f"pause {target}"] = lambda world, target=target: Pause(world, target)  # type: ignore[misc]
-    for shape in ("isolate", "cut from peers", "deafen", "mute"):
+    for cut_kind in ("isolate", "cut from peers", "deafen", "mute"):
         for target in ("leader", "controller"):
-            made[f"{shape} {target}"] = lambda world, target=target, shape=shape: Cut(world, target, shape)  # type: ignore[misc]
+            made[f"{cut_kind} {target}"] = lambda world, target=target, cut_kind=cut_kind: Cut(world, target, cut_kind)  # type: ignore[misc]
     made["kill all"] = KillAll
     made["kill, start at once"] = KillAndRestartAtOnce
     made["rolling restart"] = RollingRestart

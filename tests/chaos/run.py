@@ -99,7 +99,7 @@ class Run:
         self.cluster = ProcessCluster(nodes, controllers=nodes, faulty_network=True, directory=directory / "cluster", properties=PROPERTIES)
         disks = self._disks() if self.with_disks else {}
         self._world = World(self.cluster, TOPIC, disks, self._draw)
-        self._told = 0
+        self._reported_notes = 0
 
     def _disks(self) -> dict[int, disk.FaultyDisk]:
         library = disk.build(self._directory)
@@ -137,9 +137,9 @@ class Run:
     def _create_topics(self) -> None:
         from helpers.shell import minikafka
 
-        shape = ("--partitions", str(PARTITIONS), "--replication-factor", "3")
+        topic_options = ("--partitions", str(PARTITIONS), "--replication-factor", "3")
         for topic in (TOPIC, *self._copies):
-            done = minikafka("topics", "-b", self.cluster.bootstrap, "--create", "--topic", topic, *shape)
+            done = minikafka("topics", "-b", self.cluster.bootstrap, "--create", "--topic", topic, *topic_options)
             assert done.returncode == 0, done.stderr
 
     def _clients(self) -> list[Client]:
@@ -168,21 +168,21 @@ class Run:
         lasts_s = self._draw.uniform(*self._fault_s)
         try:
             fault.begin()
-            self._say(f"{fault.kind}: {fault.told}")
+            self._say(f"{fault.kind}: {fault.details}")
             self.figures.faults[fault.kind] = self.figures.faults.get(fault.kind, 0) + 1
             if fault.goes_on:
-                self._acknowledged(PROGRESS, f"during {fault.kind} ({fault.told})", PROGRESS_S_MAX)
+                self._acknowledged(PROGRESS, f"during {fault.kind} ({fault.details})", PROGRESS_S_MAX)
                 self.figures.slowest_progress_s = max(self.figures.slowest_progress_s, time.monotonic() - began)
             _sleep_until(began + lasts_s)
             fault.end()
             healed = time.monotonic()
-            self.cluster.wait_for(self._is_whole, f"the cluster to be whole after {fault.kind} ({fault.told})", timeout_s=WHOLE_S_MAX)
+            self.cluster.wait_for(self._is_whole, f"the cluster to be whole after {fault.kind} ({fault.details})", timeout_s=WHOLE_S_MAX)
             recovery_s = time.monotonic() - healed
             self.figures.slowest_recovery_s = max(self.figures.slowest_recovery_s, recovery_s)
-            self._acknowledged(PROGRESS, f"after {fault.kind} ({fault.told})", PROGRESS_S_MAX)
+            self._acknowledged(PROGRESS, f"after {fault.kind} ({fault.details})", PROGRESS_S_MAX)
             self._say(f"   whole again after {recovery_s:.1f} s; {self.history.acknowledged - before:,} acknowledged meanwhile")
         except (ClusterError, AssertionError) as error:
-            self.figures.problems.append(f"{fault.kind} ({fault.told}): {error}")
+            self.figures.problems.append(f"{fault.kind} ({fault.details}): {error}")
             return
         self._tell_notes()
         self.figures.problems += self.history.violations[:10]
@@ -190,7 +190,7 @@ class Run:
 
     def _tell_notes(self) -> None:
         """What the clients said since the last time."""
-        notes, self._told = self.history.notes[self._told :], len(self.history.notes)
+        notes, self._reported_notes = self.history.notes[self._reported_notes :], len(self.history.notes)
         for moment, line in notes:
             self._say(f"   {time.monotonic() - moment:.1f} s ago: {line}")
         self.figures.producer_epochs += sum("bumped epoch" in line for _, line in notes)
@@ -311,7 +311,7 @@ def run(
 @click.command()
 @click.option("--minutes", type=float, default=5.0, show_default=True)
 @click.option("--nodes", type=click.Choice(["3", "5"]), default="3", show_default=True, help="Combined brokers and controllers.")
-@click.option("--seed", type=int, default=None, help="Of the schedule; drawn and told when it is not given.")
+@click.option("--seed", type=int, default=None, help="Seed of the schedule; a random one is chosen and printed by default.")
 @click.option("--fault", "plan", multiple=True, help="Only these faults, in this order.")
 @click.option("--rate", "rate_hz", type=float, default=150.0, show_default=True, help="Records a second and writer.")
 @click.option("--keep", is_flag=True, help="Keep the directories, and print where.")

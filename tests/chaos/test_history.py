@@ -39,7 +39,7 @@ def test_a_good_history_is_good() -> None:
     assert 0 <= realtime_lag_s(history) < 5
 
 
-def test_gaps_that_nobody_knows_a_value_of_are_no_skips() -> None:
+def test_gaps_without_known_values_are_not_skips() -> None:
     history = History()
     for number, offset in enumerate((0, 2, 5)):
         sent(history, f"v{number}", offset)
@@ -76,7 +76,7 @@ def test_duplicate() -> None:
     assert twice(history) == {"v1": [(0, 1), (0, 5)]}
 
 
-def test_of_a_duplicate_it_is_said_who_wrote_it(tmp_path: Path) -> None:
+def test_the_writer_of_a_duplicate_is_named(tmp_path: Path) -> None:
     directory = tmp_path / f"{TOPIC}-3"
     directory.mkdir()
     records = [(0, 0, None, b"v", ()), (1, 0, None, b"w", ())]
@@ -151,11 +151,11 @@ def test_a_new_assignment_may_begin_anywhere() -> None:
 def test_online_an_old_offset_for_a_new_record() -> None:
     history = good(3)
     sent(history, "late", 1)
-    assert any("was known before it was sent" in text for text in history.violations)
+    assert any("had been acknowledged when it was sent" in text for text in history.violations)
     assert any("acknowledged twice" in text for text in history.violations)
 
 
-def test_online_a_value_that_nobody_wrote() -> None:
+def test_online_a_value_that_was_never_written() -> None:
     history = good()
     history.polled("r", 1, [(0, 5, "ghost")])
     assert history.violations == ["r read 'ghost' at (0, 5), which nobody wrote"]
@@ -180,7 +180,7 @@ SOURCE = {0: ["a", "b", "c"], 1: []}
         ({1: []}, "3 lost"),
     ],
 )
-def test_a_copy_that_is_not_its_source_is_told(copy: dict[int, list[str]], said: str) -> None:
+def test_a_copy_that_differs_from_its_source_is_reported(copy: dict[int, list[str]], said: str) -> None:
     (line,) = differences(SOURCE, copy, "copy")
     assert said in line
     assert differences(SOURCE, SOURCE, "copy") == []

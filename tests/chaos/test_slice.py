@@ -18,10 +18,10 @@ PLANS = {
 @pytest.mark.parametrize("nodes", [3, pytest.param(5, marks=pytest.mark.long)])
 def test_nothing_acknowledged_is_lost(nodes: int, tmp_path: Path) -> None:
     plan = [name for name in PLANS[nodes] if disk.compiler() is not None or not name.startswith("disk")]
-    told: list[str] = []
+    reported: list[str] = []
     copies = {"copy-bundled": COPIES["copy-bundled"]} if nodes == 3 else {}
-    figures = run(seed=nodes, nodes=nodes, directory=tmp_path, say=told.append, plan=plan, fault_s=(0.5, 1.5), copies=copies)
-    assert figures.problems == [], "\n".join(told + figures.problems)
+    figures = run(seed=nodes, nodes=nodes, directory=tmp_path, say=reported.append, plan=plan, fault_s=(0.5, 1.5), copies=copies)
+    assert figures.problems == [], "\n".join(reported + figures.problems)
     assert figures.faults == dict.fromkeys(plan, 1)
     if nodes == 3:
         assert figures.transactions > 20 and figures.transactions_aborted > 0 and figures.copied == figures.acknowledged

@@ -73,7 +73,7 @@ def test_wrong_requests(cluster: EmbeddedCluster) -> None:
     assert socket_path(cluster.brokers[0].port).parent.stat().st_mode & 0o077 == 0
 
 
-def test_up_says_which_port_is_taken_and_by_whom(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     port = cluster.brokers[0].port
     again = CliRunner().invoke(cli, ["cluster", "up", "-n", "1", "--port", str(port), "--http-port", "0", "--directory", str(tmp_path)])
     assert again.exit_code == 1

@@ -64,7 +64,7 @@ def test_zookeeper_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "process.roles" in read_configuration(None, given, container=True)
 
 
-def test_a_container_that_is_told_nothing_is_one_node() -> None:
+def test_a_container_without_settings_is_one_node() -> None:
     config = BrokerConfig.from_properties(read_configuration(None, read_environment({"KAFKA_NUM_PARTITIONS": "3"}), container=True))
     assert config.is_broker and config.is_controller and config.num_partitions == 3
     assert config.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "localhost", 9092)

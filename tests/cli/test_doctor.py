@@ -66,7 +66,7 @@ def test_a_mistake_of_the_cluster(findings: list[Finding], state: str, said: str
     assert found == state and said in text
 
 
-def test_a_sound_cluster_is_told_nothing() -> None:
+def test_a_healthy_cluster_has_no_findings() -> None:
     sound = [
         *judge.addresses({1: ("h", 9092), 2: ("h", 9093)}),
         *judge.cluster_ids({"a:1": "X", "b:1": "X"}),
@@ -108,7 +108,7 @@ def test_names_are_listed_up_to_a_number() -> None:
         (Heard("http"), {}, "an HTTP server answers", "9092"),
     ],
 )
-def test_a_listener_that_wants_something_else(heard: Heard, properties: dict[str, str], said: str, advice: str) -> None:
+def test_a_listener_with_another_security_protocol(heard: Heard, properties: dict[str, str], said: str, advice: str) -> None:
     found = mismatch(heard, properties)
     assert found is not None and said in found[0] and advice in found[1]
 
@@ -180,7 +180,7 @@ async def test_what_is_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (await listen_at("127.0.0.1", port)).what == expected, answer
 
 
-async def test_a_listener_that_wants_certificates_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listener_that_requires_client_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_listener, "DIAL_TIMEOUT_S", 2.0)
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -210,13 +210,13 @@ def test_the_real_listener_says_what_it_is(security: str | None, protocol: str, 
         host, port = broker.bootstrap_servers.split(":")
         heard = asyncio.run(listen_at(host, int(port)))
         assert (heard.what, heard.protocol, heard.mechanisms, heard.is_controller) == ("kafka", protocol, mechanisms, False)
-        told = CliRunner().invoke(cli, ["doctor", "-b", broker.bootstrap_servers, "-o", "json"])
+        result = CliRunner().invoke(cli, ["doctor", "-b", broker.bootstrap_servers, "-o", "json"])
         if security is None:
-            assert told.exit_code == 0 and all(row["state"] == "ok" for row in json.loads(told.stdout)), told.stdout
+            assert result.exit_code == 0 and all(row["state"] == "ok" for row in json.loads(result.stdout)), result.stdout
             return
-        assert told.exit_code == 3
-        assert f"-X security.protocol={protocol}" in json.loads(told.stdout)[0]["advice"]
+        assert result.exit_code == 3
+        assert f"-X security.protocol={protocol}" in json.loads(result.stdout)[0]["advice"]
         wrong = ["-X", f"security.protocol={protocol}", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=admin", "-X", "sasl.password=no"]
         if security == "sasl_plaintext":
-            told = CliRunner().invoke(cli, ["doctor", "-b", broker.bootstrap_servers, *wrong])
-            assert told.exit_code == 3 and "Check the user and password" in told.output, told.output
+            result = CliRunner().invoke(cli, ["doctor", "-b", broker.bootstrap_servers, *wrong])
+            assert result.exit_code == 3 and "Check the user and password" in result.output, result.output

@@ -64,7 +64,7 @@ def test_indexes_and_producer_snapshots(dump: Path) -> None:
     assert "\n".join(printed).rstrip() == wanted.rstrip()
 
 
-def test_gaps_are_told_as_kafka_tells_them() -> None:
+def test_gaps_are_reported_in_kafkas_words() -> None:
     for name in ("batches-swapped", "base-offset-differs"):
         path = f"replicas/ALTERED/{name}/rep-0/00000000000000000000.log"
         wanted = (GOLDEN / "dumps" / f"{path}.dump.txt").read_text()

@@ -119,7 +119,7 @@ def test_a_refusal_is_1(name: str, files: dict[str, str], broker: EmbeddedCluste
     assert code == 1 and said, said
 
 
-def test_the_statuses_are_told_by_every_command_that_has_its_own_meaning() -> None:
+def test_every_command_with_its_own_statuses_documents_them() -> None:
     assert set(STATUSES) <= set(COMMANDS)
     for meanings in STATUSES.values():
         assert set(meanings) <= {0, 1, 2, 3, 130} and all(meanings.values())

@@ -62,7 +62,7 @@ def test_the_first_line_waits_for_no_imports(words: list[str]) -> None:
         (["dump-log", "x.log"], ""),
     ],
 )
-def test_a_name_in_the_wrong_place_is_told_where_names_go(words: list[str], option: str) -> None:
+def test_a_misplaced_name_gets_a_hint(words: list[str], option: str) -> None:
     from click.testing import CliRunner
 
     from minikafka.cli.main import cli

@@ -180,7 +180,7 @@ Topologies:
 """
 
 
-def test_a_group_is_reset_when_nobody_is_in_it(cluster: Cluster) -> None:
+def test_a_group_is_reset_only_while_it_is_empty(cluster: Cluster) -> None:
     assert (
         "inactive, but the current state is Stable" in run("--reset-offsets --group g --all-input-topics --to-latest --execute", 1).stderr
     )

@@ -38,10 +38,10 @@ class Terminal:
     def wait(self, text: bytes, timeout_s: float = 20) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in self.shown:
-            assert time.monotonic() < deadline, self._told()
-            assert self._read(0.1), f"it ended with {self.process.wait()}: {self._told()}"
+            assert time.monotonic() < deadline, self._output_text()
+            assert self._read(0.1), f"it ended with {self.process.wait()}: {self._output_text()}"
 
-    def _told(self) -> str:
+    def _output_text(self) -> str:
         return self.shown[-3000:].decode(errors="replace")
 
     def _read(self, timeout_s: float) -> bool:
@@ -62,7 +62,7 @@ class Terminal:
         while self._read(1):
             pass
         os.close(self.descriptor)
-        return self.process.wait(), self._told()
+        return self.process.wait(), self._output_text()
 
 
 def test_it_goes_on_while_a_broker_dies_and_ends_with_q() -> None:
@@ -74,5 +74,5 @@ def test_it_goes_on_while_a_broker_dies_and_ends_with_q() -> None:
         terminal.wait(b"under-replicated 1")
         terminal.press(b"x")
         terminal.press(b"q")
-        status, told = terminal.end()
-        assert status == 0, told
+        status, output = terminal.end()
+        assert status == 0, output

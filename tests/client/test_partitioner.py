@@ -9,7 +9,7 @@ from kafka.partitioner.default import murmur2 as other_murmur2
 
 from minikafka.client.partitioner import StickyPartitioner, murmur2, partition_for_key
 
-KNOWN = {
+EXPECTED_HASHES = {
     b"21": -973932308,
     b"foobar": -790332482,
     b"a-little-bit-long-string": -985981536,
@@ -19,10 +19,10 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("key", KNOWN)
+@pytest.mark.parametrize("key", EXPECTED_HASHES)
 def test_murmur2_gives_what_java_gives(key: bytes) -> None:
-    assert murmur2(key) == KNOWN[key] & 0xFFFFFFFF
-    assert partition_for_key(key, 7) == (KNOWN[key] & 0x7FFFFFFF) % 7
+    assert murmur2(key) == EXPECTED_HASHES[key] & 0xFFFFFFFF
+    assert partition_for_key(key, 7) == (EXPECTED_HASHES[key] & 0x7FFFFFFF) % 7
 
 
 def test_murmur2_agrees_with_kafka_python_for_every_length() -> None:

@@ -103,8 +103,8 @@ async def test_a_producer_goes_on_for_another() -> None:
         async with Producer(server.bootstrap) as first:
             await send_all(first, 3)
             await first.flush()
-            known = await last_sequences(first.cluster, "t", [1, 99], 5000)
-        assert known == {1: {0: 5}}
+            last_seen = await last_sequences(first.cluster, "t", [1, 99], 5000)
+        assert last_seen == {1: {0: 5}}
         second = ResumingProducer(server.bootstrap)
         await second.cluster.refresh(["t"])
         second.resume(1, 0)

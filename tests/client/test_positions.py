@@ -67,7 +67,7 @@ async def test_without_a_seek_the_group_goes_on_where_it_has_committed() -> None
     assert consumer.position(PARTITION) == 3196
 
 
-async def test_who_this_is_in_its_group_is_who_it_was_when_it_polled() -> None:
+async def test_group_metadata_is_that_of_the_last_poll() -> None:
     """A rebalance happens beside the application: what it polled before must not be committed in the generation after."""
     consumer = Consumer("localhost:1", group_id="group")
     member: Any = SimpleNamespace(generation=7, member_id="member", group_instance_id=None, failure=None)

@@ -61,7 +61,7 @@ async def admin(address: str) -> AsyncIterator[Forgetful]:
         yield admin
 
 
-LOST = pytest.mark.parametrize("lost", [TimeoutError(), ConnectionLost("cut"), ErrorCode.REQUEST_TIMED_OUT], ids=["late", "cut", "told"])
+LOST = pytest.mark.parametrize("lost", [TimeoutError(), ConnectionLost("cut"), ErrorCode.REQUEST_TIMED_OUT], ids=["late", "cut", "refused"])
 
 
 @LOST
@@ -126,10 +126,10 @@ async def test_a_new_topic_of_the_name_is_not_deleted(admin: Forgetful, address:
 
 async def test_a_new_topic_of_the_name_is_not_deleted_where_the_old_one_is_still_known(admin: Forgetful, address: str) -> None:
     await admin.create_topic("t", partitions=1, replication_factor=1)
-    known = await admin._topic_id_now("t")
+    topic_id = await admin._topic_id_now("t")
 
     async def stale(name: str) -> bytes | None:
-        return known
+        return topic_id
 
     admin._topic_id_now = stale  # type: ignore[method-assign]
     async with Admin(address) as other:

@@ -31,7 +31,7 @@ async def test_metadata_are_asked_elsewhere_after_a_silence(tmp_path: Path, monk
         await asyncio.to_thread(network.close)
 
 
-async def test_nobody_is_left_to_hear_of_a_connection_that_failed() -> None:
+async def test_a_failed_connection_without_waiters_is_quiet() -> None:
     """Whoever asked for the connection gave up: its failure is not reported to the event loop as one that nobody retrieved."""
     found: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["message"]))

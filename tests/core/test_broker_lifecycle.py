@@ -142,7 +142,7 @@ def test_news_do_not_cut_the_back_off_short() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION])
-def test_a_registration_that_is_refused_for_good_ends_it(code: ErrorCode) -> None:
+def test_a_permanently_refused_registration_ends_the_broker(code: ErrorCode) -> None:
     story = Story()
     story.start()
     (refused,) = story.register(code)
@@ -322,7 +322,7 @@ def test_one_that_was_in_service_and_is_refused_says_so() -> None:
     assert isinstance(refused, Refused) and refused.was_registered
 
 
-def test_another_error_of_the_controller_is_told_and_heartbeats_go_on() -> None:
+def test_another_error_of_the_controller_is_logged_and_heartbeats_go_on() -> None:
     story = in_service()
     story.rest()
     assert story.answer(ErrorCode.BROKER_ID_NOT_REGISTERED) == []
@@ -347,7 +347,7 @@ def test_a_controller_that_has_forgotten_a_broker_that_leaves_lets_it_go() -> No
     assert story.answer(ErrorCode.STALE_BROKER_EPOCH) == [MayGo(True)]
 
 
-def test_nobody_waits_for_a_controller_that_is_silent() -> None:
+def test_a_shutdown_does_not_wait_for_a_silent_controller() -> None:
     story = in_service()
     story.shut_down()
     assert story.rest() == (CONTROLLER_SILENCE_MS_MAX, [MayGo(False)])
@@ -358,10 +358,10 @@ def test_a_controlled_shutdown_does_not_outlast_its_timeout() -> None:
     story = in_service()
     end_ms = story.now_ms + 5_000
     story.shut_down(5_000)
-    told: list[Effect] = []
-    while MayGo(False) not in told:
+    reported: list[Effect] = []
+    while MayGo(False) not in reported:
         story.answer()
-        told = story.rest()[1]
+        reported = story.rest()[1]
     assert story.now_ms == end_ms and "in time" in story.notices[-1]
 
 

@@ -46,14 +46,14 @@ def test_each_kind_of_quota_is_looked_for_on_its_own() -> None:
     assert quotas({}).of("alice", "loader", 0) is None
 
 
-def test_who_shares_a_quota() -> None:
+def test_which_clients_share_a_quota() -> None:
     made = quotas({(ALICE,): {PRODUCE: 1.0}, (ANY_CLIENT,): {PRODUCE: 5.0}})
     assert made.of("alice", "a", 0).produce is made.of("alice", "b", 0).produce  # type: ignore[union-attr]
     assert made.of("bob", "a", 0).produce is made.of("carol", "a", 0).produce  # type: ignore[union-attr]
     assert made.of("bob", "a", 0).produce is not made.of("bob", "b", 0).produce  # type: ignore[union-attr]
 
 
-def test_a_producer_that_pauses_as_told_is_at_its_rate() -> None:
+def test_a_producer_that_obeys_the_throttle_time_is_at_its_rate() -> None:
     made = quotas({(LOADER,): {PRODUCE: 1000.0}})
     now_ms, sent = 5_000, 0
     while now_ms < 65_000:
@@ -117,7 +117,7 @@ def test_a_changed_limit_remembers_what_was_spent() -> None:
     assert made.of("x", "loader", 0) is None and not made.is_active
 
 
-def test_a_quota_that_nobody_uses_is_forgotten_after_an_hour() -> None:
+def test_an_unused_quota_is_forgotten_after_an_hour() -> None:
     made = quotas({(ANY_CLIENT,): {PRODUCE: 10.0}})
     for number in range(50):
         made.of("x", f"client-{number}", 0)

@@ -52,7 +52,7 @@ def test_a_key_that_is_due_again_at_once_comes_out_of_the_next_call() -> None:
     assert list(queue.expired(10)) == ["a", "b"] and len(queue) == 0
 
 
-def test_what_was_due_when_somebody_stopped_looking_is_due_still() -> None:
+def test_timers_left_over_by_an_aborted_pass_are_still_due() -> None:
     queue: TimerQueue[str] = TimerQueue()
     for key in "abc":
         queue.schedule(key, 10)

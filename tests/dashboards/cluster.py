@@ -87,8 +87,8 @@ class Traffic:
         self._slow_producer.poll(0)
         self._slow_consumer.poll(0.1)
         self._slow_asker.list_topics(TOPIC, 10)
-        told = [pair for broker in self._cluster.brokers for pair in self._cluster.metrics(broker.node_id).items()]
-        held = {key.partition("{")[0] for key, value in told if value > 0}
+        reported = [pair for broker in self._cluster.brokers for pair in self._cluster.metrics(broker.node_id).items()]
+        held = {key.partition("{")[0] for key, value in reported if value > 0}
         return all(f"kafka_server_{kind}_throttle_time" in held for kind in LIMITED)
 
     def close(self) -> None:

@@ -54,8 +54,9 @@ def _members(value: type) -> set[str]:
         return set()
     own = [base for base in value.__mro__ if base.__module__.startswith("minikafka")]
     fields = {one.name for one in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
-    known = {name: found for base in own for name, found in vars(base).items() if not name.startswith("_") and name not in fields}
-    return {name for name, found in known.items() if inspect.isroutine(found) or isinstance(found, (property, staticmethod, classmethod))}
+    inherited = {name: found for base in own for name, found in vars(base).items() if not name.startswith("_") and name not in fields}
+    kinds = (property, staticmethod, classmethod)
+    return {name for name, found in inherited.items() if inspect.isroutine(found) or isinstance(found, kinds)}
 
 
 def _signature(name: str, value: Any, *, is_method: bool = False) -> str:

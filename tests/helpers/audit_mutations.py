@@ -84,8 +84,8 @@ def _own_high_watermark_only(original: Any) -> Any:
     def bounds(views: Any, findings: Any) -> Any:
         kept = [one.claim_to for one in views]
         lost = original(views, findings)
-        for one, mark in zip(views, kept, strict=True):
-            one.claim_to = min(mark, one.claim_to)
+        for one, claim_end in zip(views, kept, strict=True):
+            one.claim_to = min(claim_end, one.claim_to)
         return lost
 
     return bounds

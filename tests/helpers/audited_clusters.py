@@ -19,7 +19,7 @@ def audit(path: Path, **options: Any) -> AuditResult:
     return run_audit([str(path)], LocalEngine(1), AuditOptions(**options))
 
 
-def told(result: AuditResult, check: str) -> list[str]:
+def messages_of(result: AuditResult, check: str) -> list[str]:
     return [f"{','.join(one.brokers)}: {one.message}" for one in result.findings.kept if one.check == check]
 
 
@@ -38,7 +38,7 @@ def three_alike(
     return tmp_path
 
 
-def known_to_the_controller(
+def registered_topic(
     isr: tuple[int, ...] = BROKERS, elr: tuple[int, ...] = (), leader: int = 1, leader_epoch: int = 0
 ) -> MetadataLog:  # fmt: skip
     log = MetadataLog()

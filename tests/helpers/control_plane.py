@@ -155,13 +155,13 @@ class LocalControllerChannel:
     async def request(
         self, request: Any, timeout_ms: int = 30_000, *, version: int | None = None, resends_max: int | None = None, again: Any = None
     ) -> Any:
-        known = api(request.API_KEY)
-        assert known is not None
-        chosen = known.max_version if version is None else version
+        entry = api(request.API_KEY)
+        assert entry is not None
+        chosen = entry.max_version if version is None else version
         frame = b"".join(bytes(piece) for piece in encode_request(request, chosen, 7, "test"))[4:]
         answer = await ask(self._dispatcher, "CONTROLLER", frame, self.connection)
-        _, position = decode_response_header(answer, known.key, chosen)
-        return known.response.decode(chosen, answer, position)
+        _, position = decode_response_header(answer, entry.key, chosen)
+        return entry.response.decode(chosen, answer, position)
 
 
 async def ask(dispatcher: Dispatcher, listener: str, frame: bytes, connection: FakeConnection | None = None) -> bytes:
@@ -226,13 +226,13 @@ class ControlPlane:
         return await self._request(self.controller_dispatcher, "CONTROLLER", request, version)
 
     async def _request(self, dispatcher: Dispatcher, listener: str, request: Any, version: int | None) -> Any:
-        known = api(request.API_KEY)
-        assert known is not None
-        chosen = known.max_version if version is None else version
+        entry = api(request.API_KEY)
+        assert entry is not None
+        chosen = entry.max_version if version is None else version
         frame = b"".join(bytes(piece) for piece in encode_request(request, chosen, 7, "test"))[4:]
         answer = await ask(dispatcher, listener, frame)
-        _, position = decode_response_header(answer, known.key, chosen)
-        return known.response.decode(chosen, answer, position)
+        _, position = decode_response_header(answer, entry.key, chosen)
+        return entry.response.decode(chosen, answer, position)
 
 
 class Exchange:
@@ -248,10 +248,10 @@ class Exchange:
         self.origin: str = line["from"]
 
     def decode(self, data: bytes) -> Response:
-        known = api(self.api_key)
-        assert known is not None
+        entry = api(self.api_key)
+        assert entry is not None
         _, position = decode_response_header(data, self.api_key, self.version)
-        return known.response.decode(self.version, data, position)
+        return entry.response.decode(self.version, data, position)
 
 
 def exchanges(name: str, origin: str = "crafted") -> list[Exchange]:

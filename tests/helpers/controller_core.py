@@ -28,10 +28,10 @@ def directory_of(broker_id: int) -> bytes:
 class SimpleRules:
     """Judges just enough for the tests of the core."""
 
-    KNOWN = ("retention.ms", "min.insync.replicas", "cleanup.policy", "unclean.leader.election.enable", "segment.bytes")
+    TOPIC_CONFIGS = ("retention.ms", "min.insync.replicas", "cleanup.policy", "unclean.leader.election.enable", "segment.bytes")
 
     def validate(self, resource_type: int, resource_name: str, name: str, value: str) -> str | None:
-        if resource_type == 2 and name not in self.KNOWN:
+        if resource_type == 2 and name not in self.TOPIC_CONFIGS:
             return f"Unknown topic config name: {name}"
         if name.endswith(("ms", "replicas")) and not value.lstrip("-").isdecimal():
             return f"Invalid value {value} for configuration {name}: Not a number of type LONG"

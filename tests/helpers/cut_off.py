@@ -1,4 +1,4 @@
-"""A coordinator that is cut off from the other nodes and goes on hearing clients."""
+"""A coordinator that is cut off from the other nodes but still reachable by clients."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from minikafka.wire.errors import ErrorCode
 
 
 class CutOff(Story):
-    """`told`: (seconds since the connections ended, error, committed offset) of OffsetFetch at the broker that was replaced; `committed_s`:
-    when another offset was committed at its successor."""
+    """`answers`: (seconds since the connections ended, error, committed offset) of OffsetFetch at the broker that was replaced.
 
-    told: list[tuple[float, ErrorCode, int]]
+    `committed_s`: seconds until another offset was committed at its successor.
+    """
+
+    answers: list[tuple[float, ErrorCode, int]]
     committed_s = 0.0
     watch_s = 2.5
 
@@ -21,7 +23,7 @@ class CutOff(Story):
         await self.begin()
         await self.ask_offset()
         self.began_s = self.now
-        self.told = []
+        self.answers = []
         self.isolate()
         watching = asyncio.ensure_future(self.watch())
         while (await self.coordinator(GROUP, self.group)) in (self.sleeper, -1):
@@ -41,7 +43,7 @@ class CutOff(Story):
         self.end_connections(own)
 
     def end_connections(self, own: str) -> None:
-        """Both sides are told, by resets that a box between them has sent."""
+        """Reset the connections: both sides notice at once."""
         controllers = {node.host for node in self.controllers if node.host != own}
         for connection in self.fabric.connections(own):
             if connection.peer_host in controllers:
@@ -56,9 +58,9 @@ class CutOff(Story):
 
     async def watch(self) -> None:
         while (at_s := self.now - self.began_s) < self.watch_s:
-            self.told.append((round(at_s, 4), *await self.ask_offset()))
+            self.answers.append((round(at_s, 4), *await self.ask_offset()))
             await asyncio.sleep(0.01)
 
     def stale(self) -> list[tuple[float, ErrorCode, int]]:
         """Old offsets that were told after a newer one had been committed."""
-        return [entry for entry in self.told if entry[0] >= self.committed_s and entry[2] == 1]
+        return [entry for entry in self.answers if entry[0] >= self.committed_s and entry[2] == 1]

@@ -54,7 +54,7 @@ class Side:
 
     def ask(self, frame: bytes) -> bytes | None:
         """The answer, None if there is none yet."""
-        known = set(self.connection.frames)
+        before = set(self.connection.frames)
         self.session.on_frame(self.connection, memoryview(bytearray(frame)))
-        new = set(self.connection.frames) - known
+        new = set(self.connection.frames) - before
         return self.connection.frames[new.pop()] if new else None

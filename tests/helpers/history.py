@@ -25,13 +25,13 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """One record on its way. `known_before` is the highest offset of the partition that anyone had heard of when it left."""
+    """One record on its way. `acknowledged_before` is the highest offset of the partition that anyone had heard of when it left."""
 
     process: str
     partition: int
     value: str
     started_s: float
-    known_before: int
+    acknowledged_before: int
     outcome: Outcome = Outcome.INFO
     offset: int = -1
     ended_s: float = 0.0
@@ -62,14 +62,14 @@ class History:
     _written: set[str] = field(default_factory=set)
     _stored: dict[Place, str] = field(default_factory=dict)
     _acked: set[Place] = field(default_factory=set)
-    _known: defaultdict[int, int] = field(default_factory=lambda: defaultdict(lambda: -1))
+    _highest_acknowledged: defaultdict[int, int] = field(default_factory=lambda: defaultdict(lambda: -1))
     _read: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, process: str, partition: int, value: str) -> Send:
         """A record is handed to a producer."""
         with self._lock:
-            send = Send(process, partition, value, time.monotonic(), self._known[partition])
+            send = Send(process, partition, value, time.monotonic(), self._highest_acknowledged[partition])
             self.sends.append(send)
             self._written.add(value)
             return send
@@ -92,8 +92,10 @@ class History:
                 return  # librdkafka tells no place of what it takes for written because what followed it was
             if partition != send.partition:
                 self._broken(f"{send.value} was sent to partition {send.partition} and acknowledged in {partition}")
-            if offset <= send.known_before:
-                self._broken(f"{send.value} was acknowledged at {place}, though offset {send.known_before} was known before it was sent")
+            if offset <= send.acknowledged_before:
+                self._broken(
+                    f"{send.value} was acknowledged at {place}, but {send.acknowledged_before} had been acknowledged when it was sent"
+                )
             if place in self._acked:
                 self._broken(f"{place} was acknowledged twice")
             self._acked.add(place)
@@ -113,10 +115,10 @@ class History:
                 self._seen((partition, offset), value, "read")
 
     def _seen(self, place: Place, value: str, how: str) -> None:
-        known = self._stored.setdefault(place, value)
-        if known != value:
-            self._broken(f"{place} {how} as {value!r}, known as {known!r}")
-        self._known[place[0]] = max(self._known[place[0]], place[1])
+        stored = self._stored.setdefault(place, value)
+        if stored != value:
+            self._broken(f"{place} {how} as {value!r}, known as {stored!r}")
+        self._highest_acknowledged[place[0]] = max(self._highest_acknowledged[place[0]], place[1])
 
     def _broken(self, text: str) -> None:
         self.violations.append(text)
@@ -153,7 +155,7 @@ def anomalies(history: History) -> dict[str, list[str]]:
             found["G1a"].append(f"{send.value} has failed and was read at {sorted(places[send.value])}")
     _sends(history, found)
     _polls(history, values, found)
-    return {kind: told for kind, told in found.items() if told}
+    return {kind: reported for kind, reported in found.items() if reported}
 
 
 def twice(history: History) -> dict[str, list[Place]]:

@@ -173,8 +173,8 @@ class Partition:
             stem.with_suffix(".log").write_bytes(b"".join(batch.encode() for batch in inside))
             stem.with_suffix(".index").write_bytes(offset_index(inside, base, self.index_every))
             stem.with_suffix(".timeindex").write_bytes(time_index(inside, base, self.index_every))
-            known = [batch for batch in self.batches if batch.base < following]
-            entries, size = transaction_index(known), 34
+            preceding = [batch for batch in self.batches if batch.base < following]
+            entries, size = transaction_index(preceding), 34
             mine = [entries[at : at + size] for at in range(0, len(entries), size)]
             mine = [one for one in mine if struct.unpack_from(">q", one, 18)[0] >= base]
             if mine:
@@ -221,8 +221,8 @@ def write_broker(
     def line(one: Partition, offset: int) -> str:
         return " ".join([*one.name.rsplit("-", 1), str(offset)])
 
-    marks = [(one, one.end if one.high_watermark is None else one.high_watermark) for one in partitions]
-    (path / "replication-offset-checkpoint").write_text(lines(line(one, mark) for one, mark in marks if mark >= 0))
+    offsets = [(one, one.end if one.high_watermark is None else one.high_watermark) for one in partitions]
+    (path / "replication-offset-checkpoint").write_text(lines(line(one, offset) for one, offset in offsets if offset >= 0))
     (path / "recovery-point-offset-checkpoint").write_text(lines(line(one, one.end) for one in partitions))
     (path / "log-start-offset-checkpoint").write_text(lines(line(one, one.log_start) for one in partitions if one.log_start))
     if cleaned:

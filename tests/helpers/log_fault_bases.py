@@ -103,8 +103,9 @@ def _lagging(folder: Path) -> None:
 
     def partition(broker: int) -> Partition:
         held = batches[:30] if broker == 3 else batches
-        mark = held[-2].last + 1 if broker == 3 else None
-        return Partition("t-0", held, tuple(base for base in bases_of(batches) if base <= held[-1].base), epochs_of(held), TOPIC, mark)
+        high_watermark = held[-2].last + 1 if broker == 3 else None
+        bases = tuple(base for base in bases_of(batches) if base <= held[-1].base)
+        return Partition("t-0", held, bases, epochs_of(held), TOPIC, high_watermark)
 
     write(folder, partition, controller(isr=(1, 2)))
 
@@ -123,16 +124,16 @@ def _pending(folder: Path) -> None:
     """Broker 3 led once more and was deposed: its tail, above every high watermark, is of an epoch that the others never had."""
     batches = two_epochs()
     common = batches[:34]
-    mark = common[-1].last + 1
-    tail = [plain(mark + at, 1, 3, "old") for at in range(4)]
-    newer = [plain(mark + at, 1, 4, "new") for at in range(6)]
+    high_watermark = common[-1].last + 1
+    tail = [plain(high_watermark + at, 1, 3, "old") for at in range(4)]
+    newer = [plain(high_watermark + at, 1, 4, "new") for at in range(6)]
     log = controller(isr=(1, 2))
     for leader in (3, 1, 2, 1):
         log.change(TOPIC, leader=leader)
 
     def partition(broker: int) -> Partition:
         held = [*common, *(tail if broker == 3 else newer)]
-        return Partition("t-0", held, bases_of(batches), epochs_of(held), TOPIC, mark)
+        return Partition("t-0", held, bases_of(batches), epochs_of(held), TOPIC, high_watermark)
 
     write(folder, partition, log)
 
@@ -240,8 +241,9 @@ def _unclean(folder: Path) -> None:
 def _crashed(folder: Path) -> None:
     """Killed brokers: marks are a little old, the newest batch of one is torn."""
     batches = two_epochs()
-    mark = batches[-4].last + 1
-    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC, mark), controller(), clean=False)
+    high_watermark = batches[-4].last + 1
+    partition = Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC, high_watermark)
+    write(folder, lambda broker: partition, controller(), clean=False)
     segment = sorted((folder / "b3" / "t-0").glob("*.log"))[-1]
     segment.write_bytes(segment.read_bytes() + plain(batches[-1].last + 1, 3, 2).encode()[:70])
 

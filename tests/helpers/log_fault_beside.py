@@ -38,7 +38,7 @@ def no_snapshots(place: Place, how: str) -> None:
         file.unlink()
 
 
-def no_marks(place: Place) -> None:
+def no_high_watermarks(place: Place) -> None:
     """The log directory has no checkpoint of high watermarks."""
     (place.root / "replication-offset-checkpoint").unlink(missing_ok=True)
 
@@ -97,7 +97,7 @@ def cut_epochs(place: Place, at: int) -> None:
     log = place.log()
     if log is None or not entries:
         return
-    start = log.start + (at * (min(log.end, log.mark or 0) - log.start) >> 16)
+    start = log.start + (at * (min(log.end, log.high_watermark or 0) - log.start) >> 16)
     kept = [entry for entry in entries if entry[1] > start]
     older = [epoch for epoch, first in entries if first <= start]
     file.write_text(lines(f"{epoch} {first}" for epoch, first in [*((epoch, start) for epoch in older[-1:]), *kept]))
@@ -116,7 +116,7 @@ def power_failure(place: Place, at: int, suffix: str, left: int) -> None:
 
 
 BESIDE: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (
-    time_entries, no_snapshots, no_marks, votes, zeros_behind, aborted_entry, cut_epochs, power_failure,
+    time_entries, no_snapshots, no_high_watermarks, votes, zeros_behind, aborted_entry, cut_epochs, power_failure,
 )}  # fmt: skip
 
 

@@ -76,10 +76,10 @@ def draw(seed: int) -> Case:
         if only_legal and not is_legal(step, base):
             continue
         steps.append(step)
-        if verb == "no_marks":
+        if verb == "no_high_watermarks":
             steps[-1:] = [Step(verb, BROKERS), Step("lose_tail", brokers, _arguments("lose_tail", chance, False))]
         if not only_legal and chance.random() < 0.4:
-            steps.append(Step(chance.choice(["repair_indexes", "repair_marks", "epochs_from_log"]), brokers))
+            steps.append(Step(chance.choice(["repair_indexes", "repair_checkpoints", "epochs_from_log"]), brokers))
     return Case(base, tuple(steps))
 
 
@@ -107,7 +107,7 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
         "side_file": (suffix, at, "gone" if only_legal else chance.choice(["gone", "empty", "cut", "padded"])),
         "snapshot_field": (at, chance.randrange(46), small),
         "epoch_line": (chance.choice(["more", "less", "epoch", "start"]), at, chance.choice([-1, 1, 2])),
-        "mark": (checkpoint, chance.choice(["inside", "end", "beyond", "none", "empty", "cut", "directory"]), at),
+        "checkpoint_line": (checkpoint, chance.choice(["inside", "end", "beyond", "none", "empty", "cut", "directory"]), at),
         "identity": (chance.choice(["other", "short", "gone"]),),
         "interrupt": (at, chance.choice(["alone", "beside", "log"])),
         "replacement": (at, chance.choice(["other", "fewer", "none"]), chance.randrange(1 << 16)),
@@ -185,12 +185,12 @@ def judge(case: Case, folder: Path) -> Judgement:
 
 
 def _identities(directories: dict[int, list[Path]]) -> Iterator[str]:
-    told = set()
+    contents = set()
     for paths in directories.values():
         for path in paths:
             if (path / NAME / "partition.metadata").exists():
-                told.add((path / NAME / "partition.metadata").read_text())
-    if len(told) > 1:
+                contents.add((path / NAME / "partition.metadata").read_text())
+    if len(contents) > 1:
         yield "the replicas are of different topics"
 
 

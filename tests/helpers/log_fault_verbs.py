@@ -274,7 +274,7 @@ def epoch_line(place: Place, how: str, at: int, delta: int) -> None:
     path.write_text(lines(f"{epoch} {start}" for epoch, start in rows))
 
 
-def mark(place: Place, name: str, how: str, at: int) -> None:
+def checkpoint_line(place: Place, name: str, how: str, at: int) -> None:
     """A checkpoint of the log directory says something else of the partition, or nothing, or cannot be read."""
     path = place.root / name
     log = place.log() if place.path.is_dir() else None
@@ -313,12 +313,12 @@ def repair_indexes(place: Place) -> None:
             file.unlink()
 
 
-def repair_marks(place: Place) -> None:
+def repair_checkpoints(place: Place) -> None:
     """The checkpoints follow the log's end."""
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
-        known = (place.root / name).is_file() and any(f"{NAME[0]} 0 " in row for row in (place.root / name).read_text().splitlines())
-        if known:
-            mark(place, name, "end", 0)
+        has_line = (place.root / name).is_file() and any(f"{NAME[0]} 0 " in row for row in (place.root / name).read_text().splitlines())
+        if has_line:
+            checkpoint_line(place, name, "end", 0)
 
 
 def foreign(place: Place, how: str) -> None:
@@ -418,7 +418,7 @@ def retain(place: Place) -> None:
     older, newer = [row for row in rows if row[1] <= start], [row for row in rows if row[1] > start]
     kept = ([(older[-1][0], start)] if older else []) + newer
     path.write_text(lines(f"{epoch} {first}" for epoch, first in kept))
-    mark(place, "log-start-offset-checkpoint", "none", 0)
+    checkpoint_line(place, "log-start-offset-checkpoint", "none", 0)
     rows_of = (place.root / "log-start-offset-checkpoint").read_text().splitlines()[2:]
     (place.root / "log-start-offset-checkpoint").write_text(lines([*rows_of, f"t 0 {start}"]))
 
@@ -427,8 +427,8 @@ VERBS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
         header, payload, drop, repeat, swap, others, lose_tail, cut, append, remove_segment, rename_segment, exchange_segments,
-        no_directory, twin, entry, side_file, snapshot_field, epoch_line, mark, identity, repair_indexes, repair_marks, foreign, link, roll,
-        interrupt, replacement, future, cleaner_line,
+        no_directory, twin, entry, side_file, snapshot_field, epoch_line, checkpoint_line, identity,
+        repair_indexes, repair_checkpoints, foreign, link, roll, interrupt, replacement, future, cleaner_line,
         retain, epochs_from_log,
     )
 }  # fmt: skip

@@ -383,8 +383,8 @@ def acked_with_another_value(cluster: Cluster) -> None:
     import json
 
     path = cluster.directories[1].parent / "acked.jsonl"
-    told = {"name": "producer_send_success", "topic": "rep", "partition": 0, "offset": 30, "key": None, "value": "no"}
-    path.write_text(json.dumps(told) + "\n")
+    entry = {"name": "producer_send_success", "topic": "rep", "partition": 0, "offset": 30, "key": None, "value": "no"}
+    path.write_text(json.dumps(entry) + "\n")
     cluster.acked.append(str(path))
 
 

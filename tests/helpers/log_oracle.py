@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 from crc32c import crc32c
-from helpers.log_oracle_beside import by_committed_reader, by_identity, by_marks, by_orderly_stop, by_time, latest
+from helpers.log_oracle_beside import by_committed_reader, by_high_watermarks, by_identity, by_orderly_stop, by_time, latest
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
@@ -69,7 +69,7 @@ class Log:
     broker: int
     segments: list[tuple[int, list[Stored], bytes]] = field(default_factory=list)
     path: Path | None = None
-    mark: int | None = None
+    high_watermark: int | None = None
     log_start: int = 0
     #: A broker that was killed makes the indexes of segments that reach beyond it anew; None where it was stopped in order.
     recovery_point: int | None = None
@@ -116,7 +116,7 @@ def read_log(directory: Path, broker: int, name: str) -> Log | None:
             log.segments.append((int(file.stem), *parse(file.read_bytes())))
     if not log.segments:
         return None
-    log.mark = checkpoint(directory / "replication-offset-checkpoint", name)
+    log.high_watermark = checkpoint(directory / "replication-offset-checkpoint", name)
     log.log_start = checkpoint(directory / "log-start-offset-checkpoint", name) or 0
     return log
 
@@ -140,21 +140,21 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
     for broker in role.replicas:
         try:
             held = [log for path in directories.get(broker, []) if (log := read_log(path, broker, name)) is not None]
-            marks = [checkpoint(path / "replication-offset-checkpoint", name) for path in directories.get(broker, [])]
+            high_watermarks = [checkpoint(path / "replication-offset-checkpoint", name) for path in directories.get(broker, [])]
         except (ValueError, IndexError, OSError) as error:
             yield f"broker {broker} does not start: {error}"
             continue
         if len(held) > 1:
             yield f"broker {broker} has it twice"
         if not held:
-            if broker in role.complete + role.was_in_sync or any(marks):
+            if broker in role.complete + role.was_in_sync or any(high_watermarks):
                 yield f"broker {broker} has lost it"
             continue
         if not role.clean:
             points = [checkpoint(path / "recovery-point-offset-checkpoint", name) for path in directories.get(broker, [])]
             held[0].recovery_point = 0 if role.made_again else max((point for point in points if point is not None), default=0)
         if role.made_again:
-            held[0].mark, held[0].log_start = None, 0
+            held[0].high_watermark, held[0].log_start = None, 0
         logs.append(held[0])
     written = max([0, *(log.log_start for log in logs)])
     for log in logs:
@@ -179,7 +179,7 @@ def alone(log: Log, role: Role) -> Iterator[str]:
     who = f"broker {log.broker}"
     batches = [batch for batch in log.batches if batch.last >= log.start]
     for number, (base, inside, rest) in enumerate(log.segments):
-        torn = number == len(log.segments) - 1 and not role.clean and (inside[-1].last + 1 if inside else base) >= (log.mark or 0)
+        torn = number == len(log.segments) - 1 and not role.clean and (inside[-1].last + 1 if inside else base) >= (log.high_watermark or 0)
         if rest and not torn:
             yield f"{who}: nothing can be appended or read behind the last batch of segment {base}"
     for batch in batches:
@@ -197,8 +197,8 @@ def alone(log: Log, role: Role) -> Iterator[str]:
     for (base, inside, _), following in zip(log.segments, [base for base, _, _ in log.segments[1:]], strict=False):
         if (inside[-1].last + 1 if inside else base) != following and following > role.cleaned_to:
             yield f"{who}: the segment behind {base} begins elsewhere"
-    if log.mark is not None and log.mark > log.end:
-        yield f"{who}: committed up to {log.mark}, ends at {log.end}"
+    if log.high_watermark is not None and log.high_watermark > log.end:
+        yield f"{who}: committed up to {log.high_watermark}, ends at {log.end}"
     if log.start > log.end:
         yield f"{who}: begins at {log.start}, ends at {log.end}"
     yield from by_index(log, batches)
@@ -276,7 +276,7 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
         entries = [entry for entry in entries if entry[1] <= log.end]
     newest = entries[-1][0] if entries else -1
     for epoch in sorted({batch.epoch for batch in batches}):
-        ends = log.end if epoch == newest else next((start for known, start in entries if known > epoch), None)
+        ends = log.end if epoch == newest else next((start for entry_epoch, start in entries if entry_epoch > epoch), None)
         if epoch not in dict(entries):
             yield f"broker {log.broker}: epoch {epoch} is unknown to it"
         elif ends is None or not max(b.last for b in batches if b.epoch == epoch) < ends <= min(
@@ -306,15 +306,15 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
         listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
     bounds = sorted({batch.base for batch in batches if batch.base >= role.cleaned_to} | {log.end})
     for low, high in combinations(bounds[:: max(1, len(bounds) // 12)], 2):
-        told = set()
+        reported = set()
         for _, producer, first, last, stable in listed:
             if last >= low and role.cleaned_to <= first < high:
-                told.add((producer, first, last))
+                reported.add((producer, first, last))
             if stable >= high:
                 break
         wanted = {one for one in aborted if one[2] >= low and role.cleaned_to <= one[1] < high}
-        if {one for one in told if one[2] < log.end} != wanted:
-            yield f"broker {log.broker}: read_committed in {low}..{high} sees {sorted(told ^ wanted)[:2]} wrongly"
+        if {one for one in reported if one[2] < log.end} != wanted:
+            yield f"broker {log.broker}: read_committed in {low}..{high} sees {sorted(reported ^ wanted)[:2]} wrongly"
             return
 
 
@@ -364,9 +364,9 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 def together(logs: list[Log], role: Role) -> Iterator[str]:
     """What the replicas show against each other."""
-    yield from by_marks(logs, role)
-    committed = max((log.mark for log in logs if log.mark is not None), default=0)
-    duty = {log.broker: committed if log.broker in role.complete else min(log.mark or 0, log.end) for log in logs}
+    yield from by_high_watermarks(logs, role)
+    committed = max((log.high_watermark for log in logs if log.high_watermark is not None), default=0)
+    duty = {log.broker: committed if log.broker in role.complete else min(log.high_watermark or 0, log.end) for log in logs}
     for log in logs:
         if log.broker in role.complete and log.end < committed:
             yield f"broker {log.broker} may lead and ends at {log.end}, before {committed}"

@@ -81,17 +81,17 @@ def by_committed_reader(log: Log, batches: list[Stored]) -> Iterator[str]:
 
 
 def _passed_over(listed: list[tuple[int, ...]], batches: list[Stored], end: int) -> Iterator[int]:
-    told = []
+    reported = []
     for _, producer, first, last, stable in listed:
         if last >= batches[0].base and first < end:
-            told.append((first, producer))
+            reported.append((first, producer))
         if stable >= end:
             break
-    told.sort()
+    reported.sort()
     aborted: set[int] = set()
     for batch in batches:
-        while told and told[0][0] <= batch.last:
-            aborted.add(told.pop(0)[1])
+        while reported and reported[0][0] <= batch.last:
+            aborted.add(reported.pop(0)[1])
         if batch.attributes & 0x20:
             if batch.control_type == 0:
                 aborted.discard(batch.producer)
@@ -102,8 +102,8 @@ def _passed_over(listed: list[tuple[int, ...]], batches: list[Stored], end: int)
 def by_orderly_stop(log: Log, role: Role) -> Iterator[str]:
     """Without any snapshot behind an orderly stop a broker goes on as if nobody had written (UnifiedLog.rebuildProducerState)."""
     assert log.path is not None
-    known = any(batch.producer >= 0 for batch in log.batches)
-    if role.clean and known and log.end > log.start and not list(log.path.glob("*.snapshot")):
+    has_producers = any(batch.producer >= 0 for batch in log.batches)
+    if role.clean and has_producers and log.end > log.start and not list(log.path.glob("*.snapshot")):
         yield f"broker {log.broker}: starts without its producers"
 
 
@@ -114,10 +114,10 @@ def by_identity(log: Log) -> Iterator[str]:
         yield f"broker {log.broker}: sets the log aside"
 
 
-def by_marks(logs: list[Log], role: Role) -> Iterator[str]:
+def by_high_watermarks(logs: list[Log], role: Role) -> Iterator[str]:
     """Where nobody knows what is committed, the longest of those that may lead has it; a shorter one has perhaps lost it."""
     ends = {log.end for log in logs if log.broker in (role.complete or role.replicas)}
-    if len(ends) > 1 and all(log.mark is None for log in logs):
+    if len(ends) > 1 and all(log.high_watermark is None for log in logs):
         yield f"logs end at {sorted(ends)}, and nobody knows what is committed"
 
 
@@ -140,5 +140,5 @@ def by_votes(directories: dict[int, list[Path]]) -> Iterator[str]:
         if state["leaderEpoch"] < max(epochs) or state["votedId"] not in {-1, *directories}:
             yield f"node {broker} remembers {state}"
         leaders.setdefault(state["leaderEpoch"], set()).add(state["leaderId"])
-    if any(len(told) > 1 for told in leaders.values()):
+    if any(len(reported) > 1 for reported in leaders.values()):
         yield f"one epoch has leaders {leaders}"

@@ -200,8 +200,8 @@ def check_ownership(world: MixedWorld, members: list[Member]) -> None:
     if len(everything) != len(set(everything)):
         raise Broken("a partition is in the hands of two members")
     for member in members:
-        known = group.members.get(member.member_id)
-        if known is None or not member.believes() or known.member_epoch != member.epoch:
+        registered = group.members.get(member.member_id)
+        if registered is None or not member.believes() or registered.member_epoch != member.epoch:
             continue
         # A classic member reads what it has while it waits to be told more.
         for name, partition in member.owned:
@@ -222,15 +222,16 @@ def check_commits(world: MixedWorld, members: list[Member], chance: random.Rando
         return
     code = world.commit(member.member_id, member.epoch + lie, partition)
     if consumer is not None and consumer.members:
-        known = consumer.members.get(member.member_id)
-        is_lawful = known is not None and member.epoch + lie <= known.member_epoch
+        registered = consumer.members.get(member.member_id)
+        is_lawful = registered is not None and member.epoch + lie <= registered.member_epoch
     elif classic is not None and classic.state is not GroupState.EMPTY:
         is_lawful = member.member_id in classic.members and member.epoch + lie == classic.generation_id
     else:
         return
     if code is ErrorCode.NONE and not is_lawful:
         raise Broken(f"{member.name} has committed at {member.epoch} + {lie}")
-    if known_epoch(world, member) == member.epoch and lie == 0 and member.owned and code in REJOINS - {ErrorCode.REBALANCE_IN_PROGRESS}:
+    is_current = registered_epoch(world, member) == member.epoch and lie == 0
+    if is_current and member.owned and code in REJOINS - {ErrorCode.REBALANCE_IN_PROGRESS}:
         raise Broken(f"{member.name} may not commit what it owns: {code.name}")
 
 
@@ -245,11 +246,11 @@ def check_lies(world: MixedWorld, members: list[Member], chance: random.Random) 
         raise Broken(f"{liar.name} lied about its epoch, and was believed")
 
 
-def known_epoch(world: MixedWorld, member: Member) -> int | None:
+def registered_epoch(world: MixedWorld, member: Member) -> int | None:
     """A member's epoch in a consumer group."""
     group = world.shard.consumers.groups.get("g")
-    known = None if group is None else group.members.get(member.member_id)
-    return None if known is None else known.member_epoch
+    registered = None if group is None else group.members.get(member.member_id)
+    return None if registered is None else registered.member_epoch
 
 
 def settle(world: MixedWorld, members: list[Member], chance: random.Random) -> None:

@@ -191,7 +191,7 @@ class OneMachine:
         def bound(match: re.Match[str]) -> str:
             return f"://127.0.0.1:{self._ports[name, int(match[2])]}"
 
-        def known(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             host, port = match[1], int(match[2])
             if host == "localhost":
                 return f"127.0.0.1:{self._ports[name, service.published[port]]}"
@@ -200,11 +200,11 @@ class OneMachine:
         found = {}
         for variable, value in service.environment.items():
             if variable.endswith("_ADVERTISED_LISTENERS"):
-                value = re.sub(r"(?<=://)([\w.-]*):(\d+)", known, value)
+                value = re.sub(r"(?<=://)([\w.-]*):(\d+)", replacement, value)
             elif variable.endswith("_LISTENERS"):
                 value = re.sub(r"://([\w.-]*):(\d+)", bound, value)
             elif variable.endswith("_QUORUM_VOTERS"):
-                value = re.sub(r"(?<=@)([\w.-]+):(\d+)", known, value)
+                value = re.sub(r"(?<=@)([\w.-]+):(\d+)", replacement, value)
             found[variable] = value
         found[next((v for v in found if v.endswith("LOG_DIRS")), "KAFKA_LOG_DIRS")] = str(self._directory / name)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "CLUSTER_ID"))}

@@ -170,8 +170,8 @@ class Node:
         floor = self.snapshots[-1].id.offset if self.snapshots else 0
         valid = self.world.rng.randrange(len(self.batches) + 1)
         if valid < len(self.batches):
-            is_known = (self.end + valid) % 3 > 0 and (not self.has_lost_promises or self.promised_before is not None)
-            self.promised_before = max(self.end, self.promised_before or 0) if is_known else None
+            keeps_promise = (self.end + valid) % 3 > 0 and (not self.has_lost_promises or self.promised_before is not None)
+            self.promised_before = max(self.end, self.promised_before or 0) if keeps_promise else None
             self.has_lost_promises = True
         self.batches = self.batches[:valid]
         self.flushed = min(self.flushed, max(self.end, floor))
@@ -415,11 +415,11 @@ class World:
         if rng.random() < options.pause * 0.3 and node.core is not None:
             node.paused_until = self.now + rng.randrange(100, 5000)
         if rng.random() < options.partition * 0.5:
-            shape = rng.randrange(3)
+            split = rng.randrange(3)
             self.partition, self.one_way = [], set()
-            if shape == 0:
+            if split == 0:
                 self.partition = [{i for i in self.nodes if rng.random() < 0.5}]
-            elif shape == 1:
+            elif split == 1:
                 self.one_way = {(node.node_id, other) for other in self.nodes if rng.random() < 0.7}
         if options.snapshots and rng.random() < 0.3 and node.core is not None:
             self.snapshot(node)
@@ -528,10 +528,10 @@ class World:
                 continue
             if batch.end > high:
                 raise Violation(f"seed {self.seed}: high watermark {high} of node {node.node_id} is inside of a batch")
-            known = by_base.get(batch.base)
-            if known is not None:
-                if known.key() != batch.key():
-                    raise Violation(f"seed {self.seed}: node {node.node_id} committed {batch.key()}, others {known.key()}")
+            existing = by_base.get(batch.base)
+            if existing is not None:
+                if existing.key() != batch.key():
+                    raise Violation(f"seed {self.seed}: node {node.node_id} committed {batch.key()}, others {existing.key()}")
             elif batch.base == end:
                 self.committed.append(batch)
                 end = batch.end

@@ -44,7 +44,9 @@ def spec_of(case: Case) -> tuple[GroupSpec, ConfiguredTopology]:
         member_id: MemberSpec(
             member["process"],
             TasksTuple(*(_tasks(member.get(role, {})) for role in ("active", "standby", "warmup"))),
-            task_offsets={name: {int(place): offset for place, offset in told.items()} for name, told in member.get("offsets", {}).items()},
+            task_offsets={
+                name: {int(place): offset for place, offset in offsets.items()} for name, offsets in member.get("offsets", {}).items()
+            },
         )
         for member_id, member in case["members"].items()
     }

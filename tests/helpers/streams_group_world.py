@@ -46,7 +46,7 @@ def wire_tasks(tasks: set[Task]) -> list[StreamsGroupHeartbeatRequest.TaskIds]:
     return [Request.TaskIds(subtopology_id=name, partitions=partitions) for name, partitions in found.items()]
 
 
-def told_tasks(answer: StreamsGroupHeartbeatResponse) -> Roles | None:
+def assigned_tasks(answer: StreamsGroupHeartbeatResponse) -> Roles | None:
     """What an answer assigns; None when it says nothing of it."""
     if answer.active_tasks is None:
         return None
@@ -122,8 +122,8 @@ class StreamsWorld(GroupsWorld):
 
     def go_on(self, member_id: str, epoch: int, tasks: Roles | None = None, **fields: Any) -> Any:
         """A heartbeat, with the tasks that the member has or without a word of them."""
-        told = {} if tasks is None else {f"{role}_tasks": wire_tasks(tasks.get(role, set())) for role in ROLES}
-        return self.beat(member_id, epoch, **told, **fields)
+        reported = {} if tasks is None else {f"{role}_tasks": wire_tasks(tasks.get(role, set())) for role in ROLES}
+        return self.beat(member_id, epoch, **reported, **fields)
 
 
 class Processor:
@@ -165,7 +165,7 @@ class Processor:
             self.epoch, self.has = 0, {role: set() for role in ROLES}
         elif answer.error_code == ErrorCode.NONE:
             self.epoch = answer.member_epoch
-            self.wanted = told_tasks(answer) or self.wanted
+            self.wanted = assigned_tasks(answer) or self.wanted
             for role in ROLES:
                 # It takes its time to give tasks up.
                 for task in sorted(self.has[role] - self.wanted[role]):

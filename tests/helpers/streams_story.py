@@ -134,14 +134,14 @@ def membership(asked: Streams) -> None:
     asked.send("m1 tells offsets twice", "m1", epoch, task_offsets=twice)
     asked.send("m1 tells offsets", "m1", epoch, task_offsets=twice[:1], task_end_offsets=twice[1:])
     asked.comes("m2 joins", "m2", rack_id="r", user_endpoint=Request.Endpoint(host="h", port=7))
-    told = asked.send("m1 is told", "m1", epoch, tasks=mine)
-    left = {"active": {(one.subtopology_id, index) for one in told.active_tasks for index in one.partitions}}
+    answer = asked.send("m1 is told", "m1", epoch, tasks=mine)
+    left = {"active": {(one.subtopology_id, index) for one in answer.active_tasks for index in one.partitions}}
     asked.send("m2 waits", "m2", epoch + 1, tasks={})
     asked.send("m1 gives up", "m1", epoch, tasks=left)
     asked.send("m1 repeats", "m1", epoch, tasks=left)
     asked.send("m1 repeats with more", "m1", epoch, tasks=mine)
-    told = asked.send("m2 takes", "m2", epoch + 1, tasks={})
-    asked.send("m2 goes on, and knows who answers", "m2", epoch + 1, endpoint_information_epoch=told.endpoint_information_epoch)
+    answer = asked.send("m2 takes", "m2", epoch + 1, tasks={})
+    asked.send("m2 goes on, and knows who answers", "m2", epoch + 1, endpoint_information_epoch=answer.endpoint_information_epoch)
     asked.comes("m1 with another topology", "m1", topology=topology(subtopology("0", "c")))
     asked.comes("m1 with a newer topology", "m1", topology=stateful(epoch=1))
     asked.send("v0", "m2", epoch + 1, version=0)

@@ -48,10 +48,10 @@ def direct(folder: Path, options: AuditOptions = OPTIONS) -> AuditResult:
     return run_audit([str(path) for path in sorted(folder.iterdir())], LocalEngine(1), options)
 
 
-Told = tuple[int, dict[str, tuple[str, list[tuple[str, str, int, tuple[str, ...]]]]]]
+Summary = tuple[int, dict[str, tuple[str, list[tuple[str, str, int, tuple[str, ...]]]]]]
 
 
-def told(result: AuditResult) -> Told:
+def summary_of(result: AuditResult) -> Summary:
     """Exit status, and of each partition the verdict and what was found where."""
     return result.exit_code, {
         f"{one.topic}-{one.partition}": (

@@ -235,8 +235,8 @@ def differences(source: dict[int, list[str]], copy: dict[int, list[str]], name: 
         if copied == values:
             continue
         at = next((i for i, (one, other) in enumerate(zip(values, copied, strict=False)) if one != other), min(len(values), len(copied)))
-        twice, known = len(copied) - len(set(copied)), set(copied)
-        lost = [value for value in values if value not in known]
+        twice, distinct = len(copied) - len(set(copied)), set(copied)
+        lost = [value for value in values if value not in distinct]
         found.append(
             f"{name}-{index}: {len(copied)} records of {len(values)}, {twice} twice, {len(lost)} lost {lost[:3]}; "
             f"first difference at {at}: {copied[at : at + 3]} instead of {values[at : at + 3]}"

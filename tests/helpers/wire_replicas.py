@@ -21,7 +21,7 @@ KEY = ("t", 0)
 class WireReplicas:
     """`logs`: {broker: its batches}. `answer_bytes`: how much a broker sends at once; at least a batch. `on_fetch(broker, offset)` is
     called at each Fetch that reads records, and may raise. `fetched` keeps them. `tells_sizes`: whether brokers answer DescribeLogDirs.
-    `marks`: high watermarks that are other than the end of the log. `topic_id`: "" of a broker that does not tell it."""
+    `high_watermarks`: high watermarks that are other than the end of the log. `topic_id`: "" of a broker that does not tell it."""
 
     logs: dict[int, list[Batch]]
     answer_bytes: int = 1
@@ -31,13 +31,13 @@ class WireReplicas:
     leader_epoch: int = 1
     topic_id: str = "A" * 22
     cluster_id: str = "c"
-    marks: dict[int, int] = field(default_factory=dict)
+    high_watermarks: dict[int, int] = field(default_factory=dict)
     on_fetch: Callable[[int, int], None] = lambda broker, offset: None
     fetched: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bytes = {broker: [one.encode() for one in batches] for broker, batches in self.logs.items()}
-        self.mark = max(batches[-1].last for batches in self.logs.values()) + 1
+        self.high_watermark = max(batches[-1].last for batches in self.logs.values()) + 1
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Connections lead here from now on."""
@@ -94,12 +94,12 @@ class _Connection:
         if bytes_max > 1:
             world.on_fetch(self.broker, offset)
             world.fetched.append((self.broker, offset))
-        if not world.log_start <= offset <= world.mark:
-            return {KEY: Fetched(OUT_OF_RANGE, world.mark, -1, memoryview(b""))}
+        if not world.log_start <= offset <= world.high_watermark:
+            return {KEY: Fetched(OUT_OF_RANGE, world.high_watermark, -1, memoryview(b""))}
         data = b""
         for one, piece in zip(world.logs[self.broker], world.bytes[self.broker], strict=True):
             if one.last >= offset and (not data or len(data) + len(piece) <= min(bytes_max, world.answer_bytes)):
                 data += piece
             elif data:
                 break
-        return {KEY: Fetched(0, world.marks.get(self.broker, world.mark), world.log_start, memoryview(data))}
+        return {KEY: Fetched(0, world.high_watermarks.get(self.broker, world.high_watermark), world.log_start, memoryview(data))}

@@ -52,18 +52,18 @@ def reasons() -> dict[str, str]:
     return {name: why for name, why in tomllib.loads(REASONS.read_text())["reasons"].items()} if REASONS.exists() else {}
 
 
-def reason_of(test: str, known: dict[str, str]) -> str | None:
+def reason_of(test: str, reason_by_test: dict[str, str]) -> str | None:
     """Why, as the longest entry says that the test's name begins with."""
-    fitting = [name for name in known if test.startswith(name)]
-    return known[max(fitting, key=len)] if fitting else None
+    fitting = [name for name in reason_by_test if test.startswith(name)]
+    return reason_by_test[max(fitting, key=len)] if fitting else None
 
 
-def unexplained(results: Iterable[Result], known: dict[str, str]) -> list[Result]:
+def unexplained(results: Iterable[Result], reason_by_test: dict[str, str]) -> list[Result]:
     """The tests that fail and have no reason."""
-    return [result for result in results if result.state == "fail" and reason_of(result.test, known) is None]
+    return [result for result in results if result.state == "fail" and reason_of(result.test, reason_by_test) is None]
 
 
-def table(results: Sequence[Result], known: dict[str, str]) -> list[str]:
+def table(results: Sequence[Result], reason_by_test: dict[str, str]) -> list[str]:
     """A table of classes as lines of Markdown, with a row for all, and the failing tests with their reasons."""
     counts: dict[str, Counter[str]] = {}
     for result in results:
@@ -78,7 +78,7 @@ def table(results: Sequence[Result], known: dict[str, str]) -> list[str]:
     failing = sorted(result.test for result in results if result.state == "fail")
     if failing:
         lines += ["", "| fails | why |", "|---|---|"]
-        lines += [f"| `{test.removeprefix('org.apache.')}` | {reason_of(test, known) or 'not looked into'} |" for test in failing]
+        lines += [f"| `{test.removeprefix('org.apache.')}` | {reason_of(test, reason_by_test) or 'not looked into'} |" for test in failing]
     return lines
 
 

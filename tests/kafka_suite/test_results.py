@@ -35,10 +35,10 @@ def test_the_newest_line_of_a_test_counts_and_what_was_skipped_does_not(tmp_path
 
 
 def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
-    known = {"org.apache.kafka.tools.BTest": "the class", "org.apache.kafka.tools.BTest.three": "the method"}
+    reason_by_test = {"org.apache.kafka.tools.BTest": "the class", "org.apache.kafka.tools.BTest.three": "the method"}
     found = [Result("kafka.api.ATest.one#1", "pass", 1, ""), Result("kafka.api.ATest.two", "internals", 1, "")]
     found += [Result("org.apache.kafka.tools.BTest.three#1", "fail", 1, "no"), Result("org.apache.kafka.tools.BTest.four", "skip", 0, "")]
-    assert results.table(found, known) == [
+    assert results.table(found, reason_by_test) == [
         "| class | tests | pass | internals | fail |",
         "|---|---|---|---|---|",
         "| `kafka.api.ATest` | 2 | 1 | 1 |  |",
@@ -49,13 +49,13 @@ def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
         "|---|---|",
         "| `kafka.tools.BTest.three#1` | the method |",
     ]
-    assert results.unexplained(found, known) == []
+    assert results.unexplained(found, reason_by_test) == []
     assert [result.test for result in results.unexplained(found, {})] == ["org.apache.kafka.tools.BTest.three#1"]
 
 
 def test_what_is_kept_is_of_classes_of_the_list_and_every_reason_is_needed() -> None:
-    kept, known = results.read(results.KEPT), results.reasons()
+    kept, reason_by_test = results.read(results.KEPT), results.reasons()
     assert {result.class_name for result in kept.values()} <= set(harness.classes())
-    assert results.unexplained(kept.values(), known) == []
+    assert results.unexplained(kept.values(), reason_by_test) == []
     failing = [result.test for result in kept.values() if result.state == "fail"]
-    assert [name for name in known if not any(test.startswith(name) for test in failing)] == []
+    assert [name for name in reason_by_test if not any(test.startswith(name) for test in failing)] == []

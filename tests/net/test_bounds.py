@@ -68,7 +68,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_requests_that_are_being_served_count_and_nobody_is_read_from_when_it_is_too_much() -> None:
+async def test_requests_being_served_count_and_reading_pauses_above_the_bound() -> None:
     loop, budget = asyncio.get_running_loop(), MemoryBudget(100_000)
     first, second = Handler(), Handler()
     async with connected(first, budget=budget) as (one, peer), connected(second, budget=budget) as (_, other):
@@ -182,7 +182,7 @@ async def test_the_clock_is_looked_at_after_each_large_frame(monkeypatch: pytest
     assert max(after - before for before, after in itertools.pairwise(turns)) <= 2
 
 
-async def test_who_does_not_finish_a_request_or_read_answers_is_stuck() -> None:
+async def test_a_client_that_stalls_in_a_request_or_in_reading_is_stuck() -> None:
     loop = asyncio.get_running_loop()
     async with connected(Handler(bytes(3_000_000))) as (connection, peer):
         now_s = loop.time()
@@ -198,7 +198,7 @@ async def test_who_does_not_finish_a_request_or_read_answers_is_stuck() -> None:
         assert "not read" in connection.is_stuck(now_s + 100, 10)
 
 
-async def test_the_listener_closes_who_is_stuck() -> None:
+async def test_the_listener_closes_stuck_connections() -> None:
     loop, handlers = asyncio.get_running_loop(), []
 
     def made(_: Any) -> Handler:

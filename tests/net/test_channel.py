@@ -201,15 +201,15 @@ async def test_a_lost_connection_fails_what_waits(server: Server) -> None:
 async def test_a_request_that_times_out_ends_the_connection(server: Server) -> None:
     """As Kafka's NetworkClient: the way to the peer may be dead, and who asks again must find another."""
     channel = await server.channel()
-    told: list[tuple[str, str, bool]] = []
+    reported: list[tuple[str, str, bool]] = []
 
     def answered(name: str) -> Any:
-        return lambda response, error: told.append((name, type(error).__name__, channel.closed))
+        return lambda response, error: reported.append((name, type(error).__name__, channel.closed))
 
     channel.send(MetadataRequest(topics=None), None, answered("patient"), 60_000)
     channel.send(MetadataRequest(topics=None), None, answered("late"), 30)
-    await until(lambda: len(told) == 2)
-    assert told == [("patient", "ConnectionLost", True), ("late", "RequestTimeout", True)]
+    await until(lambda: len(reported) == 2)
+    assert reported == [("patient", "ConnectionLost", True), ("late", "RequestTimeout", True)]
     with pytest.raises(ConnectionLost):
         await channel.request(MetadataRequest(topics=[]))
     await until(lambda: not server.listener.connections)
@@ -241,11 +241,11 @@ def test_timers_that_are_due_at_once_under_uvloop() -> None:
         made = Server()
         await made.open()
         channel = await made.channel()
-        told: list[str] = []
+        reported: list[str] = []
         for timeout_ms in (0.1, 0.3, 1, 5_000):
-            channel.send(MetadataRequest(topics=None), None, lambda _, error: told.append(type(error).__name__), timeout_ms)  # type: ignore[arg-type]
-        await until(lambda: len(told) == 4)
-        assert "RequestTimeout" in told and channel.closed
+            channel.send(MetadataRequest(topics=None), None, lambda _, error: reported.append(type(error).__name__), timeout_ms)  # type: ignore[arg-type]
+        await until(lambda: len(reported) == 4)
+        assert "RequestTimeout" in reported and channel.closed
         made.listener.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -258,18 +258,18 @@ async def test_a_callback_that_raises_keeps_nothing_from_the_others(server: Serv
     before, problems = loop.get_exception_handler(), []
     loop.set_exception_handler(lambda _, context: problems.append(repr(context["exception"])))
     channel = await server.channel()
-    told: list[str] = []
+    reported: list[str] = []
 
     def fails(response: Any, error: Exception | None) -> None:
         raise KeyError("lost")
 
     try:
         channel.send(MetadataRequest(topics=[]), None, fails)
-        channel.send(MetadataRequest(topics=None), None, lambda _, error: told.append(type(error).__name__))
-        await until(lambda: told)
+        channel.send(MetadataRequest(topics=None), None, lambda _, error: reported.append(type(error).__name__))
+        await until(lambda: reported)
     finally:
         loop.set_exception_handler(before)
-    assert problems == ["KeyError('lost')"] and told == ["ConnectionLost"] and channel.closed
+    assert problems == ["KeyError('lost')"] and reported == ["ConnectionLost"] and channel.closed
 
 
 async def test_a_response_that_cannot_be_read_is_a_lost_connection(server: Server) -> None:
@@ -380,7 +380,7 @@ async def test_a_taken_port_is_named(server: Server) -> None:
         )
 
 
-async def test_a_file_that_cannot_be_read_is_told_and_closes_the_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_file_is_reported_and_closes_the_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """EIO of sendfile is the disk's, not the peer's."""
 
     def unreadable(*_: object) -> int:

@@ -24,7 +24,7 @@ hold.__globals__["__name__"] = "minikafka.tests.test_loop_watch"
 
 
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_long_turn_is_measured_named_and_told(factory: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_turn_is_measured_named_and_logged(factory: object, caplog: pytest.LogCaptureFixture) -> None:
     async def stalled() -> LoopWatch:
         watch = LoopWatch(asyncio.get_running_loop())
         watch.start()

@@ -68,7 +68,7 @@ def leave_rudely(port: int, context: ssl.SSLContext, resets: bool) -> None:
 
 
 @pytest.mark.parametrize("resets", [False, True], ids=["ends", "resets"])
-async def test_who_leaves_rudely_takes_no_other_connection_along(resets: bool) -> None:
+async def test_an_abrupt_disconnect_affects_no_other_connection(resets: bool) -> None:
     authority = trustme.CA()
     ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.issue_cert("127.0.0.1").configure_cert(ours)

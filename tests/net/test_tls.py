@@ -152,7 +152,7 @@ async def test_regions_of_files_are_read_and_encrypted_and_released_once(tmp_pat
         assert [region.releases for region in echo.regions] == [1] * len(wanted)
 
 
-async def test_a_region_that_nobody_reads_is_released_at_the_end(tmp_path: Path) -> None:
+async def test_an_unread_region_is_released_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(bytes(30_000_000))
     echo = Echo(tmp_path / "log")
     async with listening(echo) as (_network, listener):
@@ -178,7 +178,7 @@ async def test_a_peer_that_does_not_read_is_read_from_no_more_and_then_again() -
         writer.close()
 
 
-async def test_wrong_authority_is_told_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_authority_is_reported_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(Echo()) as (network, listener):
         with pytest.raises(AuthenticationFailed, match="the server's certificate is not accepted"):
             await call(network, listener, client_side(trustme.CA()))
@@ -207,9 +207,9 @@ async def test_required_certificate(caplog: pytest.LogCaptureFixture) -> None:
         connection, caller = await call(network, listener)
         await asyncio.wait_for(caller.closed.wait(), 10)
         assert "showed no certificate (ssl.client.auth=required)" in caplog.text
-        known = client_side()
-        CA.issue_cert("client@x").configure_cert(known.context)
-        connection, caller = await call(network, listener, known)
+        client_context = client_side()
+        CA.issue_cert("client@x").configure_cert(client_context.context)
+        connection, caller = await call(network, listener, client_context)
         connection.send([struct.pack(">i", 2), b"hi"])
         assert await caller.next() == b"hi"
         assert all(c.peer_certificate() for c in listener.connections.values())  # type: ignore[attr-defined]
@@ -224,7 +224,7 @@ async def test_required_certificate(caplog: pytest.LogCaptureFixture) -> None:
         (b"\x16\x03\x01\xff\xff" + b"\xff" * 200, "the TLS handshake failed"),
     ],
 )
-async def test_who_speaks_something_else_is_closed_with_a_line_that_says_so(
+async def test_a_client_of_another_protocol_is_closed_with_a_log_line(
     first: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(Echo()) as (_network, listener):
@@ -237,7 +237,7 @@ async def test_who_speaks_something_else_is_closed_with_a_line_that_says_so(
         writer.close()
 
 
-async def test_silent_and_slow_peers_end_and_hinder_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_silent_and_slow_peers_are_closed_and_do_not_delay_others(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(Echo(), server_side(handshake_timeout_ms=400)) as (network, listener):
         silent = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(50)]
         for sock in silent[::2]:
@@ -269,7 +269,7 @@ async def test_a_server_without_tls_is_named() -> None:
     listener.close()
 
 
-async def test_a_server_that_ends_in_the_handshake_has_refused_nobody() -> None:
+async def test_a_server_that_ends_in_the_handshake_has_not_refused_the_client() -> None:
     """A broker that dies is asked again, one that refuses is not. Python 3.11.2 says SSLZeroReturnError here, later ones SSLEOFError."""
     network = SocketNetwork(asyncio.get_running_loop())
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -87,7 +87,7 @@ class Waiting:
 KEYS: list[Hashable] = [(TOPIC, 0)]
 
 
-def test_p03_kafka_9198_who_waits_is_told_at_once_that_the_leader_is_none() -> None:
+def test_p03_kafka_9198_waiting_requests_fail_at_once_when_the_leader_steps_down() -> None:
     """KAFKA-10677: no acks=all produce and no fetch sits out its time at a deposed leader."""
     world = World(2).play("lead 1; produce x1")
     replica, parked = world[1], Waiting()

@@ -67,10 +67,10 @@ def create(admin: AdminClient, *acls: AclBinding) -> None:
 
 def delivered(producer: confluent_kafka.Producer, topic: str) -> KafkaError | None:
     """The error with which a record came back."""
-    told: list[KafkaError | None] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error))
+    reported: list[KafkaError | None] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: reported.append(error))
     assert producer.flush(20) == 0
-    return told[0]
+    return reported[0]
 
 
 def test_a_producer_writes_where_it_may(broker: EmbeddedBroker, admin: AdminClient) -> None:
@@ -100,7 +100,7 @@ def test_a_consumer_needs_its_group_too(broker: EmbeddedBroker, admin: AdminClie
     consumer.close()
 
 
-def test_administration_is_for_those_who_may(broker: EmbeddedBroker, admin: AdminClient) -> None:
+def test_administration_needs_permission(broker: EmbeddedBroker, admin: AdminClient) -> None:
     alice = AdminClient(config(broker, "alice"))
     with pytest.raises(KafkaException) as caught:
         alice.create_topics([NewTopic("mine", 1, 1)])["mine"].result(20)

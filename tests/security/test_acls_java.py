@@ -98,7 +98,7 @@ async def test_apache_kafka_refuses_the_same_in_the_same_places(tmp_path: Path) 
         admin, alice = await channel_to(port, "admin"), await channel_to(port, "alice")
         acls = AclAdmin(f"127.0.0.1:{port}", security=login_of("admin"))
         topic_id = await prepare(admin)
-        told = {}
+        reported = {}
 
         async def hold(wanted: list[Acl]) -> None:
             """Apache Kafka answers before its broker knows."""
@@ -113,10 +113,10 @@ async def test_apache_kafka_refuses_the_same_in_the_same_places(tmp_path: Path) 
                 takes = [acl for acl, _ in row.takes]
                 for missing in (*takes, None):
                     await hold([acl for acl in takes if acl != missing])
-                    told[f"{name} without {missing}"] = error_codes(await alice.request(row.make(topic_id), row.version))
+                    reported[f"{name} without {missing}"] = error_codes(await alice.request(row.make(topic_id), row.version))
         admin.close()
         alice.close()
-        return told
+        return reported
 
     with kafka.running():
         found.append(await answers(int(kafka.bootstrap.rpartition(":")[2])))

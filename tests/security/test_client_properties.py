@@ -30,7 +30,7 @@ def said(*arguments: str, input: str = "x\n") -> tuple[int, str]:
         ("sasl.user", "sasl.username"),
     ],
 )
-def test_a_misspelt_name_is_told_with_what_was_meant(name: str, meant: str) -> None:
+def test_a_misspelt_name_is_reported_with_a_suggestion(name: str, meant: str) -> None:
     for command in (("produce", "t"), ("consume", "t"), ("topics", "--list"), ("top",)):
         status, output = said(*command, "-b", NOBODY, "-X", f"{name}=x")
         assert status == 2 and f"{name} is not a property" in output and f"did you mean {meant}?" in output, output
@@ -38,7 +38,7 @@ def test_a_misspelt_name_is_told_with_what_was_meant(name: str, meant: str) -> N
         client_security({name: "x"})
 
 
-def test_a_misspelt_name_in_a_file_is_told_and_others_properties_are_passed_over(tmp_path: Path) -> None:
+def test_a_misspelt_name_in_a_file_is_reported_and_foreign_properties_are_ignored(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.properties", tmp_path / "bad.properties"
     good.write_text("acks=all\nlinger.ms=5\nbootstrap.servers=a:1\nssl.protocol=TLSv1.3\nsasl.login.class=x\nssl.client.auth=none\n")
     bad.write_text("acks=all\nssl.truststore.locaton=/x\n")

@@ -55,7 +55,7 @@ def test_a_new_certificate_for_new_connections(broker: EmbeddedBroker, tmp_path:
     broker.wait_until(lambda: shown_certificate(broker) == old, "the first certificate")
 
 
-async def test_new_users_of_plain_and_nobody_reads_their_passwords(broker: EmbeddedBroker) -> None:
+async def test_new_users_of_plain_and_passwords_that_cannot_be_read(broker: EmbeddedBroker) -> None:
     assert broker.secured is not None
     bob = broker.secured.client_properties("bob", LATER)
     with pytest.raises(AuthenticationError):

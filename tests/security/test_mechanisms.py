@@ -25,8 +25,8 @@ def credential(mechanism: ScramMechanism, password: str) -> ScramCredential:
 
 
 def server(mechanism: ScramMechanism = SHA_256, nonce: str = "server", users: dict[str, str] | None = None) -> ScramServer:
-    known = {"user": "pencil", **USERS} if users is None else users
-    stored = {name: credential(mechanism, password) for name, password in known.items()}
+    passwords = {"user": "pencil", **USERS} if users is None else users
+    stored = {name: credential(mechanism, password) for name, password in passwords.items()}
     return ScramServer(mechanism, stored.get, nonce, b"k" * 32)
 
 
@@ -92,10 +92,10 @@ def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
 
 
 def test_authorization_ids() -> None:
-    told = "Authentication failed: Client requested an authorization id that is different from username"
+    message = "Authentication failed: Client requested an authorization id that is different from username"
     with pytest.raises(SaslRefused) as refused:
         server().evaluate(b"n,a=admin,n=alice,r=abc")
-    assert refused.value.client_message == told
+    assert refused.value.client_message == message
     server().evaluate(b"n,a=alice,n=alice,r=abc")
     bound = (b"y,,n=alice,r=abc", b"p=tls-unique,,n=alice,r=abc")
     for wrong in (*bound, b"n,,n=alice", b"n,,r=abc,n=alice", b"n,,n=alice,r=abc,tokenauth=true"):
@@ -103,13 +103,13 @@ def test_authorization_ids() -> None:
             server().evaluate(wrong)
     with pytest.raises(SaslRefused) as refused:
         PlainServer(USERS).evaluate(b"admin\0alice\0secret")
-    assert refused.value.client_message == told
+    assert refused.value.client_message == message
 
 
 def test_plain() -> None:
     side = PlainServer(USERS)
     assert side.evaluate(PlainClient("bob", "pässword").first()) == b"" and side.complete and side.user == "bob"
-    for token, told in (
+    for token, message in (
         (b"\0alice\0wrong", WRONG_PASSWORD),
         (b"\0mallory\0secret", WRONG_PASSWORD),
         (b"\0\0secret", "Authentication failed: username not specified"),
@@ -121,7 +121,7 @@ def test_plain() -> None:
         side = PlainServer(USERS)
         with pytest.raises(SaslRefused) as refused:
             side.evaluate(token)
-        assert refused.value.client_message == told and not side.complete
+        assert refused.value.client_message == message and not side.complete
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))

@@ -66,9 +66,9 @@ class Client:
         self.send(request, version)
         frame = memoryview(await self.raw())
         _, position = decode_response_header(frame, request.API_KEY, version, 0)
-        known = api(request.API_KEY)
-        assert known is not None
-        return known.response.decode(version, frame, position)
+        entry = api(request.API_KEY)
+        assert entry is not None
+        return entry.response.decode(version, frame, position)
 
     async def shake(self, mechanism: str = "PLAIN", version: int = 1) -> Any:
         return await self.ask(SaslHandshakeRequest(mechanism=mechanism), version)

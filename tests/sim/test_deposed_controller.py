@@ -83,7 +83,7 @@ def test_the_broker_of_a_deposed_controller_does_not_tell_old_offsets(
     assert not isinstance(story, DeposedAndRefused) or story.refused > 1
     assert 0.2 < story.committed_s < 4.0
     assert not story.stale()
-    assert story.told[-1][1] is ErrorCode.NOT_COORDINATOR
+    assert story.answers[-1][1] is ErrorCode.NOT_COORDINATOR
     # Of a transaction that has been begun at the successor it would say that there is none, which ends its producer (INVALID_TXN_STATE).
     late = {code for at_s, code in story.verified if at_s - story.began_s >= story.committed_s}
     assert late == {ErrorCode.NOT_COORDINATOR} != {code for _, code in story.verified}

@@ -104,7 +104,7 @@ def test_a_clock_that_runs_fast_lets_no_timer_come_early() -> None:
     assert place.scheduler.now == 100.0 and loop.time() == pytest.approx(110.0)
 
 
-def test_exceptions_of_callbacks_are_told() -> None:
+def test_exceptions_of_callbacks_are_reported() -> None:
     place = Place()
     place.loop().call_soon(lambda: 1 // 0)
     place.scheduler.run(1.0)

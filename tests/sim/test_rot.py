@@ -23,11 +23,11 @@ def play(options: Options, *faults: Fault) -> tuple[Outcome, str]:
 def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_another_leads() -> None:
     """A broker without a log asks for everything; a voter with such a log does not vote until it has everything again."""
     fault = Fault(0.5, "rot_metadata", "controller", 1.8, pick=4)
-    _, told = play(Options(seed=1, shape="quorum", duration_s=4.0), fault)
-    assert "the metadata quorum stops on this node: /data/__cluster_metadata-0: the batch at offset 0 of the metadata log is" in told
-    assert "epoch 2 of the metadata quorum has leader" in told
-    assert told.count("the metadata log is removed") == 1, "the broker's"
-    assert re.search(r"does not vote until .*\n(.*\n)*.*nothing is missing any more, this voter votes again", told)
+    _, reported = play(Options(seed=1, shape="quorum", duration_s=4.0), fault)
+    assert "the metadata quorum stops on this node: /data/__cluster_metadata-0: the batch at offset 0 of the metadata log is" in reported
+    assert "epoch 2 of the metadata quorum has leader" in reported
+    assert reported.count("the metadata log is removed") == 1, "the broker's"
+    assert re.search(r"does not vote until .*\n(.*\n)*.*nothing is missing any more, this voter votes again", reported)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_anot
 def test_groups_go_on_when_a_rotten_copy_is_replaced(pick: int, line: str) -> None:
     """A follower's copy, who then leads; or the leader's, which another is to copy."""
     fault = Fault(1.0, "rot_internal", "any", 0.6, pick)
-    outcome, told = play(Options(seed=3, shape="combined", duration_s=3.0, pace_s=0.05), fault)
-    assert re.search(line, told) and "/data/__consumer_offsets-1 is removed" in told
+    outcome, reported = play(Options(seed=3, shape="combined", duration_s=3.0, pace_s=0.05), fault)
+    assert re.search(line, reported) and "/data/__consumer_offsets-1 is removed" in reported
     assert outcome.consumed > 0
 
 
@@ -55,15 +55,15 @@ def test_rot_is_drawn_apart() -> None:
         assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(faults))
 
 
-def test_a_voter_whose_power_cut_left_a_hole_goes_on_when_it_has_everything_again() -> None:
+def test_a_voter_whose_power_cut_left_a_gap_goes_on_when_it_has_everything_again() -> None:
     """It cannot tell a hole from rot."""
     faults = [Fault(0.5, "hole", "controller", 0.5, pick) for pick in range(8)]
     for seed in range(1, 9):
         world = World(Options(seed=seed, shape="quorum", duration_s=4.0), faults[seed - 1 : seed])
         outcome = world.run()
         assert outcome.violation is None, outcome.story
-        told = "\n".join(text for _, _, text in world.lines)
-        if "does not vote until" in told:
-            assert "the metadata log has a gap in the batch at" in told and "this voter votes again" in told
+        reported = "\n".join(text for _, _, text in world.lines)
+        if "does not vote until" in reported:
+            assert "the metadata log has a gap in the batch at" in reported and "this voter votes again" in reported
             return
     raise AssertionError("no hole in eight seeds")

@@ -70,11 +70,11 @@ def test_an_append_of_an_earlier_epoch_is_not_acknowledged_by_a_later_one(partit
     """Its record may have been cut meanwhile, and another may stand in its place."""
     answers: list[Any] = []
     connection: Any = SimpleNamespace(begin=lambda: 0, finish=lambda ticket, pieces: answers.append(pieces[0]))
-    shape: Any = SimpleNamespace(
+    layout: Any = SimpleNamespace(
         size=0, head=0, tail=0, answer=lambda *_: "acknowledged", failed=lambda correlation_id, code: ErrorCode(code).name
     )
     info = partition.append(batch(), -1, 0, 0)
-    parked = _ParkedAppend(connection, 1, shape, partition, partition.leading(), info)
+    parked = _ParkedAppend(connection, 1, layout, partition, partition.leading(), info)
     assert parked.try_complete() is False and answers == []
     partition.make_follower(registration(5, leader=2))
     partition.make_leader(registration(6, isr=(1,)), 1, 0)
@@ -215,8 +215,8 @@ def test_the_table_of_invariants_is_what_the_simulator_can_break() -> None:
     code = "".join(path.read_text() for path in package.glob("*.py") if not path.name.startswith(("mut", "transaction_mut")))
     broken = set(re.findall(r'"([SL]\d+)"', code))
     table = (Path(__file__).parents[2] / "minikafka" / "sim" / "README.md").read_text().split("## What is checked")[1].split("## ")[0]
-    told = {rule for line in table.splitlines() if line.startswith("| ") for rule in re.findall(r"[SL]\d+", line.split("|")[1])}
+    reported = {rule for line in table.splitlines() if line.startswith("| ") for rule in re.findall(r"[SL]\d+", line.split("|")[1])}
     # Where two rules have one check, it tells one of them.
-    assert broken <= told
-    assert told == {f"S{number}" for number in range(1, 27)} | {f"L{number}" for number in range(1, 9)}
-    assert told - broken == {"S7", "S10"}
+    assert broken <= reported
+    assert reported == {f"S{number}" for number in range(1, 27)} | {f"L{number}" for number in range(1, 9)}
+    assert reported - broken == {"S7", "S10"}

@@ -61,7 +61,7 @@ def test_three_nodes_that_start_together_are_in_service_at_once() -> None:
         assert len(times) == 3 and times[-1] < 0.12, (seed, times)
 
 
-def test_a_broken_rule_is_found_told_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_found_reported_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader whose high watermark is the end of its own log."""
     original = PartitionLeader.advance
 

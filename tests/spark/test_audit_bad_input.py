@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from helpers import log_fault_clusters
 from helpers.audited_clusters import audit as audited
-from helpers.audited_clusters import three_alike, told
+from helpers.audited_clusters import messages_of, three_alike
 from helpers.log_clusters import plain
 
 from minikafka.cli.audit import audit
@@ -63,7 +63,7 @@ def test_whatever_answers_on_the_port(answer: bytes, text: str) -> None:
     assert text in result.output
 
 
-def test_a_refused_password_is_told_without_the_password(tmp_path: Path) -> None:
+def test_a_refused_password_is_reported_without_the_password(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="eve" password="secret";'
     config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
@@ -85,7 +85,7 @@ def test_settings_that_are_not_supported(tmp_path: Path, properties: str, text: 
     assert result.exit_code == 2 and text in result.output
 
 
-def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority(tmp_path: Path) -> None:
     with server(b"") as place, pytest.raises(BrokerError, match="cannot be reached"):
         host, port = place.split(":")
         Connection(host, int(port), Security(tls=True), timeout_s=5)
@@ -215,7 +215,7 @@ def test_a_file_beside_the_log_that_is_a_link_to_nowhere_was_not_read(tmp_path: 
     (paths / "b2" / "t-0" / name).unlink()
     (paths / "b2" / "t-0" / name).symlink_to("/nowhere/at/all")
     result = audited(paths)
-    assert result.outcome == "INCOMPLETE" and "a link that leads nowhere" in " ".join(told(result, "unreadable"))
+    assert result.outcome == "INCOMPLETE" and "a link that leads nowhere" in " ".join(messages_of(result, "unreadable"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from helpers.audited_clusters import audit, three_alike, told, verdicts
+from helpers.audited_clusters import audit, messages_of, three_alike, verdicts
 from helpers.log_clusters import COMMIT, TRANSACTIONAL, Batch, Partition, lines, marker, plain
 from helpers.log_fault_bases import BASES
 
@@ -148,7 +148,7 @@ def test_a_closed_index_ends_with_its_last_entry(tmp_path: Path, segment: int, s
         opened.truncate(size + 100 * entry)
     result = audit(paths)
     assert result.exit_code == 1
-    assert f"{100 * entry} bytes of zeros" in told(result, "index-format")[0]
+    assert f"{100 * entry} bytes of zeros" in messages_of(result, "index-format")[0]
     for path in paths.iterdir():
         (path / ".kafka_cleanshutdown").unlink()
     assert audit(paths).outcome == ("FAIL" if segment == 0 else "PASS"), "the newest one of a broker that goes on is preallocated"

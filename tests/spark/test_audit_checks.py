@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from crc32c import crc32c
-from helpers.audited_clusters import BROKERS, TOPIC, known_to_the_controller
+from helpers.audited_clusters import BROKERS, TOPIC, registered_topic
 from helpers.log_clusters import TIME_MS, Batch, Partition, plain, write_broker
 
 from minikafka.cli.audit import audit as command
@@ -73,7 +73,7 @@ def test_deep_holds_the_times_of_cleaned_batches_against_their_records(tmp_path:
     batches = [plain(0, 2), Batch(2, [(0, b"a", b"1"), (2, b"b", b"2")]), plain(5, 2), plain(7)]
     for one in (batches[0], batches[2], batches[3]):
         one.records = [(delta, b"k%d" % (one.base + delta), value) for delta, _, value in one.records]
-    log = known_to_the_controller().config("t", "cleanup.policy", "compact").encode()
+    log = registered_topic().config("t", "cleanup.policy", "compact").encode()
     for broker in BROKERS:
         one = Partition("t-0", batches, bases=(0, 7), topic_id=TOPIC)
         path = write_broker(tmp_path / f"b{broker}", broker, [one], log, cleaned={"t-0": 7}) / "t-0" / f"{0:020d}.log"

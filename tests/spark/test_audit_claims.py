@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, three_alike, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, three_alike, verdicts
 from helpers.log_clusters import MetadataLog, Partition, directory_id, plain, write_broker
 
 from minikafka.spark import audit as auditing
@@ -17,17 +17,17 @@ from minikafka.spark import planning
 from minikafka.spark.fetch_client import Place
 
 
-@pytest.mark.parametrize("mark", [0, 12, 20, -1, None])
-def test_an_eligible_leader_answers_for_all_that_is_committed(tmp_path: Path, mark: int | None) -> None:
+@pytest.mark.parametrize("high_watermark", [0, 12, 20, -1, None])
+def test_an_eligible_leader_answers_for_all_that_is_committed(tmp_path: Path, high_watermark: int | None) -> None:
     """Broker 3 alone may lead; it has other bytes from 20 on, of another epoch, and knows little of what is committed, or nothing."""
-    log = known_to_the_controller(isr=(), elr=(3,), leader=-1, leader_epoch=1).encode()
+    log = registered_topic(isr=(), elr=(3,), leader=-1, leader_epoch=1).encode()
     batches = [plain(offset) for offset in range(60)]
     for broker in (1, 2):
         write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", batches)], log)
     others = [plain(offset, epoch=1, text="w") for offset in range(20, 60)]
-    other = Partition("t-0", [*batches[:20], *others], epochs=((0, 0), (1, 20)), high_watermark=mark)
+    other = Partition("t-0", [*batches[:20], *others], epochs=((0, 0), (1, 20)), high_watermark=high_watermark)
     path = write_broker(tmp_path / "b3", 3, [other], log)
-    if mark is None:
+    if high_watermark is None:
         (path / "replication-offset-checkpoint").write_bytes(b"")
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)["t-0"]) == (1, "DIVERGENT")
@@ -97,7 +97,7 @@ def test_a_leader_epoch_below_the_log_start_is_of_what_lies_before(
     for broker in BROKERS:
         write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", batches, (20,), epochs)], clean=clean)
     result = audit(tmp_path)
-    assert (result.exit_code, bool(told(result, "epoch-checkpoint"))) == (code, bool(code))
+    assert (result.exit_code, bool(messages_of(result, "epoch-checkpoint"))) == (code, bool(code))
 
 
 @pytest.mark.parametrize("epochs", [((0, 0), (1, 10), (2, 20)), ((1, 10), (2, 20)), ((2, 40),), ((2, 40), (3, 60))])
@@ -108,7 +108,7 @@ def test_older_leader_epochs_below_the_log_start_may_still_be_listed(tmp_path: P
 
 def test_replicas_that_were_in_sync_before_an_orderly_stop_must_be_there(tmp_path: Path) -> None:
     """After the stop the in-sync set is empty and one replica is eligible: that is the normal state of stopped clusters."""
-    log = known_to_the_controller().change(TOPIC, isr=(3,), elr=()).change(TOPIC, isr=(), elr=(3,), leader=-1).encode()
+    log = registered_topic().change(TOPIC, isr=(3,), elr=()).change(TOPIC, isr=(), elr=(3,), leader=-1).encode()
     for broker in BROKERS:
         write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [plain(0)])], log)
     assert audit(tmp_path).outcome == "PASS"
@@ -137,17 +137,18 @@ def test_a_crashed_brokers_checkpoint_may_name_what_was_just_deleted(tmp_path: P
 
 
 def test_a_broker_that_was_not_given_is_named(tmp_path: Path) -> None:
-    log = known_to_the_controller().encode()
+    log = registered_topic().encode()
     for broker in (1, 2):
         write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [plain(0)])], log)
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
-    assert told(result, "not-compared") == ["3: the controller counts broker 3 as in sync of t-0, but its log directories were not given"]
+    expected = "3: the controller counts broker 3 as in sync of t-0, but its log directories were not given"
+    assert messages_of(result, "not-compared") == [expected]
     assert audit(tmp_path, self_check=True).outcome == "PASS"
 
 
 def test_a_broker_that_answers_over_the_wire_need_not_be_given(tmp_path: Path) -> None:
-    write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(0)])], known_to_the_controller().encode())
+    write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(0)])], registered_topic().encode())
     plan = planning.make_plan([str(tmp_path)])
     assert [one.brokers for one in plan.missing["t", 0]] == [("2",), ("3",)]
     live = dataclasses.replace(plan.replicas["t", 0][0], node="2", broker="2", place=Place("localhost", 9092))
@@ -197,7 +198,7 @@ def test_a_log_directory_that_cannot_be_listed_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "listdir", refuse(listdir))
     monkeypatch.setattr(os, "scandir", refuse(scandir))
     result = audit(tmp_path)
-    assert (result.exit_code, verdicts(result)) == (3, {"t-0": "MATCH"}) and closed in told(result, "unreadable")[0]
+    assert (result.exit_code, verdicts(result)) == (3, {"t-0": "MATCH"}) and closed in messages_of(result, "unreadable")[0]
 
 
 def test_partitions_of_two_log_directories_of_one_broker_are_of_one_broker(tmp_path: Path) -> None:

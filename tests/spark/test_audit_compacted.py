@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from helpers.audited_clusters import BROKERS, audit, known_to_the_controller, told
+from helpers.audited_clusters import BROKERS, audit, messages_of, registered_topic
 from helpers.log_clusters import Batch, Partition, lines, write_broker
 
 from minikafka.spark import records, sources
@@ -25,7 +25,7 @@ def each_its_key(count: int = 60) -> list[Batch]:
 
 def write(folder: Path, change: Callable[[int, Partition], None], isr: tuple[int, ...] = BROKERS, killed: tuple[int, ...] = ()) -> Path:
     """A compacted topic, which all cleaners did up to 40; `change` alters a broker's copy before it is written."""
-    log = known_to_the_controller(isr, leader=isr[0]).config("t", "cleanup.policy", "compact")
+    log = registered_topic(isr, leader=isr[0]).config("t", "cleanup.policy", "compact")
     for broker in BROKERS:
         one = Partition("t-0", each_its_key(), BASES)
         change(broker, one)
@@ -48,8 +48,10 @@ def lost(result: AuditResult) -> list[tuple[tuple[str, ...], int]]:
     return [(one.brokers, one.offset) for one in result.findings.kept if one.check == "replica-differs"]
 
 
-@pytest.mark.parametrize(("mark", "end", "start", "gone"), [(10, 20, 0, 17), (20, 20, 0, 37), (60, 60, 10, 7)])
-def test_a_lost_key_is_seen_beside_a_replica_that_answers_for_less(tmp_path: Path, mark: int, end: int, start: int, gone: int) -> None:
+@pytest.mark.parametrize(("high_watermark", "end", "start", "gone"), [(10, 20, 0, 17), (20, 20, 0, 37), (60, 60, 10, 7)])
+def test_a_lost_key_is_seen_beside_a_replica_that_answers_for_less(
+    tmp_path: Path, high_watermark: int, end: int, start: int, gone: int
+) -> None:
     """Broker 1 stopped early, or begins later: the keys behind its claim are held against broker 2's."""
 
     def change(broker: int, one: Partition) -> None:
@@ -57,20 +59,20 @@ def test_a_lost_key_is_seen_beside_a_replica_that_answers_for_less(tmp_path: Pat
         if broker == 1:
             one.batches = [batch for batch in one.batches if batch.base < end]
             one.bases = tuple(base for base in BASES if base < end)
-            one.high_watermark, one.log_start = mark, start
+            one.high_watermark, one.log_start = high_watermark, start
 
     folder = write(tmp_path, change, (2, 3), killed=(1,))
     (folder / "b1" / "log-start-offset-checkpoint").write_text(lines([f"t 0 {start}"] if start else []))
     assert lost(audit(folder, confirm=False)) == [(("3",), gone)]
 
 
-@pytest.mark.parametrize("mark", [60, 41, 18, 6])
-def test_a_lost_key_is_seen_though_marks_are_older_than_what_cleaners_did(tmp_path: Path, mark: int) -> None:
+@pytest.mark.parametrize("high_watermark", [60, 41, 18, 6])
+def test_a_lost_key_is_seen_though_high_watermarks_are_older_than_the_cleaning(tmp_path: Path, high_watermark: int) -> None:
     """All were killed: their checkpoints of high watermarks are some seconds old, and how far cleaners came is not known."""
 
     def change(broker: int, one: Partition) -> None:
         lacks(5)(broker, one)
-        one.high_watermark = mark
+        one.high_watermark = high_watermark
 
     assert lost(audit(write(tmp_path, change, killed=BROKERS), confirm=False)) == [(("3",), 5)]
 
@@ -115,7 +117,7 @@ def test_a_batch_that_no_reader_can_take_does_not_count_as_cleaned(tmp_path: Pat
     for suffix in (".index", ".timeindex"):  # positions moved: a broker makes both again
         file.with_suffix(suffix).unlink()
     result = audit(folder)
-    assert result.exit_code == 1 and told(result, check)[0].startswith(f"{broker}: ")
+    assert result.exit_code == 1 and messages_of(result, check)[0].startswith(f"{broker}: ")
 
 
 @pytest.mark.parametrize("record", [0, 15, 16, 17, 31, 32, 39])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.audited_clusters import BROKERS, audit, three_alike, told, verdicts
+from helpers.audited_clusters import BROKERS, audit, messages_of, three_alike, verdicts
 from helpers.log_clusters import Batch, Partition, plain, write_broker
 
 from minikafka.spark import audit as auditing
@@ -95,14 +95,14 @@ def test_more_leader_epochs_than_are_kept_are_no_match(tmp_path: Path, monkeypat
     monkeypatch.setattr(scan, "RUNS_MAX", 8)
     result = audit(tmp_path)
     assert (result.outcome, result.exit_code, verdicts(result)) == ("INCOMPLETE", 3, {"t-0": "INCOMPLETE"})
-    assert "more leader epochs" in told(result, "not-compared")[0]
+    assert "more leader epochs" in messages_of(result, "not-compared")[0]
 
 
 def test_a_small_file_larger_than_any_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_alike(tmp_path, [plain(0)])
     monkeypatch.setattr(directories, "SMALL_FILE_BYTES_MAX", 8)
     result = audit(tmp_path)
-    assert result.exit_code == 3 and "larger than 8 bytes" in told(result, "unreadable")[0]
+    assert result.exit_code == 3 and "larger than 8 bytes" in messages_of(result, "unreadable")[0]
 
 
 def test_a_checkpoint_larger_than_any_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_checkpoint_larger_than_any_is_unreadable(tmp_path: Path, monkeypatch:
     (tmp_path / "b1" / "replication-offset-checkpoint").write_text("0\n200\n" + "".join(f"t {number} 1\n" for number in range(200)))
     monkeypatch.setattr(directories, "SMALL_FILE_BYTES_MAX", 500)
     result = audit(tmp_path)
-    assert result.exit_code == 3 and "larger than 500 bytes" in told(result, "unreadable")[0]
+    assert result.exit_code == 3 and "larger than 500 bytes" in messages_of(result, "unreadable")[0]
 
 
 def test_an_index_larger_than_is_read_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_two_days_of_one_broker_end_no_audit(tmp_path: Path) -> None:
     write_broker(tmp_path / "b3", 3, [Partition("m-0", [plain(0)])])
     result = audit(tmp_path)
     assert verdicts(result) == {"a-0": "DIVERGENT", "m-0": "MATCH", "z-0": "INCOMPLETE"}
-    assert any("copies of one log directory" in text for text in told(result, "not-compared"))
+    assert any("copies of one log directory" in text for text in messages_of(result, "not-compared"))
 
 
 def test_of_two_copies_of_a_log_directory_neither_is_believed(tmp_path: Path) -> None:
@@ -159,7 +159,8 @@ def test_one_file_in_two_directories_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / "b2" / segment).unlink()
     os.link(tmp_path / "b1" / segment, tmp_path / "b2" / segment)
     result = audit(tmp_path)
-    assert (result.exit_code, verdicts(result)) == (3, {"t-0": "INCOMPLETE"}) and "share a segment" in told(result, "not-compared")[0]
+    assert (result.exit_code, verdicts(result)) == (3, {"t-0": "INCOMPLETE"})
+    assert "share a segment" in messages_of(result, "not-compared")[0]
 
 
 def test_a_partition_in_two_log_directories_of_one_broker_is_an_error(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_a_partition_in_two_log_directories_of_one_broker_is_an_error(tmp_path: 
         write_broker(tmp_path / f"b1-{number}", 1, [Partition("t-0", [plain(0)])], number=number)
     write_broker(tmp_path / "b2", 2, [Partition("t-0", [plain(0)])])
     result = audit(tmp_path)
-    assert (result.exit_code, verdicts(result)) == (1, {"t-0": "CORRUPT"}) and told(result, "replica-twice")
+    assert (result.exit_code, verdicts(result)) == (1, {"t-0": "CORRUPT"}) and messages_of(result, "replica-twice")
 
 
 @pytest.mark.parametrize("error", [StopIteration("x"), ValueError("x"), MemoryError("x"), KeyError("x")])
@@ -184,7 +185,7 @@ def test_no_exception_of_a_scan_ends_the_audit(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(scan._Scan, "run", broken)
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)) == (3, {"a-0": "MATCH", "b-0": "INCOMPLETE", "c-0": "MATCH"})
-    assert type(error).__name__ in told(result, "not-compared")[0]
+    assert type(error).__name__ in messages_of(result, "not-compared")[0]
 
 
 @pytest.mark.parametrize("error", [StopIteration("x"), ValueError("x")])
@@ -235,7 +236,7 @@ def test_what_cannot_be_read_again_is_not_compared(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(scan, "open_log", gone)
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)) == (3, {"t-0": "INCOMPLETE"})
-    assert any("cannot be read again" in text for text in told(result, "not-compared"))
+    assert any("cannot be read again" in text for text in messages_of(result, "not-compared"))
 
 
 def test_what_a_running_broker_replaced_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +258,7 @@ def test_what_a_running_broker_replaced_meanwhile_is_read_again(tmp_path: Path, 
 
     monkeypatch.setattr(scan, "open_log", replaced)
     result = audit(tmp_path)
-    assert (result.outcome, len(looks)) == ("PASS", 1) and told(result, "replica-reread")
+    assert (result.outcome, len(looks)) == ("PASS", 1) and messages_of(result, "replica-reread")
 
 
 def test_behind_a_difference_the_next_cells_are_compared_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

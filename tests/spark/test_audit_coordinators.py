@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from helpers.audited_clusters import BROKERS, TOPIC, audit, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, verdicts
 from helpers.log_clusters import (
     ABORT,
     COMMIT,
@@ -111,7 +111,7 @@ def test_a_group_may_not_have_read_what_no_log_holds(tmp_path: Path, offset: int
     group = at_home("group")
     result = cluster(tmp_path, kept([(commit_key(group), commit_value(offset))]))
     assert set(verdicts(result).values()) <= {"MATCH", "EMPTY"}
-    assert bool(told(result, "group-offset")) == is_told and bool(result.findings.total("warning")) == is_told
+    assert bool(messages_of(result, "group-offset")) == is_told and bool(result.findings.total("warning")) == is_told
 
 
 def test_only_the_latest_commit_counts(tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_a_commit_in_a_transaction_counts_when_that_is_committed(tmp_path: Path,
     key, value = commit_key(at_home("group")), commit_value(99)
     batches = [Batch(0, [(0, key, value)], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL)]
     batches += [marker(1, kind, 7)] if kind is not None else []
-    assert bool(told(cluster(tmp_path, batches), "group-offset")) == is_told
+    assert bool(messages_of(cluster(tmp_path, batches), "group-offset")) == is_told
 
 
 @pytest.mark.parametrize(("epoch", "is_told"), [(3, False), (4, True)])
 def test_a_group_may_not_know_a_newer_leader_than_the_controller(tmp_path: Path, epoch: int, is_told: bool) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), commit_value(5, epoch))]))
-    assert bool(told(result, "group-offset")) == is_told
+    assert bool(messages_of(result, "group-offset")) == is_told
 
 
 def test_partitions_and_topics_that_do_not_exist(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_partitions_and_topics_that_do_not_exist(tmp_path: Path) -> None:
     records = [(commit_key(group, 0, "gone"), commit_value(5)), (commit_key(group, 1), commit_value(5))]
     records.append((commit_key(group), commit_value(99, version=4, topic_id=bytes([7] * 16))))
     result = cluster(tmp_path, kept(records))
-    assert told(result, "group-offset") == [f": group {group} committed offset 5 of partition 1, the topic has 1"]
+    assert messages_of(result, "group-offset") == [f": group {group} committed offset 5 of partition 1, the topic has 1"]
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
@@ -150,13 +150,13 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
     groups = topic == "__consumer_offsets"
     record = (commit_key(name), commit_value(5)) if groups else (struct.pack(">h", 0) + text(name), state_value(1, 4))
     assert not cluster(tmp_path / "right", kept([record]), topic).findings.total("warning")
-    assert len(told(cluster(tmp_path / "wrong", kept([record]), topic, number=1), "coordinator-place")) == 1
+    assert len(messages_of(cluster(tmp_path / "wrong", kept([record]), topic, number=1), "coordinator-place")) == 1
 
 
 @pytest.mark.parametrize("value", [struct.pack(">hq", 9, 5), commit_value(5)[:-3], commit_value(5, version=4)[:-2]])
 def test_what_a_coordinator_cannot_load_is_an_error(tmp_path: Path, value: bytes) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
-    assert result.exit_code == 1 and len(told(result, "coordinator-record")) == 1
+    assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_transaction_that_its_coordinator_should_have_ended(tmp_path: Path, st
     name = at_home("id")
     value = state_value(7, state, TIME_MS - age_ms, version)
     result = cluster(tmp_path, kept([(struct.pack(">h", 0) + text(name), value)]), "__transaction_state")
-    assert bool(told(result, "txn-open")) == is_told
+    assert bool(messages_of(result, "txn-open")) == is_told
 
 
 def test_without_a_leader_the_coordinator_could_do_nothing(tmp_path: Path) -> None:
@@ -182,18 +182,18 @@ def test_without_a_leader_the_coordinator_could_do_nothing(tmp_path: Path) -> No
         held = kept([(struct.pack(">h", 0) + text(name), state_value(7, 1, TIME_MS - HOURS_MS))], TIME_MS - HOURS_MS)
         one = Partition("__transaction_state-0", held, topic_id=GROUPS)
         write_broker(tmp_path / f"b{broker}", broker, [one, Partition("__transaction_state-1", [], topic_id=GROUPS)], log.encode())
-    assert not told(audit(tmp_path), "txn-open")
+    assert not messages_of(audit(tmp_path), "txn-open")
 
 
 @pytest.mark.parametrize(("producer", "state", "clean", "is_told"), [
     (7, 1, True, False), (7, 2, True, False), (7, 4, True, True), (7, 0, True, True), (8, 1, True, True), (7, 4, False, False),
 ])  # fmt: skip
-def test_a_transaction_that_nobody_will_end(tmp_path: Path, producer: int, state: int, clean: bool, is_told: bool) -> None:
+def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state: int, clean: bool, is_told: bool) -> None:
     """Producer 7's transaction is open in t-0; of brokers that run the coordinator may have been asked earlier."""
     data = [plain(0), Batch(1, [(0, None, b"x")], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL), plain(2)]
     held = kept([(struct.pack(">h", 0) + text(at_home("id")), state_value(producer, state))])
     result = cluster(tmp_path, held, "__transaction_state", data, clean)
-    assert bool(told(result, "txn-open")) == is_told
+    assert bool(messages_of(result, "txn-open")) == is_told
 
 
 def test_more_records_than_a_pass_keeps_are_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +202,11 @@ def test_more_records_than_a_pass_keeps_are_read_in_several(tmp_path: Path, monk
     records = [(commit_key(name), commit_value(90 + at)) for at, name in enumerate(names)]
     result = cluster(tmp_path, kept(records))
     last = len(names) - 1
-    assert told(result, "group-offset") == [f": group {names[last]} committed offset {90 + last}, the log ends at 10"]
+    assert messages_of(result, "group-offset") == [f": group {names[last]} committed offset {90 + last}, the log ends at 10"]
 
 
 def test_more_findings_than_a_task_keeps_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordination, "FINDINGS_A_TASK", 4)
     names = [one for at in range(60) if home_of(one := f"group-{at}", PARTITIONS) == 0]
     result = cluster(tmp_path, kept([(commit_key(name), commit_value(5)) for name in names]), number=1)
-    assert result.findings.total("warning") == len(names) and len(told(result, "coordinator-place")) == 4
+    assert result.findings.total("warning") == len(names) and len(messages_of(result, "coordinator-place")) == 4

@@ -86,7 +86,7 @@ def test_a_ledger_with_contradictions_and_of_unknown_partitions(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"not json\n", b'{"topic": "t"}\n', b"\xff\xfe\n"])
-def test_a_ledger_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_ledger_is_reported_with_its_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "acked.jsonl"
     path.write_bytes(content)
     with pytest.raises(LedgerError, match=r"acked\.jsonl"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, verdicts
 from helpers.log_clusters import MetadataLog, Partition, lines, plain, write_broker
 
 from minikafka.spark import audit as auditing
@@ -20,7 +20,7 @@ from minikafka.spark.security import Security
 from minikafka.spark.sources import Plan
 
 OLD_TOPIC = bytes(range(16, 32))
-MARKS = "replication-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 
 
 def cluster(folder: Path, ends: dict[int, int], log: MetadataLog | None, clean: bool = True, **more: Any) -> Path:
@@ -31,43 +31,43 @@ def cluster(folder: Path, ends: dict[int, int], log: MetadataLog | None, clean: 
     return folder
 
 
-def without_marks(folder: Path, how: str, brokers: tuple[int, ...] = BROKERS) -> Path:
+def without_high_watermarks(folder: Path, how: str, brokers: tuple[int, ...] = BROKERS) -> Path:
     for broker in brokers:
-        path = folder / f"b{broker}" / MARKS
+        path = folder / f"b{broker}" / HIGH_WATERMARK_CHECKPOINT
         path.unlink() if how == "gone" else path.write_text(lines([]))
     return folder
 
 
 @pytest.mark.parametrize("how", ["gone", "no line"])
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("log", [known_to_the_controller(), None], ids=["controller", "no controller"])
+@pytest.mark.parametrize("log", [registered_topic(), None], ids=["controller", "no controller"])
 def test_a_cut_log_without_any_high_watermark_is_no_proof(tmp_path: Path, how: str, clean: bool, log: MetadataLog | None) -> None:
     """Broker 3 may lead and ends at 20: what lies behind may have been committed."""
-    result = audit(without_marks(cluster(tmp_path, {3: 20}, log, clean), how))
+    result = audit(without_high_watermarks(cluster(tmp_path, {3: 20}, log, clean), how))
     assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
-    assert "logs end between 20 and 40" in told(result, "not-compared")[0]
+    assert "logs end between 20 and 40" in messages_of(result, "not-compared")[0]
 
 
 @pytest.mark.parametrize("how", ["gone", "no line"])
 def test_equal_logs_without_any_high_watermark_are_a_match(tmp_path: Path, how: str) -> None:
-    result = audit(without_marks(cluster(tmp_path, {}, known_to_the_controller()), how))
+    result = audit(without_high_watermarks(cluster(tmp_path, {}, registered_topic()), how))
     assert verdicts(result)["t-0"] == "MATCH"
 
 
 @pytest.mark.parametrize("how", ["gone", "no line"])
-def test_the_mark_of_who_lags_is_no_fence(tmp_path: Path, how: str) -> None:
+def test_the_high_watermark_of_a_lagging_replica_is_no_fence(tmp_path: Path, how: str) -> None:
     """Broker 3 alone knows a high watermark, that of its own shorter log."""
-    result = audit(without_marks(cluster(tmp_path, {3: 20}, known_to_the_controller()), how, (1, 2)))
+    result = audit(without_high_watermarks(cluster(tmp_path, {3: 20}, registered_topic()), how, (1, 2)))
     assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
 
 
-def test_who_is_out_of_sync_may_be_shorter_without_a_mark(tmp_path: Path) -> None:
-    folder = cluster(tmp_path, {3: 20}, known_to_the_controller(isr=(1, 2)))
-    assert verdicts(audit(without_marks(folder, "no line", (3,))))["t-0"] == "LAGGING"
+def test_a_replica_out_of_sync_may_be_shorter_without_a_high_watermark(tmp_path: Path) -> None:
+    folder = cluster(tmp_path, {3: 20}, registered_topic(isr=(1, 2)))
+    assert verdicts(audit(without_high_watermarks(folder, "no line", (3,))))["t-0"] == "LAGGING"
 
 
-def test_one_mark_that_covers_all_is_enough(tmp_path: Path) -> None:
-    result = audit(without_marks(cluster(tmp_path, {3: 20}, known_to_the_controller()), "gone", (1, 3)))
+def test_one_high_watermark_that_covers_all_is_enough(tmp_path: Path) -> None:
+    result = audit(without_high_watermarks(cluster(tmp_path, {3: 20}, registered_topic()), "gone", (1, 3)))
     assert (result.exit_code, verdicts(result)["t-0"]) == (1, "DIVERGENT")
 
 
@@ -85,7 +85,7 @@ def made_again(seconds: int) -> MetadataLog:
 
 def with_lines(folder: Path, value: int) -> Path:
     for broker in BROKERS:
-        for name in (MARKS, "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        for name in (HIGH_WATERMARK_CHECKPOINT, "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
             (folder / f"b{broker}" / name).write_text(lines([f"t 0 {value}"]))
     return folder
 
@@ -94,7 +94,7 @@ def test_checkpoints_of_an_earlier_topic_are_not_the_later_ones(tmp_path: Path) 
     """Killed before the next checkpoint was due."""
     result = audit(with_lines(cluster(tmp_path, {}, made_again(3), clean=False), 900))
     assert (result.outcome, verdicts(result)["t-0"]) == ("PASS", "MATCH")
-    assert "may belong to the deleted topic of that name" in told(result, "checkpoint-bounds")[0]
+    assert "may belong to the deleted topic of that name" in messages_of(result, "checkpoint-bounds")[0]
 
 
 @pytest.mark.parametrize(("seconds", "clean"), [(130, False), (3, True)])
@@ -124,11 +124,11 @@ def test_a_log_of_the_earlier_topic_is_set_aside(tmp_path: Path, isr: tuple[int,
     (tmp_path / "other").rename(tmp_path / "b3")
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)["t-0"]) == expected
-    assert "is of an earlier topic t" in told(result, "stray-replica")[0]
+    assert "is of an earlier topic t" in messages_of(result, "stray-replica")[0]
 
 
 def test_a_log_of_a_topic_that_never_was_is_an_error(tmp_path: Path) -> None:
-    folder = cluster(tmp_path, {}, known_to_the_controller())
+    folder = cluster(tmp_path, {}, registered_topic())
     (folder / "b3" / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0OBB\n")
     assert (audit(folder).exit_code, "topic-id" in {one.check for one in audit(folder).findings.kept}) == (1, True)
 
@@ -147,7 +147,7 @@ def live(plan: Plan, *rest: Any) -> None:
 
 def test_directories_that_were_not_given_are_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the wire one broker answered, and one that is out of sync did not: neither is a fault."""
-    cluster(tmp_path, {}, known_to_the_controller(isr=(1, 2)))
+    cluster(tmp_path, {}, registered_topic(isr=(1, 2)))
     plan = auditing.make_plan([str(tmp_path / "b1")])
     assert [one.check for one in plan.missing["t", 0]] == ["not-compared"] * 2
     live(plan)
@@ -161,7 +161,7 @@ def test_directories_that_were_not_given_are_said_once(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(("first", "expected"), [(20, (0, "MATCH")), (30, (0, "MATCH")), (31, (3, "INCOMPLETE"))])
 def test_a_killed_brokers_first_epoch_begins_below_what_is_committed(tmp_path: Path, first: int, expected: tuple[int, str]) -> None:
     """It may have raised its log start, and cut its epochs, without having written the log start down."""
-    cluster(tmp_path, {}, known_to_the_controller(), clean=False, high_watermark=30)
+    cluster(tmp_path, {}, registered_topic(), clean=False, high_watermark=30)
     for broker in BROKERS:
         (tmp_path / f"b{broker}" / "t-0" / "leader-epoch-checkpoint").write_text(lines([f"0 {first}"]))
     result = audit(tmp_path)
@@ -184,28 +184,28 @@ def beside_another(
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("in_writing", ["epochs", "checkpoint", "nowhere"])
-@pytest.mark.parametrize("told_already", [(1,), (1, 2)])
-def test_who_was_not_told_of_deleted_records_holds_nothing_that_is_due(
-    tmp_path: Path, clean: bool, in_writing: str, told_already: tuple[int, ...]
+@pytest.mark.parametrize("reported_already", [(1,), (1, 2)])
+def test_a_replica_unaware_of_deleted_records_lacks_no_required_record(
+    tmp_path: Path, clean: bool, in_writing: str, reported_already: tuple[int, ...]
 ) -> None:
     """DeleteRecords emptied the leader, and the brokers stopped before its followers heard of it. An empty log that nobody explains is
     another thing."""
 
     def change(broker: int, one: Partition) -> None:
-        if broker in told_already:
+        if broker in reported_already:
             one.batches, one.bases = [], (20,)
             one.log_start = 20 if in_writing == "checkpoint" else 0
             one.epochs = ((0, 20),) if in_writing == "epochs" else ()
             one.high_watermark = 20
 
     result = beside_another(tmp_path, change, clean=clean)
-    alone = len(told_already) == 2
+    alone = len(reported_already) == 2
     assert result.outcome == ("INCOMPLETE" if alone and in_writing == "nowhere" else "PASS"), [one.message for one in result.findings.kept]
     assert verdicts(result)["t-0"] == ("MATCH" if not alone else "INCOMPLETE" if in_writing == "nowhere" else "EMPTY")
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_who_knows_of_nothing_committed_may_hold_it_all_the_same(tmp_path: Path, differs: bool) -> None:
+def test_a_replica_without_a_high_watermark_may_hold_committed_records(tmp_path: Path, differs: bool) -> None:
     """Brokers 2 and 3 were killed before they first wrote a high watermark down: what broker 1 answers for was found on both."""
 
     def change(broker: int, one: Partition) -> None:
@@ -218,7 +218,7 @@ def test_who_knows_of_nothing_committed_may_hold_it_all_the_same(tmp_path: Path,
 
 
 def test_one_node_may_have_a_metadata_snapshot_before_the_others(tmp_path: Path) -> None:
-    log = known_to_the_controller()
+    log = registered_topic()
 
     def change(broker: int, one: Partition) -> None:
         pass

@@ -83,7 +83,8 @@ def _visible_on(player: Player, case: Case) -> bool:
 @pytest.mark.parametrize("step", [
     Step("header", (2,), (40000, "count", 1, 1)), Step("payload", (3,), (40000, 9, 1, 0)), Step("drop", (1, 2, 3), (30000, 1)),
     Step("others", (3,), (30000, 1000, 1)), Step("epoch_line", (1, 2, 3), ("more", 60000, 1)), Step("no_directory", (2,), ("gone",)),
-    Step("twin", (1,), ("another",)), Step("mark", (1,), ("replication-offset-checkpoint", "beyond", 3)), Step("swap", (1,), (20000,)),
+    Step("twin", (1,), ("another",)), Step("checkpoint_line", (1,), ("replication-offset-checkpoint", "beyond", 3)),
+    Step("swap", (1,), (20000,)),
     Step("zeros_behind", (2,), (0, ".timeindex", 3)), Step("entry", (1,), (".index", 0, 1, 1)), Step("time_entries", (1,), (0, "last")),
     Step("identity", (3,), ("gone",)),
 ])  # fmt: skip

@@ -90,14 +90,14 @@ def test_directories_that_only_tasks_see_are_audited_there(three_brokers, damage
     there = run_audit(directories, ElsewhereEngine(directories), AuditOptions(level="records"))
     assert (there.outcome, there.exit_code) == (here.outcome, here.exit_code) == (("FAIL", 1) if damage else ("PASS", 0))
 
-    def told(result: AuditResult) -> list[tuple[str, tuple[str, ...], int]]:
+    def findings_of(result: AuditResult) -> list[tuple[str, tuple[str, ...], int]]:
         return sorted((found.check, found.brokers, found.offset) for found in result.findings.kept)
 
-    assert told(there) == told(here)
+    assert findings_of(there) == findings_of(here)
     assert [one.verdict for one in there.partitions] == [one.verdict for one in here.partitions]
 
 
-def test_directories_that_nobody_sees_are_named(tmp_path: Path) -> None:
+def test_invisible_directories_are_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"nowhere: no such directory \(where Spark's tasks run\)"):
         run_audit([str(tmp_path / "nowhere")], ElsewhereEngine([]), AuditOptions())
 

@@ -77,18 +77,18 @@ def test_each_directory_is_listed_once_by_tasks_and_never_here(monkeypatch: pyte
         write_broker(tmp_path / f"b{broker}", broker, made)
     paths = [str(tmp_path / f"b{broker}") for broker in BROKERS]
     opened: list[str] = []
-    known: list[int] = []
+    high_watermark_counts: list[int] = []
     original = planning.open_entry
 
     def noted(directory: Any, key: Any, path: str, *rest: Any) -> Any:
         opened.append(path)
-        known.append(len(directory.high_watermark))
+        high_watermark_counts.append(len(directory.high_watermark))
         return original(directory, key, path, *rest)
 
     monkeypatch.setattr(planning, "open_entry", noted)
     tasks = Tasks()
     result = run_audit(paths, ElsewhereEngine(tasks), AuditOptions())
-    assert len(opened) == 33 and set(Counter(opened).values()) == {1} and max(known) == 4
+    assert len(opened) == 33 and set(Counter(opened).values()) == {1} and max(high_watermark_counts) == 4
     assert all("__consumer_offsets" in path for path in opened[:3]) and result.plan.is_elsewhere
     assert ("_open_entries", 3) in tasks.ran and ("_open_entries", 9) in tasks.ran
     inside = False

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, verdicts
 from helpers.log_clusters import ABORT, COMMIT, TRANSACTIONAL, Batch, MetadataLog, Partition, marker, plain, write_broker
 
 from minikafka.spark.audit import AuditResult
@@ -34,9 +34,9 @@ ROBBED = [*BATCHES[:2], sparse(BATCHES[2]), *BATCHES[3:5], *BATCHES[10:]]
 
 
 def test_one_sparse_batch_excuses_nothing_in_a_topic_that_was_never_compacted(tmp_path: Path) -> None:
-    result = audit(in_segments(tmp_path, ROBBED, known_to_the_controller()))
+    result = audit(in_segments(tmp_path, ROBBED, registered_topic()))
     assert (result.exit_code, verdicts(result)["t-0"]) == (1, "CORRUPT")
-    assert told(result, "batch-sparse") and told(result, "offset-gap")
+    assert messages_of(result, "batch-sparse") and messages_of(result, "offset-gap")
 
 
 def test_without_a_word_of_the_policy_a_sparse_batch_is_no_proof(tmp_path: Path) -> None:
@@ -50,17 +50,17 @@ def test_without_a_word_of_the_policy_a_sparse_batch_is_no_proof(tmp_path: Path)
 def test_a_topic_that_once_was_compacted_may_have_gaps_as_far_as_cleaners_came(
     tmp_path: Path, policy: str, now: str, cleaned: dict[str, int] | None, code: int
 ) -> None:
-    log = known_to_the_controller().config("t", "cleanup.policy", policy)
+    log = registered_topic().config("t", "cleanup.policy", policy)
     if now:
         log.config("t", "cleanup.policy", now)
     assert audit(in_segments(tmp_path, ROBBED, log, cleaned=cleaned)).exit_code == code
 
 
 def test_a_cleaners_checkpoint_does_not_overrule_the_controller(tmp_path: Path) -> None:
-    log = known_to_the_controller().config("t", "cleanup.policy", "delete")
+    log = registered_topic().config("t", "cleanup.policy", "delete")
     result = audit(in_segments(tmp_path, ROBBED, log, cleaned={"t-0": 20}))
     assert (result.exit_code, verdicts(result)["t-0"]) == (1, "CORRUPT")
-    assert told(result, "batch-sparse") and told(result, "offset-gap")
+    assert messages_of(result, "batch-sparse") and messages_of(result, "offset-gap")
 
 
 @pytest.mark.parametrize(("batches", "code"), [(ROBBED, 3), ([sparse(BATCHES[0]), *BATCHES[1:]], 3), (BATCHES, 0)])
@@ -68,13 +68,13 @@ def test_a_cleaners_checkpoint_of_a_topic_without_a_policy_of_its_own_proves_not
     tmp_path: Path, batches: list[Batch], code: int
 ) -> None:
     """A static log.cleanup.policy of the brokers may be behind it, or somebody's hand."""
-    assert audit(in_segments(tmp_path, batches, known_to_the_controller(), cleaned={"t-0": 20})).exit_code == code
+    assert audit(in_segments(tmp_path, batches, registered_topic(), cleaned={"t-0": 20})).exit_code == code
 
 
 def test_a_cleaner_never_was_in_the_active_segment(tmp_path: Path) -> None:
-    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    log = registered_topic().config("t", "cleanup.policy", "compact")
     result = audit(in_segments(tmp_path, [*BATCHES[:12], *BATCHES[13:]], log, cleaned={"t-0": 30}))
-    assert result.exit_code == 3 and any("24..25 are missing" in text for text in told(result, "not-compared"))
+    assert result.exit_code == 3 and any("24..25 are missing" in text for text in messages_of(result, "not-compared"))
 
 
 # ---- above what cleaners did, and below --------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_a_cleaner_never_was_in_the_active_segment(tmp_path: Path) -> None:
 
 def cleaned_to_20(tmp_path: Path, change: Callable[[int, Partition], None] = lambda broker, one: None) -> Path:
     """Two producers, one of them in transactions, in a compacted topic. Brokers 2 and 3 have cleaned up to 20, each on its own."""
-    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    log = registered_topic().config("t", "cleanup.policy", "compact")
     for broker in BROKERS:
         gone = {1: (), 2: (2, 6), 3: (2, 10)}[broker]
         batches = [replace(batch) for batch in keyed() if batch.base not in gone]
@@ -125,7 +125,7 @@ def test_what_survives_is_compared_with_all_that_a_cleaner_keeps(tmp_path: Path,
             one.batches = sorted([*one.batches, next(batch for batch in keyed() if batch.base == 6)], key=lambda batch: batch.base)
 
     result = audit(cleaned_to_20(tmp_path, change))
-    assert result.exit_code == 1 and told(result, "replica-differs")
+    assert result.exit_code == 1 and messages_of(result, "replica-differs")
 
 
 def test_above_the_cleaners_point_nothing_may_be_missing(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_above_the_cleaners_point_sequences_are_followed(tmp_path: Path) -> None
         one.batches = [replace(batch, sequence=99) if batch.base == 26 else batch for batch in one.batches]
 
     result = audit(cleaned_to_20(tmp_path, change))
-    assert result.exit_code == 1 and told(result, "producer-sequence")
+    assert result.exit_code == 1 and messages_of(result, "producer-sequence")
 
 
 def test_above_the_cleaners_point_transactions_are_followed(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_above_the_cleaners_point_transactions_are_followed(tmp_path: Path) -> N
     for path in tmp_path.glob(f"b?/t-0/{20:020d}.txnindex"):
         path.unlink()
     result = audit(tmp_path)
-    assert result.exit_code == 1 and len(told(result, "txn-index-target")) == 3 * 2
+    assert result.exit_code == 1 and len(messages_of(result, "txn-index-target")) == 3 * 2
 
 
 def test_above_the_cleaners_point_snapshots_are_held_against_the_log(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_above_the_cleaners_point_snapshots_are_held_against_the_log(tmp_path: P
     struct.pack_into(">I", data, 2, crc32c(memoryview(data)[6:]))
     path.write_bytes(data)
     result = audit(tmp_path)
-    assert result.exit_code == 1 and told(result, "producer-replay")
+    assert result.exit_code == 1 and messages_of(result, "producer-replay")
 
 
 def test_a_topic_made_again_does_not_inherit_its_policy(tmp_path: Path) -> None:
     log = MetadataLog().topic("t", bytes(16)).config("t", "cleanup.policy", "compact").remove(bytes(16))
-    log.values += known_to_the_controller().values
+    log.values += registered_topic().values
     assert audit(in_segments(tmp_path, ROBBED, log)).exit_code == 1
 
 
@@ -178,7 +178,7 @@ def test_without_a_controller_the_auditor_says_what_was_compacted(tmp_path: Path
 
 
 def test_the_auditor_does_not_overrule_the_controller(tmp_path: Path) -> None:
-    in_segments(tmp_path, ROBBED, known_to_the_controller(), cleaned=None)
+    in_segments(tmp_path, ROBBED, registered_topic(), cleaned=None)
     assert audit(tmp_path, compacted=("t",)).exit_code == 1
 
 
@@ -215,9 +215,9 @@ def test_a_compacted_log_does_not_lose_its_beginning_to_retention(tmp_path: Path
     assert {one.brokers for one in result.findings.kept if one.check == "prefix-missing"} == {(str(broker),) for broker in brokers}
 
 
-def test_a_beginning_that_is_lost_everywhere_is_told(tmp_path: Path) -> None:
+def test_a_beginning_that_is_lost_everywhere_is_reported(tmp_path: Path) -> None:
     result = without_the_first_segment(tmp_path, BROKERS)
-    assert result.exit_code == 3 and len(told(result, "not-compared")) == 3
+    assert result.exit_code == 3 and len(messages_of(result, "not-compared")) == 3
 
 
 @pytest.mark.parametrize("starts", [{3: 10}, {1: 12, 2: 12, 3: 12}])

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.audited_clusters import BROKERS, audit, known_to_the_controller, told
+from helpers.audited_clusters import BROKERS, audit, messages_of, registered_topic
 from helpers.golden_logs import ROOT
 from helpers.log_clusters import MetadataLog, Partition, directory_id, plain, quorum_state, uuid_text, write_broker
 
@@ -20,7 +20,7 @@ METADATA = "__cluster_metadata-0"
 
 def with_voters() -> MetadataLog:
     """The quorum's voters are the three brokers."""
-    return known_to_the_controller().voters(BROKERS)
+    return registered_topic().voters(BROKERS)
 
 
 def cluster(folder: Path, log: MetadataLog) -> Path:
@@ -58,15 +58,15 @@ def test_votes_that_contradict_the_log_or_another_node(tmp_path: Path, state: ob
     folder = cluster(tmp_path, with_voters())
     remember(folder, 2, state)
     result = audit(folder)
-    found = told(result, "quorum-state")
+    found = messages_of(result, "quorum-state")
     assert result.exit_code == 1 and len(found) == 1 and text in found[0] and found[0].startswith("2: ")
 
 
 def test_a_node_without_its_votes(tmp_path: Path) -> None:
-    folder = cluster(tmp_path, known_to_the_controller())
+    folder = cluster(tmp_path, registered_topic())
     (folder / "b3" / METADATA / "quorum-state").unlink()
     result = audit(folder)
-    assert result.exit_code == 1 and "it is missing" in told(result, "quorum-state")[0]
+    assert result.exit_code == 1 and "it is missing" in messages_of(result, "quorum-state")[0]
 
 
 def test_a_voter_without_its_metadata_log(tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_a_voter_without_its_metadata_log(tmp_path: Path) -> None:
     folder = cluster(tmp_path, with_voters())
     shutil.rmtree(folder / "b2" / METADATA)
     result = audit(folder)
-    assert result.exit_code == 1 and "node 2 is a voter" in told(result, "replica-missing")[0]
+    assert result.exit_code == 1 and "node 2 is a voter" in messages_of(result, "replica-missing")[0]
     path = folder / "b2" / "meta.properties"
     path.write_text(path.read_text().replace(uuid_text(directory_id(2)), uuid_text(directory_id(9))))
     result = audit(folder)
-    assert "the directories of the voter 2 of the quorum were not given" in told(result, "not-compared")[0]
+    assert "the directories of the voter 2 of the quorum were not given" in messages_of(result, "not-compared")[0]
 
 
 def test_a_metadata_log_without_what_was_before_its_beginning(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_metadata_log_without_what_was_before_its_beginning(tmp_path: Path) ->
     path = folder / "b1" / METADATA
     (path / f"{0:020d}.log").rename(path / f"{3:020d}.log")
     result = audit(folder)
-    assert result.exit_code == 1 and any("no snapshot holds what was before" in text for text in told(result, "metadata-log"))
+    assert result.exit_code == 1 and any("no snapshot holds what was before" in text for text in messages_of(result, "metadata-log"))
 
 
 @pytest.mark.parametrize("voter", [1, 2, 3])
@@ -96,14 +96,14 @@ def test_the_quorums_of_apache_kafka(voter: int) -> None:
     assert any(set(voters) == {"1", "2", "3"} for voters in node.voters)
 
 
-def test_who_answers_for_nothing_owes_nothing() -> None:
+def test_a_replica_without_claims_owes_no_records() -> None:
     """Retention removed all of a replica's log."""
     assert list(Account("3", (600, 600)).shortfalls()) == []
 
 
 def test_a_voter_of_a_static_quorum_without_its_metadata_log(tmp_path: Path) -> None:
     """Which directory it lies in no record says; that of a broker that is no voter may be anywhere."""
-    folder = cluster(tmp_path, known_to_the_controller())
+    folder = cluster(tmp_path, registered_topic())
     static = quorum_state(1, 1) | {"data_version": 0, "currentVoters": [{"voterId": 1}, {"voterId": 2}]}
     for broker in BROKERS:
         remember(folder, broker, static)
@@ -112,7 +112,7 @@ def test_a_voter_of_a_static_quorum_without_its_metadata_log(tmp_path: Path) -> 
     assert audit(folder).outcome == "PASS"
     shutil.rmtree(folder / "b2" / METADATA)
     result = audit(folder)
-    assert result.outcome == "INCOMPLETE" and "node 2 is a voter" in " ".join(told(result, "not-compared"))
+    assert result.outcome == "INCOMPLETE" and "node 2 is a voter" in " ".join(messages_of(result, "not-compared"))
 
 
 # ---- snapshots against the log -----------------------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def test_a_snapshot_says_what_the_log_says(tmp_path: Path) -> None:
     for other in others:
         at = len(other) - 2 - (other[1] in {4, 12})
         changed = other[:at] + bytes([other[at] ^ 1]) + other[at + 1 :]
-        for told_otherwise in ([changed if value == other else value for value in held], [value for value in held if value != other]):
-            snapshot_beside(folder, log, told_otherwise)
+        for reported_otherwise in ([changed if value == other else value for value in held], [value for value in held if value != other]):
+            snapshot_beside(folder, log, reported_otherwise)
             assert list(check_snapshots(str(folder / "b2" / METADATA))), other
     renamed = [value.replace(bytes(range(16)), bytes(range(1, 17))) for value in held]
     for otherwise in (held[1:], renamed):  # a broker less; another topic id

@@ -107,13 +107,13 @@ def test_a_second_look_takes_only_the_partitions_with_findings(forked: Cluster, 
 
 def test_explain_shows_both_sides(forked: Cluster, tmp_path: Path) -> None:
     run(*forked.paths, *TOPICS, "--report", str(tmp_path / "report"))
-    told = run("explain", str(tmp_path / "report"), "f1")
-    assert told.exit_code == 0
+    reported = run("explain", str(tmp_path / "report"), "f1")
+    assert reported.exit_code == 0
     for part in ("REPLICA-DIFFERS".lower(), "broker 1 around offset 24", "broker 3 around offset 24", "epochs 0@0 1@24 2@39", "key 'k12'"):
-        assert part in told.output
+        assert part in reported.output
 
 
-def test_wrong_use_is_told_in_one_line(tmp_path: Path, forked: Cluster) -> None:
+def test_wrong_use_is_reported_in_one_line(tmp_path: Path, forked: Cluster) -> None:
     (tmp_path / "other.json").write_text("{}")
     run(*forked.paths, *TOPICS, "--report", str(tmp_path / "report"))
     for arguments, text in (

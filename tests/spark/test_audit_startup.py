@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, verdicts
 from helpers.log_clusters import Batch, MetadataLog, Partition, directory_id, plain, write_broker
 
 from minikafka.spark.audit import AuditResult
@@ -23,7 +23,7 @@ CLEANED = [batch for batch in KEYED if batch.base >= 40 or batch.base % 3 == 0]
 
 def crashed(tmp_path: Path, clean: bool = False, batches: dict[int, list[Batch]] | None = None) -> Path:
     """A compacted topic of three segments; broker 3 is in the midst of replacing the first one, or both closed ones."""
-    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    log = registered_topic().config("t", "cleanup.policy", "compact")
     for broker in BROKERS:
         one = Partition("t-0", (batches or {}).get(broker, CLEANED), (0, 20, 40), topic_id=TOPIC)
         cleaned = {"t-0": 40}
@@ -65,7 +65,7 @@ def test_what_takes_a_segments_place_is_judged_not_the_segment(tmp_path: Path, t
         held[3] = Batch(held[3].base, [(0, held[3].records[0][1], b"other")])
     (place / f"{0:020d}.log.swap").write_bytes(b"".join(one.encode() for one in held))
     result = audit(tmp_path)
-    assert result.exit_code == (1 if text == "other" else 0), told(result, "replica-differs")
+    assert result.exit_code == (1 if text == "other" else 0), messages_of(result, "replica-differs")
     assert next(one for one in result.partitions if one.topic == "t").replicas[2]["segments"] == 2
 
 
@@ -75,13 +75,13 @@ def test_a_wrong_index_of_a_replacement_is_found(tmp_path: Path) -> None:
     path = place / f"{0:020d}.index.swap"
     path.write_bytes(path.read_bytes()[:-4] + bytes(3) + b"\x05")
     result = audit(tmp_path)
-    assert result.exit_code == 1 and told(result, "index-target") and path.name in str([one.file for one in result.findings.kept])
+    assert result.exit_code == 1 and messages_of(result, "index-target") and path.name in str([one.file for one in result.findings.kept])
 
 
 def test_a_replacement_in_a_topic_that_is_not_compacted_is_installed_too(tmp_path: Path) -> None:
     for broker in BROKERS:
         one = Partition("t-0", [plain(at) for at in range(30)], (0, 10, 20), topic_id=TOPIC)
-        write_broker(tmp_path / f"b{broker}", broker, [one], known_to_the_controller().encode())
+        write_broker(tmp_path / f"b{broker}", broker, [one], registered_topic().encode())
     assert audit(tmp_path).outcome == "PASS"
     (tmp_path / "b2" / "t-0" / f"{10:020d}.log.swap").write_bytes(b"".join(plain(at, text="w").encode() for at in range(10, 20)))
     result = audit(tmp_path)
@@ -178,7 +178,7 @@ def test_a_copy_that_will_take_the_logs_place_is_compared(tmp_path: Path, named:
 def test_a_copy_may_be_short_until_the_controller_names_it(tmp_path: Path, named: bool, code: int) -> None:
     """Apache Kafka puts it in place at the next start, however long it is."""
     result = being_moved(tmp_path, [plain(offset) for offset in range(25)], named)
-    assert (result.exit_code, bool(told(result, "isr-claim"))) == (code, named)
+    assert (result.exit_code, bool(messages_of(result, "isr-claim"))) == (code, named)
 
 
 @pytest.mark.parametrize(("at", "length", "code"), [(None, 30, 0), (None, 25, 0), (3, 25, 1)])
@@ -212,13 +212,13 @@ def test_an_orderly_stop_leaves_a_snapshot_at_the_end_of_a_copy_that_answers(tmp
     (snapshot,) = (tmp_path / "b2-1").glob(f"*-future/{30:020d}.snapshot")
     snapshot.unlink()
     result = audit(tmp_path)
-    assert (result.exit_code, bool(told(result, "producer-snapshot"))) == (int(named), named)
+    assert (result.exit_code, bool(messages_of(result, "producer-snapshot"))) == (int(named), named)
 
 
 def test_what_a_copy_has_of_another_leader_epoch_is_cut(tmp_path: Path) -> None:
     batches = [plain(offset, epoch=1 if offset >= 20 else 0, text="w" if offset >= 20 else "v") for offset in range(25)]
     result = being_moved(tmp_path, batches, False, epochs=((0, 0), (1, 20)))
-    assert result.outcome == "PASS" and told(result, "replica-tail")
+    assert result.outcome == "PASS" and messages_of(result, "replica-tail")
 
 
 def test_a_copy_is_no_second_replica(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_copy_is_no_second_replica(tmp_path: Path) -> None:
     assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
 
 
-def test_a_copy_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_copy_is_reported(tmp_path: Path) -> None:
     being_moved(tmp_path, [plain(offset) for offset in range(30)], False)
     (segment,) = (tmp_path / "b2-1").glob(f"*-future/{0:020d}.log")
     segment.unlink()
@@ -237,7 +237,7 @@ def test_a_copy_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert audit(tmp_path).exit_code == 3
 
 
-def test_a_copy_without_a_partitions_name_is_told(tmp_path: Path) -> None:
+def test_a_copy_without_a_partitions_name_is_reported(tmp_path: Path) -> None:
     being_moved(tmp_path, [plain(offset) for offset in range(30)], False)
     (tmp_path / "b2-1" / f"{'x' * 200}.{'0' * 32}-future").mkdir()
     assert audit(tmp_path).exit_code == 3

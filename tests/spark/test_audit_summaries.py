@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from helpers.log_clusters import Partition, plain, write_broker
 from helpers.log_fault_bases import BASES
 from helpers.log_fault_grammar import Case, Player, Step, draw
-from helpers.summarized_clusters import OPTIONS, by_summaries, direct, scans, told
+from helpers.summarized_clusters import OPTIONS, by_summaries, direct, scans, summary_of
 
 from minikafka.cli.audit import audit as command
 from minikafka.spark import summary_audit, summary_codec, summary_file
@@ -45,7 +45,7 @@ def both(player: Player, case: Case) -> int:
 
     def audit(folder: Path) -> int:
         found, rounds = by_summaries(folder, folder.parent / "summaries")
-        assert told(found) == told(direct(folder)), case
+        assert summary_of(found) == summary_of(direct(folder)), case
         asked.append(rounds)
         return found.exit_code
 
@@ -84,7 +84,7 @@ def three(tmp_path: Path) -> Path:
 def test_a_machine_that_did_not_scan_is_missed(three: Path, tmp_path: Path) -> None:
     files = scans(three, tmp_path / "out")
     result = compare_summaries(files[:2], OPTIONS)
-    assert result.exit_code == 3 and "its log directories were not given" in str(told(result)) + str(
+    assert result.exit_code == 3 and "its log directories were not given" in str(summary_of(result)) + str(
         [one.message for one in result.findings.kept]
     )
 
@@ -249,7 +249,7 @@ def task(path: Path, **change: object) -> SegmentTask:
     ({"broker": "1 (x)"}, True), ({"size": 3}, False), ({"level": "records"}, False), ({"high_watermark": 50}, True),
     ({"cell_shift": 5, "cuts": (-5, 0, 100)}, True),
 ])  # fmt: skip
-def test_a_scan_by_another_plan_is_told_or_asked_for(tmp_path: Path, change: dict[str, object], is_told: bool) -> None:
+def test_a_scan_by_another_plan_is_reported_or_repeated(tmp_path: Path, change: dict[str, object], is_told: bool) -> None:
     path = write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(at) for at in range(100)])]) / "t-0"
     wanted = task(path, **change)
     found = as_if_scanned(scan_segment(task(path)), wanted)

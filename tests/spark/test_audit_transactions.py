@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.audited_clusters import known_to_the_controller
+from helpers.audited_clusters import registered_topic
 from helpers.log_clusters import ABORT, COMMIT, TIME_MS, TRANSACTIONAL, Batch, Partition, marker, plain, write_broker
 
 from minikafka.spark import producers, scan
@@ -20,7 +20,7 @@ def audit(path: Path, **options: Any) -> AuditResult:
     return run_audit([str(path)], LocalEngine(1), AuditOptions(**options))
 
 
-def told(result: AuditResult, check: str) -> list[str]:
+def messages_of(result: AuditResult, check: str) -> list[str]:
     return [one.message for one in result.findings.kept if one.check == check]
 
 
@@ -45,7 +45,7 @@ def test_more_transactions_than_a_summary_keeps_are_still_replayed(
     for broker in (1, 2):
         (tmp_path / f"b{broker}" / "t-0" / f"{20:020d}.txnindex").unlink()
     result = audit(tmp_path)
-    assert result.exit_code == 1 and len(told(result, "txn-index-target")) == 10, "five in each replica"
+    assert result.exit_code == 1 and len(messages_of(result, "txn-index-target")) == 10, "five in each replica"
 
 
 def opened(base: int, producer: int, sequence: int) -> Batch:
@@ -72,7 +72,7 @@ def test_a_follower_that_copied_several_transactions_at_once_may_name_the_next_o
     struct.pack_into(">q", data, 26, stable)
     path.write_bytes(data)
     result = audit(tmp_path)
-    assert result.exit_code == (0 if is_legal else 1) and len(told(result, "txn-index-target")) == (0 if is_legal else 1)
+    assert result.exit_code == (0 if is_legal else 1) and len(messages_of(result, "txn-index-target")) == (0 if is_legal else 1)
 
 
 def test_with_another_transaction_open_leader_and_follower_write_the_same(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_with_another_transaction_open_leader_and_follower_write_the_same(tmp_pa
     data = bytearray(path.read_bytes())
     struct.pack_into(">q", data, 26, 3)
     path.write_bytes(data)
-    assert told(audit(tmp_path), "txn-index-target")
+    assert messages_of(audit(tmp_path), "txn-index-target")
 
 
 # ---- entries that hide what was committed, or show what was aborted -----------------------------------------------------------------
@@ -124,7 +124,7 @@ CHANGES: list[Callable[[list[list[int]]], list[list[int]]]] = [
 def test_no_entry_covers_another_transaction_and_none_is_missing(tmp_path: Path, kind: str) -> None:
     """Transactions: aborted 0..3 and 8..11, committed 4..7 and 12..15, and an abort of nothing at 16; each change shows aborted records or
     hides committed ones. Below a log start, and where cleaners were, the log may have lost a beginning, but no marker that counts."""
-    log = known_to_the_controller()
+    log = registered_topic()
     if kind == "compacted":
         log.config("t", "cleanup.policy", "compact")
     for broker in (1, 2, 3):
@@ -138,4 +138,4 @@ def test_no_entry_covers_another_transaction_and_none_is_missing(tmp_path: Path,
     for number, change in enumerate(CHANGES):
         path.write_bytes(b"".join(struct.pack(">hqqqq", *row) for row in change(held)))
         result = audit(tmp_path)
-        assert result.exit_code == 1 and told(result, "txn-index-target"), number
+        assert result.exit_code == 1 and messages_of(result, "txn-index-target"), number

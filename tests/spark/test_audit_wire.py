@@ -71,7 +71,7 @@ def test_whose_log_it_is_stands_in_the_second_line(text: str) -> None:
 class Answers:
     """A broker, as the audit sees it: what each knows as committed, which grows by `step` at each question."""
 
-    marks: ClassVar[dict[int, int]] = {}
+    high_watermarks: ClassVar[dict[int, int]] = {}
     step: ClassVar[dict[int, int]] = {}
 
     def __init__(self, host: str, port: int, security: object = None) -> None:
@@ -93,12 +93,12 @@ class Answers:
         return {}
 
     def fetch(self, wanted: dict[tuple[str, int], int], *_: object, **__: object) -> dict[tuple[str, int], Fetched]:
-        mark = self.marks[self.port]
-        self.marks[self.port] = mark + self.step.get(self.port, 0)
-        return {key: Fetched(0, mark, 0, memoryview(b"")) for key in wanted}
+        high_watermark = self.high_watermarks[self.port]
+        self.high_watermarks[self.port] = high_watermark + self.step.get(self.port, 0)
+        return {key: Fetched(0, high_watermark, 0, memoryview(b"")) for key in wanted}
 
 
-@pytest.mark.parametrize(("marks", "step", "isr", "told"), [
+@pytest.mark.parametrize(("high_watermarks", "step", "isr", "expected"), [
     ({1: 60, 2: 60, 3: 0}, {}, [[1, 2, 3]], [("3", 0)]),
     ({1: 60, 2: 60, 3: 30}, {}, [[1, 2, 3]], [("3", 30)]),
     ({1: 60, 2: 60, 3: 30}, {3: 10}, [[1, 2, 3]], []),
@@ -106,7 +106,11 @@ class Answers:
     ({1: 60, 2: 60, 3: 30}, {}, [[1, 2, 3], [1, 2]], []),
 ])  # fmt: skip
 def test_a_follower_in_sync_that_never_knows_what_is_committed_was_not_compared(
-    monkeypatch: pytest.MonkeyPatch, marks: dict[int, int], step: dict[int, int], isr: list[list[int]], told: list[tuple[str, int]]
+    monkeypatch: pytest.MonkeyPatch,
+    high_watermarks: dict[int, int],
+    step: dict[int, int],
+    isr: list[list[int]],
+    expected: list[tuple[str, int]],
 ) -> None:
     """It may hold nothing: on the wire a log shows itself up to its own high watermark only. Who leaves the replicas in sync meanwhile is a
     follower that lags."""
@@ -115,9 +119,9 @@ def test_a_follower_in_sync_that_never_knows_what_is_committed_was_not_compared(
     monkeypatch.setattr(live, "first_answer", lambda *_: states.pop(0) if len(states) > 1 else states[0])
     monkeypatch.setattr(live, "Connection", Answers)
     monkeypatch.setattr(live, "FOLLOWERS_WAIT_S", 0.3)
-    monkeypatch.setattr(Answers, "marks", dict(marks))
+    monkeypatch.setattr(Answers, "high_watermarks", dict(high_watermarks))
     monkeypatch.setattr(Answers, "step", step)
     plan = Plan({}, [], FindingList(20), 0)
     live.add_live_replicas(plan, "h:1", Security(), [], [], 20)
     found = [(one.broker, finding.offset) for one in plan.replicas["t", 0] for finding in one.findings.kept]
-    assert found == told
+    assert found == expected

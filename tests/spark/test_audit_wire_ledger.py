@@ -51,7 +51,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(wire_ledger, name, value)
 
 
-def told(result: AuditResult) -> tuple[object, ...]:
+def results_of(result: AuditResult) -> tuple[object, ...]:
     partitions = [(one.verdict, one.batches_compared, one.records_compared, one.replicas) for one in result.partitions]
     found = [(one.check, one.offset, one.brokers, one.message) for one in result.findings.kept if one.check != "resumed"]
     return result.outcome, partitions, found
@@ -71,11 +71,11 @@ def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_pa
     elif fault == "gone":
         for broker in BROKERS:
             del world.logs[broker][20], world.bytes[broker][20]
-    usual, whole = told(world.audit(SPLIT_BYTES)), len(world.fetched)
+    usual, whole = results_of(world.audit(SPLIT_BYTES)), len(world.fetched)
     ledger = tmp_path / "ledger"
     before = killed_at(world, number, ledger)
     result = world.audit(SPLIT_BYTES, wire_ledger=str(ledger))
-    assert told(result) == usual and usual[0] == ("PASS" if fault == "none" else "FAIL")
+    assert results_of(result) == usual and usual[0] == ("PASS" if fault == "none" else "FAIL")
     assert not ledger.exists(), "a verdict leaves nothing to take up"
     assert (said(result) == "") == (len(before) < 14)
     lost = before & set(world.fetched)  # what was under way, and, where replicas differ, what is looked at more closely
@@ -115,7 +115,7 @@ def _compacted(world: WireReplicas) -> None:
 
 
 def _truncated(world: WireReplicas) -> None:
-    world.marks[3] = world.mark - 1
+    world.high_watermarks[3] = world.high_watermark - 1
 
 
 def _other_cluster(world: WireReplicas) -> None:
@@ -149,7 +149,7 @@ def test_what_was_appended_meanwhile_is_read_too(monkeypatch: pytest.MonkeyPatch
     for broker in BROKERS:
         world.logs[broker] += more
         world.bytes[broker] += [one.encode() for one in more]
-    world.mark += 2
+    world.high_watermark += 2
     world.bytes[2][BATCHES] = plain(BATCHES, text="other").encode()
     result = world.audit(SPLIT_BYTES, wire_ledger=str(ledger))
     assert result.exit_code == 1 and result.partitions[0].batches_compared == BATCHES + 2 and "were read" not in said(result)
@@ -158,9 +158,9 @@ def test_what_was_appended_meanwhile_is_read_too(monkeypatch: pytest.MonkeyPatch
 def test_what_a_replica_that_was_behind_has_copied_since_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     world, ledger = alike(), tmp_path / "ledger"
     world.install(monkeypatch)
-    world.marks[3] = 10
+    world.high_watermarks[3] = 10
     killed_at(world, 40, ledger)
-    world.marks[3] = 20
+    world.high_watermarks[3] = 20
     world.bytes[3][15] = plain(15, text="other").encode()
     assert world.audit(SPLIT_BYTES, wire_ledger=str(ledger)).exit_code == 1
 

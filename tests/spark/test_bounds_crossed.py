@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, three_alike, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, three_alike, verdicts
 from helpers.log_clusters import Batch, Partition, plain, write_broker
 from helpers.wire_replicas import WireReplicas
 
@@ -51,7 +51,7 @@ TIME_MS = 1_700_000_000_000
 
 def cleaned_apart(folder: Path, other: int | None = None) -> Path:
     """A compacted topic of ten keys, cleaned up to 40 on each broker to another extent; broker 3 has another value at offset `other`."""
-    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    log = registered_topic().config("t", "cleanup.policy", "compact")
     for broker in BROKERS:
         batches = [Batch(at, [(0, b"k%d" % (at % 10), b"v%d" % at)], 0, TIME_MS + at) for at in range(60)]
         if broker == 3 and other is not None:
@@ -106,7 +106,7 @@ def test_what_never_holds_still_is_left_out_and_said(monkeypatch: pytest.MonkeyP
         stopped.unlink()
     result = audit(folder)
     assert len(looked) == attempts and (result.exit_code, verdicts(result)["t-0"]) == (3, "SKIPPED")
-    assert f"during each of {attempts} readings" in told(result, "replica-reread")[0]
+    assert f"during each of {attempts} readings" in messages_of(result, "replica-reread")[0]
 
 
 @pytest.mark.parametrize("tasks_each", [1, 1024, 2000])
@@ -119,7 +119,7 @@ def test_tasks_are_split_by_size_and_number(tasks_each: int) -> None:
 def test_a_replica_that_sends_nothing_is_asked_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_reader, "EMPTY_MAX", 3)
     world = WireReplicas({broker: [plain(offset) for offset in range(9)] for broker in BROKERS})
-    world.mark = 12
+    world.high_watermark = 12
     world.install(monkeypatch)
     result = world.audit()
     assert (result.exit_code, len(world.fetched)) == (1, 3 * (9 + 3 + 1)), "what all say they have and none sends is missing"

@@ -41,21 +41,21 @@ def write(folder: Path) -> list[str]:
     return [str(folder / f"b{broker}") for broker in BROKERS]
 
 
-def told(report: dict[str, Any]) -> dict[str, Any]:
+def results_of(report: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps({name: report[name] for name in ("outcome", "partitions", "findings", "finding_counts")}))
     return found
 
 
 def test_killed_processes_change_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     paths = write(tmp_path)
-    usual = told(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
+    usual = results_of(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
     monkeypatch.setattr(engine_local, "LOOK_SECONDS", 0.02)
     monkeypatch.setenv(killed_executors.KILLS, str(tmp_path / "kills"))
     monkeypatch.setattr(auditing, "scan_segments", killed_executors.killed_scan)
     monkeypatch.setattr(auditing, "judge", killed_executors.killed_judge)
     engine = LocalEngine(2)
     try:
-        assert told(reporting.build(run_audit(paths, engine, AuditOptions()))) == usual
+        assert results_of(reporting.build(run_audit(paths, engine, AuditOptions()))) == usual
     finally:
         engine.close()
     assert {one.name for one in (tmp_path / "kills").iterdir()} == WANTED
@@ -68,11 +68,11 @@ def test_killed_processes_change_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp
 def test_killed_executors_change_no_verdict(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     paths = write(tmp_path)
-    usual = told(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
+    usual = results_of(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
     root = Path(killed_executors.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{root.parent}:{root}", "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, killed_executors.__file__, str(tmp_path / "kills"), *paths]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert told(json.loads(ran.stdout.splitlines()[-1])) == usual
+    assert results_of(json.loads(ran.stdout.splitlines()[-1])) == usual
     assert {one.name for one in (tmp_path / "kills").iterdir()} == WANTED

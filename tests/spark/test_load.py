@@ -33,9 +33,9 @@ from minikafka.wire.errors import ErrorCode  # noqa: E402
 
 def test_murmur2_is_kafkas() -> None:
     # The pairs of Kafka's own UtilsTest and keys of every length up to 40.
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"a-little-bit-longer-string": -1486304829,
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"a-little-bit-longer-string": -1486304829,
              b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, b"abc": 479470107}  # fmt: skip
-    assert encode.murmur2(pa.array(list(known), pa.binary())).astype(np.int32).tolist() == list(known.values())
+    assert encode.murmur2(pa.array(list(hashes), pa.binary())).astype(np.int32).tolist() == list(hashes.values())
     kafka = pytest.importorskip("kafka.partitioner.default")
     generator = random.Random(1)
     keys = [generator.randbytes(n % 41) for n in range(400)]
@@ -190,7 +190,7 @@ def test_an_error_that_no_retry_cures_fails_with_one_line(tmp_path: Path) -> Non
     assert "TOPIC_AUTHORIZATION_FAILED" in result.output and len(result.output.splitlines()) == 1
 
 
-def test_batches_that_the_topic_does_not_take_and_a_topic_that_is_deleted_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_batches_and_a_deleted_topic_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet.write_table(flights(100), tmp_path / "t.parquet")
     with TopicServer("t", 2, lambda partition, number: ErrorCode.MESSAGE_TOO_LARGE) as server:
         result = run("--topic", "t", "--bootstrap-server", server.bootstrap, str(tmp_path / "t.parquet"))
@@ -234,16 +234,16 @@ def test_progress_and_result_are_kept_for_prometheus(tmp_path: Path) -> None:
     parquet.write_table(flights(1000), tmp_path / "t.parquet")
     words = (str(tmp_path / "t.parquet"), "--topic", "t", "--job-id", "j", "--metrics-file", str(tmp_path / "load.prom"))
 
-    def told() -> dict[str, float]:
+    def metrics() -> dict[str, float]:
         families = text_string_to_metric_families((tmp_path / "load.prom").read_text())
         return {sample.name + sample.labels.get("state", ""): sample.value for family in families for sample in family.samples}
 
     with TopicServer("t", 3) as server:
         assert run(*words, "--bootstrap-server", server.bootstrap).exit_code == 0
-    done = told()
+    done = metrics()
     assert (done["minikafka_bulkload_rows"], done["minikafka_bulkload_share"], done["minikafka_bulkload_statedone"]) == (1000, 1, 1)
     assert run(*words, "--bootstrap-server", server.bootstrap).exit_code == 1
-    assert (told()["minikafka_bulkload_exit_code"], told()["minikafka_bulkload_statefailed"]) == (1, 1)
+    assert (metrics()["minikafka_bulkload_exit_code"], metrics()["minikafka_bulkload_statefailed"]) == (1, 1)
     refused = run(*words, "--to-files", str(tmp_path / "files"))
     assert refused.exit_code == 2 and "--metrics-file" in refused.output
 
@@ -262,7 +262,7 @@ def test_the_leaders_say_how_far_a_load_has_come(tmp_path: Path, monkeypatch: py
     assert load_progress.rate_and_rest(0, 0.0, 1) == (0, None) and load_progress.rate_and_rest(5, None, 1) == (5, None)
 
 
-def test_wrong_columns_files_and_brokers_are_told_in_one_line(tmp_path: Path) -> None:
+def test_wrong_columns_files_and_brokers_are_reported_in_one_line(tmp_path: Path) -> None:
     parquet.write_table(flights(10), tmp_path / "t.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing else")
     with socket.create_server(("127.0.0.1", 0)) as closed:

@@ -227,7 +227,7 @@ def test_headers_partitions_and_crc32(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("column", "text"), [("k", "must hold integers"), ("n", "the topic has partitions 0 to 3")])
-def test_a_bad_partition_column_is_told(table: str, column: str, text: str) -> None:
+def test_a_bad_partition_column_is_reported(table: str, column: str, text: str) -> None:
     with TopicServer("t", 4) as server, pytest.raises(LoadFailed, match=text):
         run_load(table, options_of(server, partition=column), LocalEngine(1))
 

@@ -166,7 +166,7 @@ def test_both_ways_of_decoding_agree(monkeypatch: pytest.MonkeyPatch, damage: bo
 
 
 @pytest.mark.parametrize(("entries", "size", "read"), [(0, 10 << 20, 0), (3, 10 << 20, 8192), (3, 24, 24), (3, 25, 25), (1, 0, 8)])
-def test_the_hole_of_a_preallocated_index_is_not_read(tmp_path: Path, entries: int, size: int, read: int) -> None:
+def test_the_unused_part_of_a_preallocated_index_is_not_read(tmp_path: Path, entries: int, size: int, read: int) -> None:
     """With an entry far behind a hole too, what is left out holds nothing."""
     path = tmp_path / "00000000000000000000.index"
     path.write_bytes(b"".join(number.to_bytes(4, "big") * 2 for number in range(1, entries + 1)))

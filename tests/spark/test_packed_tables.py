@@ -48,7 +48,7 @@ def rows_of(path: Path, columns: list[str] | None = None, **settings: Any) -> li
     return [row for unit in units for table in tables.read_unit(unit, columns) for row in table.to_pylist()]
 
 
-def test_a_tsv_file_is_read_with_tabs_unless_told(tmp_path: Path) -> None:
+def test_a_tsv_file_is_read_with_tabs_by_default(tmp_path: Path) -> None:
     plain, packed_one, other = tmp_path / "t.tsv", tmp_path / "p.TSV.gz", tmp_path / "comma.tsv"
     plain.write_bytes(b"number\tname\n1\ta,b\n")
     packed_one.write_bytes(gzip.compress(plain.read_bytes()))
@@ -58,8 +58,8 @@ def test_a_tsv_file_is_read_with_tabs_unless_told(tmp_path: Path) -> None:
     arguments = ["--bootstrap-server", "localhost:1", "--topic", "t", "--dry-run"]
     for name, delimiter in (("t.csv", "\\t"), ("t.tsv", "")):
         (tmp_path / name).write_bytes(plain.read_bytes())
-        told = ["--delimiter", delimiter] if delimiter else []
-        done = CliRunner().invoke(load, [str(tmp_path / name), *arguments, "--key", "name", *told])
+        options = ["--delimiter", delimiter] if delimiter else []
+        done = CliRunner().invoke(load, [str(tmp_path / name), *arguments, "--key", "name", *options])
         assert done.exit_code == 0, done.output
     long = CliRunner().invoke(load, [str(plain), *arguments, "--delimiter", "::"])
     assert long.exit_code == 2 and "longer than one character" in long.output

@@ -74,7 +74,7 @@ def test_batches_of_aborted_transactions_and_markers_are_left_out(stopped_broker
         assert any(row["isControl"] for row in rows) == (not options)
 
 
-def test_a_damaged_transaction_index_is_told(stopped_broker: Callable[[str], str]) -> None:
+def test_a_damaged_transaction_index_is_reported(stopped_broker: Callable[[str], str]) -> None:
     directory = stopped_broker("single-stopped")
     index = next(Path(directory, "txn-0").glob("*.txnindex"))
     index.write_bytes(index.read_bytes()[:-1])

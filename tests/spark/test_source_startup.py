@@ -12,7 +12,7 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from helpers import partition_files as files  # noqa: E402
-from helpers.audited_clusters import TOPIC, known_to_the_controller  # noqa: E402
+from helpers.audited_clusters import TOPIC, registered_topic  # noqa: E402
 from helpers.log_clusters import Batch, Partition, plain, write_broker  # noqa: E402
 from helpers.partition_files import high_watermarks, one_by_one, partition  # noqa: E402
 
@@ -140,7 +140,7 @@ def test_a_gap_of_a_cleaner_that_had_not_written_its_checkpoint(tmp_path: Path) 
     """The replacement has its name, and the broker was killed before it wrote how far its cleaner came: the controller's record tells."""
     kept = [Batch(at, [(0, b"k%d" % at, b"v")]) for at in range(60) if at % 3 == 0 or at >= 40]
     for policy in ("compact", "delete"):
-        metadata = known_to_the_controller().config("t", "cleanup.policy", policy).encode()
+        metadata = registered_topic().config("t", "cleanup.policy", policy).encode()
         made = write_broker(tmp_path / policy, 1, [Partition("t-0", kept, (0, 40), topic_id=TOPIC)], metadata, clean=False)
         wanted = {"subscribe": "t"}
         if policy == "compact":

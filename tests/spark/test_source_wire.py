@@ -191,5 +191,5 @@ def test_offsets_that_are_not_sent_are_no_loss_to_a_consumer(
     brokers.is_compacted, brokers.cleaned = is_compacted, {33, 34, 35, 60}
     with caplog.at_level(logging.WARNING, "minikafka.spark"):
         assert offsets() == [n for n in range(100) if n not in brokers.cleaned]
-    told = "t-0: broker b:1 has no batch with offsets 33 to 35, though the topic is not compacted"
-    assert (told in caplog.text) != is_compacted and caplog.text.count("no batch with") == (not is_compacted)
+    message = "t-0: broker b:1 has no batch with offsets 33 to 35, though the topic is not compacted"
+    assert (message in caplog.text) != is_compacted and caplog.text.count("no batch with") == (not is_compacted)

@@ -63,8 +63,8 @@ def test_a_dataframe_is_loaded_once_with_expressions(session: Any, tmp_path: Pat
     session.range(4000).selectExpr("id n", "cast(id % 5 as string) k").repartition(3).write.orc(str(tmp_path / "t.orc"))
     frame = session.read.orc(str(tmp_path / "t.orc"))
     with TopicServer("t", 4) as server:
-        shape = {"key": "concat('k-', k)", "partition": "n % 4", "timestamp": "timestamp_millis(n)", "headers": (("h", "n * 2"),)}
-        options = LoadOptions(server.bootstrap, "t", job="frame", **shape)
+        columns = {"key": "concat('k-', k)", "partition": "n % 4", "timestamp": "timestamp_millis(n)", "headers": (("h", "n * 2"),)}
+        options = LoadOptions(server.bootstrap, "t", job="frame", **columns)
         first, again = load_dataframe(frame, options), load_dataframe(frame, options)
         records = [server.records(number) for number in range(4)]
     assert (first.rows, first.reconciled, again.already_done) == (4000, True, True)

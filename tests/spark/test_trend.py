@@ -47,7 +47,7 @@ def test_the_command_shows_what_is_new_and_what_is_gone(tmp_path: Path) -> None:
     assert [row["changes"] for row in rows] == ["", "+batch-crc +replica-differs", "-replica-differs"]
 
 
-def test_wrong_use_of_trend_is_told(tmp_path: Path) -> None:
+def test_wrong_use_of_trend_is_reported(tmp_path: Path) -> None:
     no_report = "no audit report"
     for arguments, text in ((["trend"], "usage:"), (["trend", str(tmp_path)], no_report), (["trend", "/nowhere"], no_report)):
         result = CliRunner().invoke(audit, arguments)

@@ -98,7 +98,7 @@ def test_a_truncation_is_synced_elsewhere_before_anything_is_appended(log: Log, 
 
 
 @pytest.mark.parametrize("kind", ["leader", "follower", "close", "roll"])
-def test_who_does_not_wait_for_it_waits_for_the_disk(kind: str, log: Log, disk: MemoryFileSystem) -> None:
+def test_an_append_before_the_sync_has_finished_waits_for_the_disk(kind: str, log: Log, disk: MemoryFileSystem) -> None:
     disk.syncs.clear()
     log.truncate_to(2)
     if kind == "leader":

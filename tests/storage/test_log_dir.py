@@ -189,9 +189,9 @@ def test_names_split_at_the_last_dash() -> None:
     assert parse_directory_name("t-2147483647") == ("t", 2147483647)
 
 
-def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:
-    told: list[StorageError] = []
-    directory = LogDirectory(formatted, "/data", on_failure=lambda _, error: told.append(error))
+def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_shutdown_file(formatted: MemoryFileSystem) -> None:
+    failures: list[StorageError] = []
+    directory = LogDirectory(formatted, "/data", on_failure=lambda _, error: failures.append(error))
     directory.open()
     directory.load(config_of, T0)
     one = directory.create_log("t", 0, TOPIC_ID, CONFIG, T0)
@@ -200,7 +200,7 @@ def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_mark(form
     formatted.fail("write", errno.EIO, "t-0/")
     with pytest.raises(StorageError):
         append(one)
-    assert directory.is_offline and told == [directory.failure]
+    assert directory.is_offline and failures == [directory.failure]
     for refused in (lambda: append(other), directory.write_checkpoints, lambda: directory.maintain(T0)):
         with pytest.raises(StorageError):
             refused()
@@ -213,7 +213,7 @@ def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_mark(form
     assert again.logs["t", 0].log_end_offset == 1
 
 
-def test_a_failure_while_loading_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:
+def test_a_failure_while_loading_leaves_no_clean_shutdown_file(formatted: MemoryFileSystem) -> None:
     directory = opened(formatted)
     append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
     directory.close()
@@ -276,7 +276,7 @@ def test_partition_metadata_and_properties(disk: MemoryFileSystem) -> None:
     assert read_properties(disk, "/d/x") == {"a": "b", "c": "d=e", "k=1": "v:w"}
 
 
-def test_a_disk_that_fails_while_closing_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:
+def test_a_disk_that_fails_while_closing_leaves_no_clean_shutdown_file(formatted: MemoryFileSystem) -> None:
     directory = opened(formatted)
     append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
     formatted.fail("fsync", errno.EIO, "t-0/")

@@ -149,7 +149,7 @@ def test_a_power_cut_leaves_an_empty_log_or_one_with_its_id() -> None:
             assert found.log_end_offset == 0 and found.topic_id in (b"t" * 16, bytes(16))
 
 
-def test_names_of_segments_are_synced_elsewhere_where_a_start_finds_the_hole(
+def test_segment_names_are_synced_by_a_flush_where_recovery_detects_gaps(
     open_log: Callable[..., Log], disk: MemoryFileSystem
 ) -> None:
     log = open_log(segment_bytes=200)

@@ -277,8 +277,8 @@ def test_a_partition_remembers_so_many_producers(open_log: Callable[..., Log], m
     send(log, 0, producer_id=1000, attributes=TRANSACTIONAL)
     for producer_id in range(32):
         send(log, 0, producer_id=producer_id, timestamp=T0 + producer_id)
-    known = log.producer_state.entries
-    assert 30 <= len(known) <= 32 and 1000 in known and 0 not in known and 31 in known
+    remembered = log.producer_state.entries
+    assert 30 <= len(remembered) <= 32 and 1000 in remembered and 0 not in remembered and 31 in remembered
     send(log, 1, producer_id=31)
     send(log, 1, producer_id=0)
-    assert 0 in known
+    assert 0 in remembered

@@ -247,7 +247,7 @@ def test_recovery_twice_changes_nothing(open_log: Callable[..., Log], disk: Memo
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_a_hole_between_segments_ends_a_log_that_was_never_compacted(
+def test_a_gap_between_segments_ends_a_log_that_was_never_compacted(
     policy: str, open_log: Callable[..., Log], disk: MemoryFileSystem
 ) -> None:
     log = open_log(segment_bytes=500)
@@ -260,7 +260,7 @@ def test_a_hole_between_segments_ends_a_log_that_was_never_compacted(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_tears_no_hole_into_a_compacted_log(open_log: Callable[..., Log], disk: MemoryFileSystem, seed: int) -> None:
+def test_a_power_cut_leaves_no_gap_in_a_compacted_log(open_log: Callable[..., Log], disk: MemoryFileSystem, seed: int) -> None:
     """Nobody could tell it from one that compaction left: a replica led with it, and committed offsets of a group were gone (found by the
     simulator, seed 10015992)."""
     settings = {"segment_bytes": 500, "cleanup_policy": frozenset({"compact"})}
@@ -273,7 +273,7 @@ def test_a_power_cut_tears_no_hole_into_a_compacted_log(open_log: Callable[..., 
     assert contents(again) == expected[: again.log_end_offset]
 
 
-def test_much_that_is_not_synced_yet_is_told_before_a_compacted_log_has_to_sync_it_at_its_roll(open_log: Callable[..., Log]) -> None:
+def test_a_compacted_log_reports_many_unsynced_bytes_before_its_roll(open_log: Callable[..., Log]) -> None:
     big = b"v" * 900_000
     for policy, wanted in (("delete", False), ("compact", True)):
         log = open_log(MemoryFileSystem(), cleanup_policy=frozenset({policy}))

@@ -78,7 +78,7 @@ def test_an_index_that_changed_under_a_running_log_is_an_error_of_the_disk(open_
     assert log.failure is not None
 
 
-def test_a_bug_between_write_and_publish_is_told(disk: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_between_write_and_publish_is_reported(disk: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host must move the leadership away: what is in memory may not be true any more."""
     failures: list[StorageError] = []
     log = load_log(disk, "/data/t-0", "t", 0, LogConfig(), wall_ms=T0, on_failure=failures.append)
@@ -117,8 +117,8 @@ def test_an_epoch_file_that_a_power_cut_tore_is_never_believed() -> None:
         except CorruptFile:
             continue
         seen.add(found.entries == cache.entries)
-        known = {*before, *cache.entries}
-        assert set(found.entries) <= known or not found.entries, seed
+        valid_entries = {*before, *cache.entries}
+        assert set(found.entries) <= valid_entries or not found.entries, seed
         assert found.entries in (before, cache.entries, []) or len(disk.read("/data/leader-epoch-checkpoint")) <= 512, seed
     assert seen == {True, False}
 

@@ -117,7 +117,7 @@ def test_every_cut_and_every_flipped_bit_is_refused_or_harmless(open_log: Callab
         assert (code == ErrorCode.NONE) == (12 <= position < 16)
 
 
-def test_a_compacted_topic_wants_keys_in_large_batches_too(open_log: Callable[..., Log]) -> None:
+def test_a_compacted_topic_requires_keys_in_large_batches_too(open_log: Callable[..., Log]) -> None:
     log = open_log(cleanup_policy=frozenset({"compact"}))
     payload = b"".join(record(i, b"v", key=None if i == 19 else b"k") for i in range(20))
     assert append(log, batch(payload=payload, count=20), T0)[0] == ErrorCode.INVALID_RECORD

@@ -195,7 +195,7 @@ def test_configurations(shell: Shell) -> None:
     is_for_people(shell("configs", "--describe", "--topic", "missing"), REFUSED, "missing")
 
 
-def test_who_cannot_be_reached_is_named() -> None:
+def test_an_unreachable_broker_is_named() -> None:
     port = free_ports(1)[0]
     for arguments in (("topics", "--list"), ("consumer-groups", "--list"), ("configs", "--describe", "--topic", "t")):
         done = minikafka(*arguments, environment={"MINIKAFKA_BOOTSTRAP": f"127.0.0.1:{port}"})

@@ -44,5 +44,5 @@ async def test_a_producer_of_librdkafka_tells_its_metrics(tmp_path: Path) -> Non
                 await asyncio.sleep(0.01)
         assert pushing.is_terminating and clients.unreadable == 0
         if importlib.util.find_spec("opentelemetry.proto") is not None:
-            told = {name for name, _ in clients.series.by_instance[pushing.instance_id].counters}
-            assert "org.apache.kafka.producer.connection.creation.total" in told
+            reported = {name for name, _ in clients.series.by_instance[pushing.instance_id].counters}
+            assert "org.apache.kafka.producer.connection.creation.total" in reported

@@ -78,7 +78,7 @@ def produce(client: confluent_kafka.Producer, count: int) -> None:
     assert errors == [None] * count
 
 
-def test_a_producer_is_slowed_down_and_told_so_and_its_neighbour_is_not(broker: EmbeddedCluster) -> None:
+def test_a_producer_is_throttled_and_informed_and_its_neighbour_is_not(broker: EmbeddedCluster) -> None:
     events: list[Any] = []
     with quota(broker, "client-id=loader", f"producer_byte_rate={RATE}"):
         loader = producer(broker, "loader", **{"throttle_cb": events.append, "batch.num.messages": 1})
@@ -231,8 +231,8 @@ def test_kafkas_own_tools_set_a_quota_and_feel_it(broker: EmbeddedCluster) -> No
     server = ("--bootstrap-server", broker.bootstrap_servers)
     entity = ("--entity-type", "clients", "--entity-name", "java")
     run_tool("kafka.admin.ConfigCommand", *server, "--alter", *entity, "--add-config", f"producer_byte_rate={RATE}")
-    told = run_tool("kafka.admin.ConfigCommand", *server, "--describe", *entity)
-    assert "producer_byte_rate=400000.0" in told
+    output = run_tool("kafka.admin.ConfigCommand", *server, "--describe", *entity)
+    assert "producer_byte_rate=400000.0" in output
     said = run_tool(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", "t", "--num-records", "16", "--record-size", "50000", "--throughput", "-1",
         "--print-metrics", "--command-property", f"bootstrap.servers={broker.bootstrap_servers}", "client.id=java", "batch.size=1000",

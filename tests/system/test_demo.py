@@ -28,12 +28,12 @@ def test_the_demo_passes_and_cleans_up(tmp_path: Path) -> None:
     assert marked(str(tmp_path)) == [], "processes are left behind"
 
 
-def marked(mark: str) -> list[str]:
+def marked(value: str) -> list[str]:
     """The processes that were started, directly or not, with our environment."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("MINIKAFKA_DEMO_MARK") == mark:
+            if process.environ().get("MINIKAFKA_DEMO_MARK") == value:
                 found.append(" ".join(process.cmdline()))
         except psutil.Error:
             continue

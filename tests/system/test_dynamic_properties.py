@@ -114,7 +114,7 @@ def test_an_override_that_is_none_is_refused(cluster: ProcessCluster) -> None:
         alter(cluster, "2", "max.connections.per.ip.overrides", "localhost")
 
 
-def test_what_has_no_effect_is_told(cluster: ProcessCluster) -> None:
+def test_settings_without_effect_are_reported(cluster: ProcessCluster) -> None:
     alter(cluster, "1", "num.io.threads", "4")
     said(cluster, 1, "num.io.threads = 4, which has no effect in this broker")
 

@@ -45,13 +45,13 @@ def write(cluster: ProcessCluster, topic: str, values: list[str], acks: str = "a
     """The offsets that librdkafka was told."""
     offsets: list[int] = []
 
-    def told(error: Any, message: Any) -> None:
+    def reported(error: Any, message: Any) -> None:
         assert error is None, error
         offsets.append(message.offset())
 
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks, "enable.idempotence": False})
     for value in values:
-        producer.produce(topic, value.encode(), partition=0, on_delivery=told)
+        producer.produce(topic, value.encode(), partition=0, on_delivery=reported)
     assert producer.flush(30) == 0
     return offsets
 
@@ -206,15 +206,15 @@ def test_acks_all_waits_for_a_silent_replica_until_it_is_out_of_sync() -> None:
             {"bootstrap.servers": cluster.bootstrap, "acks": "all", "retries": 0, "linger.ms": 0, "request.timeout.ms": 4000}
         )
         for topic in ("two", "three"):
-            told = lambda error, message: results.__setitem__(message.topic(), None if error is None else error.name())  # noqa: E731
-            producer.produce(topic, b"during", partition=0, on_delivery=told)
+            reported = lambda error, message: results.__setitem__(message.topic(), None if error is None else error.name())  # noqa: E731
+            producer.produce(topic, b"during", partition=0, on_delivery=reported)
         assert producer.poll(0.4) == 0 and results == {}, "both wait"
         cluster.wait_for(lambda: (producer.poll(0.05), "two" in results)[1], "an answer without the silent one")
         assert "three" not in results
         producer.flush(10)
         assert results == {"two": None, "three": "REQUEST_TIMED_OUT"}
         assert set(partition_of(cluster, "two").isr_nodes) == {2, 3}
-        producer.produce("three", b"refused", partition=0, on_delivery=told)
+        producer.produce("three", b"refused", partition=0, on_delivery=reported)
         results.clear()
         producer.flush(10)
         assert results == {"three": "NOT_ENOUGH_REPLICAS"}
@@ -225,7 +225,7 @@ def test_acks_all_waits_for_a_silent_replica_until_it_is_out_of_sync() -> None:
         assert read(cluster, "three", 2) == ["before", "during"], "what was refused before it was appended is not there"
 
 
-def test_whoever_asks_the_wrong_broker_is_told_the_right_one() -> None:
+def test_a_client_of_the_wrong_broker_learns_the_right_one() -> None:
     """KIP-951: Produce and Fetch name the leader and where it is, and librdkafka takes it from there."""
     with ProcessCluster(3, controllers=1) as cluster:
         create(cluster, "t", {0: [2, 3]})
@@ -273,7 +273,7 @@ def test_whoever_asks_the_wrong_broker_is_told_the_right_one() -> None:
         assert any("leader 3" in line for line in hints), hints
 
 
-def test_deleted_records_stay_deleted_whoever_leads(tmp_path: Path) -> None:
+def test_deleted_records_stay_deleted_under_every_leader(tmp_path: Path) -> None:
     """DeleteRecords moves the start of every replica's log, and it stays there over elections and restarts of either kind."""
     plan = tmp_path / "plan.json"
     plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 40}]}')

@@ -31,8 +31,8 @@ class OldController(socketserver.StreamRequestHandler):
             frame = self.rfile.read(int.from_bytes(size, "big"))
             api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
             assert api_key == ApiVersionsResponse.API_KEY
-            known = ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=0, max_version=4)
-            self.wfile.write(b"".join(encode_response(ApiVersionsResponse(api_keys=[known]), version, correlation_id)))  # type: ignore[arg-type]
+            supported = ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=0, max_version=4)
+            self.wfile.write(b"".join(encode_response(ApiVersionsResponse(api_keys=[supported]), version, correlation_id)))  # type: ignore[arg-type]
 
 
 @pytest.fixture

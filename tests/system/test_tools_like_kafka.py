@@ -145,7 +145,7 @@ def test_a_secured_cluster_says_how_to_connect(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_cluster_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_cluster_up_serves_until_it_is_stopped(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-B",

@@ -243,7 +243,7 @@ def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
     """Each transaction writes its number into both partitions: whatever died when, readers see it in both or in none."""
     with EmbeddedCluster(brokers=3, topics={"pairs": 2}) as cluster:
         stop = threading.Event()
-        told: list[int] = []
+        reported: list[int] = []
         failure: list[BaseException] = []
 
         def write() -> None:
@@ -254,17 +254,17 @@ def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
                     for partition in range(2):
                         writer.produce("pairs", str(number), partition=partition)
                     if ends(writer, commits=number % 5 != 0):
-                        told.append(number)
+                        reported.append(number)
             except BaseException as error:
                 failure.append(error)
 
         thread = threading.Thread(target=write)
         thread.start()
         for broker_id in (cluster.leader("pairs", 0), 1, 2, 3):
-            before = len(told)
-            apache_kafka.wait_until(lambda before=before: failure or len(told) > before + 5, WAIT_S, "transactions")
+            before = len(reported)
+            apache_kafka.wait_until(lambda before=before: failure or len(reported) > before + 5, WAIT_S, "transactions")
             cluster.broker(broker_id).kill()
-            apache_kafka.wait_until(lambda before=before: failure or len(told) > before + 10, WAIT_S, "transactions without a broker")
+            apache_kafka.wait_until(lambda before=before: failure or len(reported) > before + 10, WAIT_S, "transactions without a broker")
             cluster.broker(broker_id).start()
             cluster.wait_healthy()
         stop.set()
@@ -273,7 +273,7 @@ def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
         seen = read(cluster, "pairs", 2)
         numbers = {int(value) for value in seen}
         assert seen == sorted(str(number) for number in numbers for _ in range(2)), "torn or doubled"
-        assert set(told) <= numbers and not any(number % 5 == 0 for number in numbers)
+        assert set(reported) <= numbers and not any(number % 5 == 0 for number in numbers)
         cluster.audit()
 
 

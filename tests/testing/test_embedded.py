@@ -176,7 +176,7 @@ def test_what_makes_no_sense_is_refused_in_words(cluster: EmbeddedCluster) -> No
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_a_configuration_that_cannot_be_is_told(mode: Any) -> None:
+def test_an_impossible_configuration_is_reported(mode: Any) -> None:
     with pytest.raises(Exception, match=r"num\.partitions") as caught, EmbeddedBroker(mode=mode, config={"num.partitoins": 3}):
         pass
     assert "did you mean" in str(caught.value)

@@ -202,9 +202,9 @@ def test_every_api_of_every_version_has_an_error_answer() -> None:
 def test_the_code_is_at_every_partition_or_at_the_chosen_one(request_class: Any, response_class: Any, path: str) -> None:
     request = sample(request_class)
     outer, inner = path.split(".")
-    known = api(request_class.API_KEY)
-    assert known is not None
-    version = min(known.max_version, 9)
+    api_entry = api(request_class.API_KEY)
+    assert api_entry is not None
+    version = min(api_entry.max_version, 9)
 
     def codes(response: Any) -> dict[int, int]:
         found = {}

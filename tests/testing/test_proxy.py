@@ -175,7 +175,7 @@ def test_another_process_is_another_node(network: FaultyNetwork, echo: int) -> N
     assert done.stdout == "b'x'\n", done.stderr
 
 
-def test_nobody_listens_behind_the_proxy(network: FaultyNetwork) -> None:
+def test_no_server_listens_behind_the_proxy(network: FaultyNetwork) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = network.front(NODE, holder.getsockname()[1])
@@ -184,7 +184,7 @@ def test_nobody_listens_behind_the_proxy(network: FaultyNetwork) -> None:
                 raise ConnectionError("closed")
 
 
-def test_a_silenced_connection_is_dead_and_nobody_is_told(network: FaultyNetwork, connect: Connect) -> None:
+def test_a_silenced_connection_is_dead_without_notice(network: FaultyNetwork, connect: Connect) -> None:
     connection = connect()
     assert exchange(connection, b"before") == b"before"
     assert network.silence([(OTHER, NODE)]) == 1

@@ -28,7 +28,7 @@ def test_seconds_count_as_far_as_there_are_cores(load_factor: float, expected_s:
     assert clock.wait(deadline) == pytest.approx(expected_s, rel=0.01)
 
 
-def test_whoever_gives_up_says_how_crowded_the_machine_was() -> None:
+def test_a_timeout_reports_the_load_of_the_machine() -> None:
     clock = Clock()
     deadline = LoadAdjustedDeadline(1, load_factor=lambda: 30.0, now_s=lambda: clock.now_s)
     clock.wait(deadline)

@@ -121,8 +121,8 @@ def test_sections_of_tagged_fields_and_texts_have_bounds() -> None:
             FindCoordinatorRequest.decode(3, unsigned_varint(len(text) + 1) + text + b"\0\0")
     with pytest.raises(NotEncodable, match="more than 32767 bytes"):
         FindCoordinatorRequest(key="x" * (STRING_BYTES_MAX + 1)).encode(3)
-    told = FindCoordinatorResponse(error_message="é" * STRING_BYTES_MAX).encode(3)
-    assert FindCoordinatorResponse.decode(3, told).error_message == "é" * ((STRING_BYTES_MAX - 3) // 2)
+    encoded = FindCoordinatorResponse(error_message="é" * STRING_BYTES_MAX).encode(3)
+    assert FindCoordinatorResponse.decode(3, encoded).error_message == "é" * ((STRING_BYTES_MAX - 3) // 2)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)

@@ -42,7 +42,7 @@ def test_damaged_records_are_refused_by_both_or_walked_alike(records: list, at: 
 
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:])
-def test_who_stops_early_has_not_paid_for_the_rest(codec: CompressionType) -> None:
+def test_stopping_early_does_not_decompress_the_rest(codec: CompressionType) -> None:
     body = compress(codec, b"".join(encode_record(n, n, b"k", bytes(8 << 20), ()) for n in range(4)))
     scan = scan_records(codec, body, 4, 1 << 20)
     with pytest.raises(TooLarge):

@@ -92,9 +92,9 @@ def test_one_change_after_the_other_is_as_good_as_all_at_once(
     made = AclAuthorizer(["User:root"])
     for image in (records(before, 0), kept, final):
         generation = made.generation
-        known = set(made.acls)
+        acls_before = set(made.acls)
         made.replace({key: acl.to_record(key) for key, acl in image.items()})
-        assert made.generation > generation or known == set(made.acls)
+        assert made.generation > generation or acls_before == set(made.acls)
         made.decide(*asked)
     assert sorted(made.acls) == sorted(final.values())
     assert made.decide(*asked).is_allowed == twin(list(final.values()), False, *asked)

@@ -67,7 +67,7 @@ def test_a_client_asks_once_an_interval_and_pushes_at_once_after_asking() -> Non
         ({"compression_type": -1}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ],
 )
-def test_who_pushed_what_cannot_be_taken_may_ask_again_at_once(fields: dict[str, int], code: ErrorCode) -> None:
+def test_a_client_whose_push_was_refused_may_ask_again_at_once(fields: dict[str, int], code: ErrorCode) -> None:
     story = Story()
     client = story.ask()
     assert story.pushes(client, **fields) is code
@@ -97,14 +97,14 @@ def test_a_reserved_id_pushes_nothing(instance_id: bytes) -> None:
     assert Story().pushes(instance_id) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_client_that_moves_here_is_told_to_ask() -> None:
+def test_a_client_that_moves_here_must_fetch_its_subscription() -> None:
     story = Story()
     moved = bytes(range(16))
     assert story.pushes(moved) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert [story.asks(moved), story.instances.unknown_subscriptions] == [0, 1]
 
 
-def test_a_change_of_subscriptions_is_told_before_the_interval_is_over() -> None:
+def test_a_changed_subscription_is_announced_before_the_interval_ends() -> None:
     story = Story()
     client = story.ask()
     story.subscriptions.put("s", {"metrics": "changed."})

@@ -14,7 +14,7 @@ def point(metric: str, value: float, *, counter: bool = False, delta: bool = Fal
     return Point(metric, (("topic", "t"),), value, counter, delta)
 
 
-def test_counters_grow_by_deltas_and_gauges_are_as_told_last() -> None:
+def test_counters_grow_by_deltas_and_gauges_keep_their_last_value() -> None:
     series = Series()
     series.add(b"a", WHO, [point("sent", 2, counter=True, delta=True), point("lag", 7), point("all", 5, counter=True)], 100)
     series.add(b"a", WHO, [point("sent", 3, counter=True, delta=True), point("lag", 4), point("all", 9, counter=True)], 200)
@@ -44,7 +44,7 @@ def test_there_is_room_for_so_many_samples_of_a_client_and_of_all(monkeypatch: p
     assert (series.count, series.dropped) == (3, 3)
 
 
-def test_what_a_client_told_last_can_be_read_after_it_has_gone() -> None:
+def test_the_last_values_of_a_client_can_be_read_after_it_has_gone() -> None:
     series = Series()
     series.add(b"a", WHO, [point("lag", 7)], 10_800_000)
     series.leave(b"a", 1000)

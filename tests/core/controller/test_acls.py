@@ -75,7 +75,7 @@ def test_what_is_no_acl_is_refused_alone(driver: ControllerDriver, changes: dict
     assert [r.principal for r in records(driver, AccessControlEntryRecord)] == ["User:bob"]
 
 
-def test_what_filters_mean_is_told_by_each_and_removed_once(driver: ControllerDriver) -> None:
+def test_each_filter_lists_its_matches_and_they_are_removed_once(driver: ControllerDriver) -> None:
     driver.do(
         CreateAclsRequest(
             creations=[

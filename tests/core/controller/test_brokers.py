@@ -47,8 +47,8 @@ def test_a_broker_is_unfenced_when_it_has_seen_its_own_registration() -> None:
     epoch = driver.register(1)
     behind = driver.heartbeat(1, offset=epoch - 1)
     assert (behind.is_caught_up, behind.is_fenced) == (False, True)
-    wants = driver.heartbeat(1, offset=epoch, want_fence=True)
-    assert (wants.is_caught_up, wants.is_fenced) == (True, True)
+    wants_fence = driver.heartbeat(1, offset=epoch, want_fence=True)
+    assert (wants_fence.is_caught_up, wants_fence.is_fenced) == (True, True)
     there = driver.heartbeat(1, offset=epoch)
     assert (there.is_caught_up, there.is_fenced) == (True, False)
     assert len(driver.last_records) == 1
@@ -258,7 +258,7 @@ def test_the_broker_of_the_last_controllers_node_must_speak_soon() -> None:
     assert not driver.image.brokers[2].fenced
 
 
-def test_a_controller_that_slept_fences_nobody_for_it() -> None:
+def test_a_controller_that_slept_does_not_fence_brokers_for_it() -> None:
     """KAFKA-15019."""
     driver = ControllerDriver()
     driver.start(1, 2)

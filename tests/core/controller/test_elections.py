@@ -308,7 +308,7 @@ def test_the_elr_feature_leaves_one_min_insync_replicas_for_the_cluster() -> Non
 
 
 @pytest.mark.parametrize("resource", [(2, "t"), (4, "")], ids=["topic", "cluster"])
-def test_a_change_of_min_isr_forgets_nobody_who_alone_can_bring_a_partition_back(resource: tuple[int, str]) -> None:
+def test_a_change_of_min_isr_keeps_the_only_replica_that_can_restore_a_partition(resource: tuple[int, str]) -> None:
     """Kafka forgets them, and the partition waits for an unclean election for ever (simulator, seed 10071412)."""
     driver = ControllerDriver()
     driver.start(1, 2, 3, 4)

@@ -394,7 +394,7 @@ def test_a_topic_that_was_made_when_a_request_was_sent_before_is_made_and_not_th
     assert forward(driver, 7, "c")[0][0] is ErrorCode.NONE, "whichever of the earlier sendings made it"
 
 
-def test_a_topic_of_somebody_else_is_there_already(driver: ControllerDriver) -> None:
+def test_a_topic_of_another_application_exists_already(driver: ControllerDriver) -> None:
     forward(driver, 0, "a")
     for tries, key in [(0, b"k" * 16), (0, b"o" * 16), (5, b"o" * 16), (TRIES_MAX, b"o" * 16)]:
         assert forward(driver, tries, "a", key=key)[0][0] is ErrorCode.TOPIC_ALREADY_EXISTS

@@ -346,7 +346,7 @@ def test_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() 
     assert synced.assignment == b"kept"
 
 
-def test_a_group_of_absent_static_members_without_any_rebalance_time_holds_nobody_up() -> None:
+def test_absent_static_members_without_rebalance_time_delay_no_rebalance() -> None:
     world = World()
     world.join("s1", instance="one")
     static = world.answers["s1"].member_id
@@ -489,7 +489,7 @@ def many_offsets(world: World, count: int) -> None:
         world.shard.offsets.put("g", "gone" if number % 2 else "t", 1 + number, CommittedOffset(number, -1, "", world.now_ms))
 
 
-def test_a_group_of_many_offsets_is_deleted_in_steps_and_nobody_gets_between() -> None:
+def test_a_group_of_many_offsets_is_deleted_in_steps_without_interleaving() -> None:
     world = World()
     many_offsets(world, 5 * BATCH_RECORDS_MAX)
     done: list[ErrorCode] = []

@@ -103,7 +103,7 @@ def test_only_what_has_changed_is_named_and_epochs_of_the_session_count() -> Non
     assert leader.asked().session_epoch == 1
 
 
-def test_what_joins_while_a_fetch_is_parked_is_told_with_a_second_one_and_no_third() -> None:
+def test_partitions_added_while_a_fetch_is_parked_go_into_one_second_fetch() -> None:
     one, other, third = Replica(0), Replica(1), Replica(2)
     leader = Leader(one)
     leader.answer(leader.asked())
@@ -115,7 +115,7 @@ def test_what_joins_while_a_fetch_is_parked_is_told_with_a_second_one_and_no_thi
     assert leader.ask() is None
 
 
-def test_a_leader_without_sessions_is_told_everything_again() -> None:
+def test_a_leader_without_fetch_sessions_gets_full_fetches() -> None:
     one, other = Replica(0), Replica(1)
     leader = Leader(one, other)
     leader.answer(leader.asked(), session_id=0)

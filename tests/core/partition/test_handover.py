@@ -20,13 +20,13 @@ def turn(
     return next_turn(Waiting(appending, held, leader, proven, under_way), 1000 + left_ms, 1000)
 
 
-def test_whoever_waited_is_served_here_when_the_leadership_stays() -> None:
+def test_waiting_requests_are_served_here_when_the_leadership_stays() -> None:
     assert turn(appending=True) is Turn.SERVE
     assert turn(appending=True, left_ms=0) is Turn.SERVE, "late is better than refused"
     assert turn(appending=True, under_way=1) is Turn.WAIT_FOR_ANSWER, "one that was handed on comes first"
 
 
-def test_nothing_is_handed_on_while_this_broker_leads_or_nobody_does() -> None:
+def test_nothing_is_handed_on_while_this_broker_leads_or_there_is_no_leader() -> None:
     assert turn() is Turn.WAIT_FOR_LEADER
     assert turn(held=True, leader=5) is Turn.WAIT_FOR_LEADER
     assert turn(left_ms=0) is turn(held=True, left_ms=0) is turn(leader=5, left_ms=0) is Turn.REFUSE

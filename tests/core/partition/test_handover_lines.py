@@ -86,8 +86,8 @@ class Story:
 
     def answer(self, code: ErrorCode | None = ErrorCode.NONE, status: PartitionStatus | None = None) -> None:
         entry, target = self.sent.pop(0)
-        known = PartitionStatus(target=target) if status is None else status
-        self.tell(self.lines.answered(entry, target, code, "gone" if code is None else code.name, known, self.now_ms))
+        current = PartitionStatus(target=target) if status is None else status
+        self.tell(self.lines.answered(entry, target, code, "gone" if code is None else code.name, current, self.now_ms))
 
     def pass_to_deadline(self) -> int:
         deadline_ms = self.lines.next_deadline()
@@ -159,7 +159,7 @@ def test_an_answer_that_is_not_for_the_client_sends_all_back_in_order(code: Erro
     assert story.said[1:] == ["a NOT_LEADER_OR_FOLLOWER", "b NOT_LEADER_OR_FOLLOWER"] and story.lines.waiting == 0
 
 
-def test_leaderships_that_nobody_else_can_take_are_not_held() -> None:
+def test_leaderships_that_no_other_broker_can_take_are_not_held() -> None:
     story = Story()
     leaderships = [Leadership(KEY, True, 3, True), Leadership(OTHER, False, 1, True)]
     story.tell(story.lines.prepare(leaderships, story.now_ms))
@@ -207,7 +207,7 @@ def test_a_leadership_that_comes_back_serves_after_what_is_under_way() -> None:
     assert story.said[1:] == ["a served", "b served"]
 
 
-def test_nobody_waits_longer_than_the_window() -> None:
+def test_no_request_waits_longer_than_the_window() -> None:
     story = Story()
     story.lose()
     story.produce("a")
@@ -216,7 +216,7 @@ def test_nobody_waits_longer_than_the_window() -> None:
     assert story.lines.next_deadline() is None, "nothing is remembered"
 
 
-def test_a_broker_may_go_when_nobody_has_been_late_for_a_while() -> None:
+def test_a_broker_may_stop_when_there_was_no_late_request_for_a_while() -> None:
     story = leaving()
     story.lose()
     story.produce("a", status=led())
@@ -228,7 +228,7 @@ def test_a_broker_may_go_when_nobody_has_been_late_for_a_while() -> None:
     assert story.take_others() == [Release(KEY), Drained()]
 
 
-def test_a_broker_that_nobody_asked_late_goes_after_the_quiet() -> None:
+def test_a_broker_without_late_requests_stops_after_the_quiet_time() -> None:
     story = Story()
     story.lose()
     story.produce("a", status=led())
@@ -240,7 +240,7 @@ def test_a_broker_that_nobody_asked_late_goes_after_the_quiet() -> None:
     assert quiet.take_others() == [Drained()], "there was nothing"
 
 
-def test_those_who_stay_late_are_refused_and_in_the_end_left() -> None:
+def test_late_requests_are_refused_and_finally_abandoned() -> None:
     """A producer that is at it all the time: handed on for so long, refused for so long."""
     story = Story()
     story.lose()
@@ -273,7 +273,7 @@ def test_memory_and_internal_topics_have_their_bounds() -> None:
     assert story.lines.accepts(KEY, NOBODY, story.now_ms)
 
 
-def test_whoever_waits_at_the_end_is_refused_and_what_is_under_way_is_told_once() -> None:
+def test_requests_that_wait_at_the_end_are_refused_and_those_under_way_get_one_answer() -> None:
     story = Story()
     story.lose()
     story.produce("a", "b", status=led())

@@ -58,7 +58,7 @@ def test_high_watermark_is_the_least_end_of_the_in_sync_replicas() -> None:
     assert world.leader.high_watermark == 15
 
 
-def test_the_high_watermark_waits_for_who_has_caught_up_and_is_about_to_join() -> None:
+def test_the_high_watermark_waits_for_a_caught_up_replica_that_is_about_to_join() -> None:
     """Else it would run ahead of such a follower under load, and keep it out for ever."""
     world = World(isr=(1, 2))
     world.catch_up(2, 3)
@@ -210,7 +210,7 @@ def test_a_returning_follower_is_proposed_at_the_high_watermark_and_counts_at_on
     assert world.leader.high_watermark == 10, "a pending member holds the high watermark back"
 
 
-def test_kafka_7128_nobody_rejoins_before_the_start_of_the_leaders_epoch() -> None:
+def test_kafka_7128_no_replica_rejoins_before_the_start_of_the_leaders_epoch() -> None:
     """KAFKA-7128: a follower at the high watermark of an older epoch may lack records of this one's beginning."""
     world = World(isr=(1,), end=20, high_watermark=10, min_isr=2)
     world.fetch(2, 15)
@@ -237,7 +237,7 @@ def test_kip_903_a_fetch_of_an_earlier_incarnation_is_refused() -> None:
     assert stale.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_latest_is_not_told_before_the_epoch_has_committed_something() -> None:
+def test_the_latest_offset_is_unavailable_until_the_epoch_has_committed_something() -> None:
     """KIP-207: a new leader's high watermark may be behind what the old one has shown."""
     world = World(end=20, high_watermark=10)
     assert not world.leader.is_high_watermark_current
@@ -272,7 +272,7 @@ def test_an_older_partition_epoch_does_not_undo_a_newer_set() -> None:
     assert world.leader.isr.committed == (1, 2)
 
 
-def test_who_fetches_again_has_followed_since_his_fetch_before() -> None:
+def test_a_follower_that_fetches_again_was_caught_up_at_its_previous_fetch() -> None:
     """What a follower asked long ago may be read only now: it says nothing. The next fetch follows our answer."""
     world = World()
     world.now_ms = since_ms = 200_000
@@ -286,7 +286,7 @@ def test_who_fetches_again_has_followed_since_his_fetch_before() -> None:
     assert not world.leader.is_confirmed((), since_ms + 1)
 
 
-def test_whoever_may_be_elected_has_to_follow() -> None:
+def test_an_eligible_replica_has_to_follow() -> None:
     world = World(isr=(1,))
     assert world.leader.is_confirmed((), world.now_ms), "nobody else can lead"
     assert not world.leader.is_confirmed((3,), world.now_ms), "one who is eligible (KIP-966)"

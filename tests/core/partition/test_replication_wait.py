@@ -52,7 +52,7 @@ def test_another_leadership_says_nothing_about_it(later: PartitionLeader | None)
     assert wait.try_complete() is True and wait.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_nobody_leads_and_time_runs_out() -> None:
+def test_without_a_leader_the_wait_times_out() -> None:
     alone = Wait(SimpleNamespace(leader=None), 12)
     assert alone.try_complete() is True and alone.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     late = Wait(SimpleNamespace(leader=leadership()), 12)

@@ -22,7 +22,7 @@ def test_the_order_of_the_keys_does_not_matter() -> None:
     assert begun == [2, 3, 4] and not turns
 
 
-def test_who_waits_is_waited_for_in_all_its_lines() -> None:
+def test_a_waiting_request_holds_back_all_its_queues() -> None:
     turns, begun = Turns(), []
 
     def begin(turn: Turn) -> bool:

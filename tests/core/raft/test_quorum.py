@@ -274,7 +274,7 @@ def test_a_leader_is_in_doubt_before_followers_may_elect_another() -> None:
     assert doubts(leader.feed(ev.Received("t", fetch(2, 1, 3, 1, high_watermark=3)))) == [False]
 
 
-def test_who_wakes_up_is_in_doubt_before_any_timer() -> None:
+def test_a_node_that_wakes_up_is_in_doubt_before_any_timer() -> None:
     leader = sure()
     leader.now += 5000
     assert leader.quorum.is_in_doubt(leader.now)
@@ -453,7 +453,7 @@ def test_made_up_replicas_fill_no_memory() -> None:
     assert len(leader.quorum.role.progress.replicas) < 1500
 
 
-def test_static_voters_become_dynamic_once_all_have_told_of_themselves() -> None:
+def test_static_voters_become_dynamic_once_all_have_sent_their_update() -> None:
     """KIP-853: kraft.version 0 to 1. The leader learns directory ids and endpoints by UpdateRaftVoter, and writes them as the first set."""
     static = VoterSet(Voter(ReplicaKey(n), (Endpoint("C", f"h{n}", 9000 + n),)) for n in (1, 2))
     leader = elected(1, static, version=0)

@@ -149,7 +149,7 @@ def test_a_coordinators_death_loses_nothing_and_gives_fresh_sessions() -> None:
     assert world.heartbeat("m", epoch).error_code == ErrorCode.NONE
 
 
-def test_states_that_nobody_has_answered_for_are_asked_for_again() -> None:
+def test_unanswered_state_requests_are_repeated() -> None:
     world = World(initialize_retry_ms=10_000)
     world.is_held = True
     epoch = world.heartbeat("m", 0, "t").member_epoch
@@ -268,7 +268,7 @@ def test_a_group_that_is_deleted_takes_its_states_along() -> None:
     assert world.heartbeat("m", 0, "t").error_code == ErrorCode.NONE
 
 
-def test_whoever_waits_for_share_coordinators_is_told_when_the_leadership_ends() -> None:
+def test_requests_that_wait_for_share_coordinators_fail_when_the_leadership_ends() -> None:
     world = World()
     world.join("m")
     world.heartbeat("m", -1)
@@ -291,7 +291,7 @@ def test_an_id_is_of_one_type() -> None:
 
 
 @pytest.mark.parametrize(("members", "partitions"), [(1, 5), (3, 7), (4, 4), (7, 3), (5, 1), (2, 0)])
-def test_simple_gives_everybody_as_much_and_every_partition_to_somebody(members: int, partitions: int) -> None:
+def test_simple_assigns_every_partition_and_balances_members(members: int, partitions: int) -> None:
     names = [f"m{number}" for number in range(members)]
     assignable = {TOPIC: frozenset(range(partitions))}
     found = assign_simple(dict.fromkeys(names, frozenset([TOPIC])), assignable, {})

@@ -57,8 +57,8 @@ class World:
 
     def acknowledge(self, first: int, last: int, *types: int, member: str = "m") -> list[ErrorCode]:
         codes: list[ErrorCode] = []
-        told = [Acknowledgement(first, last, types)]
-        self.partition.acknowledge(member, told, lambda code, message: codes.append(code), self.now_ms)
+        reported = [Acknowledgement(first, last, types)]
+        self.partition.acknowledge(member, reported, lambda code, message: codes.append(code), self.now_ms)
         self.pump()
         return codes
 
@@ -104,10 +104,10 @@ def test_a_lock_that_is_over_gives_records_back_and_a_renewed_one_holds() -> Non
 def test_renewals_leave_no_more_behind_than_there_is_in_flight() -> None:
     world = World(end=400)
     world.fetch()
-    told = [Acknowledgement(offset, offset, (RENEW,)) for offset in range(400)]
+    reported = [Acknowledgement(offset, offset, (RENEW,)) for offset in range(400)]
     for _ in range(50):
         world.now_ms += 1
-        world.partition.acknowledge("m", told, lambda code, message: None, world.now_ms)
+        world.partition.acknowledge("m", reported, lambda code, message: None, world.now_ms)
     assert world.partition.lock_count <= STALE_LOCKS_PER_RUN * 400 + STALE_LOCKS
     assert not world.pass_ms(LOCK_MS - 1)
     assert world.pass_ms(1)
@@ -128,7 +128,7 @@ def test_what_is_given_up_and_cannot_be_written_is_tried_again_after_a_pause() -
         assert world.partition.take_write() is None
 
 
-def test_more_that_is_done_than_a_write_can_tell_is_told_as_the_most() -> None:
+def test_a_count_beyond_the_fields_maximum_is_written_as_the_maximum() -> None:
     world = World(end=10)
     world.state = ShareState(0, 1, 0, 0, 0, [StateBatch(5, 1 << 40, 2, 1)])
     world.lead()
@@ -208,7 +208,7 @@ def test_records_of_each_type_are_told_apart() -> None:
         (0, 9, "m", ErrorCode.NONE),
     ],
 )
-def test_only_who_holds_records_says_what_becomes_of_them(first: int, last: int, member: str, code: ErrorCode) -> None:
+def test_only_the_holder_of_records_may_acknowledge_them(first: int, last: int, member: str, code: ErrorCode) -> None:
     world = World(end=10)
     world.fetch()
     assert world.acknowledge(first, last, ACCEPT, member=member) == [code]
@@ -233,7 +233,7 @@ def test_nothing_counts_before_it_is_written() -> None:
     assert world.fetch("other") == [(0, 9, 2)]
 
 
-def test_whoever_waits_is_told_when_the_leadership_ends() -> None:
+def test_waiting_requests_fail_when_the_leadership_ends() -> None:
     world = World(end=10)
     world.fetch()
     world.is_held = True
@@ -267,8 +267,8 @@ def test_records_that_the_log_has_no_more_are_not_waited_for() -> None:
 
 
 def test_acknowledgements_out_of_order_are_refused() -> None:
-    def valid(*told: Acknowledgement, renew: bool = False) -> bool:
-        return is_valid(told, may_renew=True, is_renewal=renew)
+    def valid(*reported: Acknowledgement, renew: bool = False) -> bool:
+        return is_valid(reported, may_renew=True, is_renewal=renew)
 
     assert valid(Acknowledgement(0, 4, [ACCEPT]), Acknowledgement(5, 6, [ACCEPT, REJECT]))
     assert not valid(Acknowledgement(5, 6, [ACCEPT]), Acknowledgement(0, 4, [ACCEPT]))
@@ -315,9 +315,9 @@ class Consumers:
         """The leader dies: what it gave out last nobody has counted."""
         world = self.world
         for one in range(60):
-            known = next((b.delivery_count for b in world.state.batches if b.first_offset <= one <= b.last_offset), 0)
+            count_before = next((b.delivery_count for b in world.state.batches if b.first_offset <= one <= b.last_offset), 0)
             counted = self.deliveries.get(one, 0) - self.excused.get(one, 0)
-            self.excused[one] = self.excused.get(one, 0) + max(counted - known, 0)
+            self.excused[one] = self.excused.get(one, 0) + max(counted - count_before, 0)
         world.partition.fence(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         world.lead()
         for held in self.held.values():
@@ -328,8 +328,8 @@ class Consumers:
         count = self.draw.choice((1, 5, 500))
         acquired = self.world.fetch(member, count, mode)
         assert mode == BATCH_OPTIMIZED or sum(last - first + 1 for first, last, _ in acquired) <= count
-        for first, last, told in acquired:
-            assert 1 <= told <= self.limit
+        for first, last, reported in acquired:
+            assert 1 <= reported <= self.limit
             self.held[member].append((first, last))
             for offset in range(first, last + 1):
                 assert offset not in self.accepted, f"{offset} was acknowledged"

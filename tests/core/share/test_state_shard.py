@@ -220,7 +220,7 @@ def test_a_shard_has_room_for_so_many_and_no_more() -> None:
     assert world.initialize(epoch=2) is ErrorCode.NONE
 
 
-def test_whoever_waits_is_told_when_the_leadership_ends() -> None:
+def test_waiting_requests_fail_when_the_leadership_ends() -> None:
     world = World()
     world.initialize()
     world.is_held = True
@@ -241,10 +241,10 @@ def test_stretches_say_of_every_record_what_the_strongest_says(seed: int) -> Non
 
     so_far, new, start = some(), some(), draw.choice((-1, 0, 12))
     combined = combine(so_far, new, start)
-    told = {offset: (b.delivery_count, b.delivery_state) for b in combined for offset in range(b.first_offset, b.last_offset + 1)}
+    states = {offset: (b.delivery_count, b.delivery_state) for b in combined for offset in range(b.first_offset, b.last_offset + 1)}
     wanted: dict[int, tuple[int, int]] = {}
     for batch in so_far + new:
         for offset in range(max(batch.first_offset, start), batch.last_offset + 1):
             wanted[offset] = max(wanted.get(offset, (-1, -1)), (batch.delivery_count, batch.delivery_state))
-    assert told == wanted
-    assert sum(b.last_offset - b.first_offset + 1 for b in combined) == len(told)
+    assert states == wanted
+    assert sum(b.last_offset - b.first_offset + 1 for b in combined) == len(states)

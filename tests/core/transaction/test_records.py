@@ -63,18 +63,18 @@ def test_the_same_requests_make_the_same_records(name: str) -> None:
 
     for record in expected:
         wanted = _decoded(record)
-        known = shard.find(name)
+        found = shard.find(name)
         if wanted.state is S.EMPTY:
             shard.init_producer_id(name, wanted.timeout_ms, None, _ignore, wanted.update_ms)
         elif wanted.state is S.ONGOING:
-            assert known is not None
-            shard.add_partitions(name, known.producer_id, known.producer_epoch, wanted.partitions, 2, _ignore, wanted.update_ms)
+            assert found is not None
+            shard.add_partitions(name, found.producer_id, found.producer_epoch, wanted.partitions, 2, _ignore, wanted.update_ms)
         elif wanted.state.is_prepared and name == "tx-open":
             shard.abort_timed_out(wanted.update_ms)
         elif wanted.state.is_prepared:
-            assert known is not None
+            assert found is not None
             commit = wanted.state is S.PREPARE_COMMIT
-            shard.end_transaction(name, known.producer_id, known.producer_epoch, commit, 2, _ignore, wanted.update_ms)
+            shard.end_transaction(name, found.producer_id, found.producer_epoch, commit, 2, _ignore, wanted.update_ms)
         carry_out(wanted.update_ms)
     assert made == [bytes(record.value) for record in expected]
 

@@ -83,7 +83,7 @@ class World:
             append.on_settled(True, self.now_ms)
         self.collect()
 
-    def mark(self, code: ErrorCode = E.NONE) -> list[frozenset[tuple[str, int]]]:
+    def answer_markers(self, code: ErrorCode = E.NONE) -> list[frozenset[tuple[str, int]]]:
         """Every marker that was asked for is answered so; what is to be tried again."""
         waiting, self.markers = self.markers, []
         left = [self.shard.markers_answered(m, dict.fromkeys(sorted(m.partitions), code), self.now_ms) for m in waiting]
@@ -95,7 +95,7 @@ class World:
         while self.ids or self.appends or self.markers:
             self.give_ids()
             self.commit()
-            self.mark()
+            self.answer_markers()
 
     # -- requests: each gives the list into which its answer falls
 
@@ -150,7 +150,7 @@ def test_a_transaction_from_begin_to_end() -> None:
     (marker,) = world.markers
     assert (marker.producer_epoch, marker.commit, marker.partitions, marker.transaction_version) == (1, True, P0, 2)
     assert world.transaction.state is S.PREPARE_COMMIT
-    world.mark()
+    world.answer_markers()
     assert world.transaction.state is S.PREPARE_COMMIT
     world.commit()
     assert world.transaction.state is S.COMPLETE_COMMIT and not world.transaction.partitions
@@ -196,8 +196,8 @@ def test_end_of_version_2_without_an_open_transaction(state: S, commit: bool, is
         world.run()
         assert got == [(E.NONE, 8, epoch + 1)] and world.transaction.state is S.COMPLETE_ABORT
     else:
-        told = (8, epoch) if answer is E.NONE else (-1, -1)
-        assert got == [(answer, *told)] and not world.appends
+        reported = (8, epoch) if answer is E.NONE else (-1, -1)
+        assert got == [(answer, *reported)] and not world.appends
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -339,7 +339,7 @@ def test_a_marker_that_a_later_coordinator_fences_ends_it() -> None:
     world = World().begun()
     world.end(0)
     world.commit()
-    assert world.mark(E.TRANSACTION_COORDINATOR_FENCED) == [frozenset()]
+    assert world.answer_markers(E.TRANSACTION_COORDINATOR_FENCED) == [frozenset()]
     assert world.transaction.state is S.PREPARE_COMMIT and not world.appends
 
 
@@ -347,7 +347,7 @@ def test_the_end_of_the_end_is_written_until_it_is_committed() -> None:
     world = World().begun()
     world.end(0)
     world.commit()
-    world.mark()
+    world.answer_markers()
     world.commit(E.NOT_ENOUGH_REPLICAS)
     (again,) = world.later
     again(world.now_ms)
@@ -374,7 +374,7 @@ def test_an_end_that_comes_late_is_written_once() -> None:
     world = World().begun()
     world.end(0)
     world.commit()
-    world.mark()
+    world.answer_markers()
     waiting = world.time_out()
     assert not world.later and not world.appends
     assert world.add(1) == [E.CONCURRENT_TRANSACTIONS]
@@ -397,7 +397,7 @@ def test_another_coordinator_goes_on_from_wherever_the_first_died(step: int, com
         world.end(0, commit)
         world.commit()
     if step >= 4:
-        world.mark()
+        world.answer_markers()
     if step >= 5:
         world.commit()
     successor = World(log=world.log, epoch=1)
@@ -419,7 +419,7 @@ def test_another_coordinator_goes_on_from_wherever_the_first_died(step: int, com
         assert asked == [(E.NONE, 21, 0) if step == 0 else (E.NONE, 8, 1)]
 
 
-def test_who_waits_when_the_partition_is_lost_is_told() -> None:
+def test_waiting_requests_fail_when_the_partition_is_lost() -> None:
     world = World().begun()
     waiting = [world.add(0, P1), world.add(0, frozenset({("t", 2)}))]
     asked: list[tuple[ErrorCode, int, int]] = []
@@ -432,7 +432,7 @@ def test_who_waits_when_the_partition_is_lost_is_told() -> None:
     assert not world.appends
 
 
-def test_ids_that_nobody_uses_are_removed_with_tombstones() -> None:
+def test_unused_ids_are_removed_with_tombstones() -> None:
     world = World()
     world.init("x")
     world.init("y")

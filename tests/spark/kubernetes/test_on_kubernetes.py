@@ -134,7 +134,7 @@ def test_a_driver_in_a_pod(cluster: Any, tmp_path: Path, table: Path, three_brok
         assert {f"RECORDS {ROWS} {ROWS}", "LOGS 60", "SUNK 1000"} <= set(said.splitlines())
 
 
-def test_what_keeps_executors_from_coming_is_told_in_one_line(cluster: Any, tmp_path: Path, three_brokers: Any) -> None:
+def test_the_cause_of_missing_executors_is_reported_in_one_line(cluster: Any, tmp_path: Path, three_brokers: Any) -> None:
     cluster.confs |= cluster.mounted(brokers_in(tmp_path, three_brokers()), "/logs", "executor")
     right = cluster.confs
     cases = [

@@ -89,7 +89,7 @@ def test_members_beat_meanwhile_and_go_on_towards_what_they_had() -> None:
     assert world.group().targets["later"] and everything(world) == ALL
 
 
-def test_who_leaves_meanwhile_gets_nothing_and_the_next_assignment_gives_it_to_others() -> None:
+def test_a_member_that_leaves_meanwhile_gets_nothing() -> None:
     world = large()
     world.take_step()
     world.beat("m001", -1)
@@ -100,7 +100,7 @@ def test_who_leaves_meanwhile_gets_nothing_and_the_next_assignment_gives_it_to_o
     assert everything(world) == ALL
 
 
-def test_who_comes_back_meanwhile_has_the_target_of_who_left() -> None:
+def test_a_member_that_returns_meanwhile_has_the_target_of_the_one_that_left() -> None:
     world = large()
     finish(world)
     fields: dict[str, Any] = {"instance_id": "i"}

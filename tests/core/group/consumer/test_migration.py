@@ -137,7 +137,7 @@ def test_groups_that_cannot_be_consumer_groups_stay_classic() -> None:
     assert world.beat("now", "c", -1).error_message == "Group g is not a consumer group."
 
 
-def test_a_group_in_a_rebalance_is_taken_over_too_and_who_waits_joins_again() -> None:
+def test_a_group_in_a_rebalance_is_migrated_too_and_waiting_members_rejoin() -> None:
     world = MixedWorld()
     one, two, generation = classic(world)
     assert world.join("waits", one, ["t", "u"], instance="k1") is None
@@ -168,7 +168,7 @@ def test_what_cannot_be_written_leaves_the_group_classic() -> None:
     assert (answer.error_code, answer.generation_id, answer.leader) == (NONE, generation + 1, one)
 
 
-def test_who_waits_for_the_upgrade_joins_the_consumer_group() -> None:
+def test_a_member_that_waits_for_the_upgrade_joins_the_consumer_group() -> None:
     world = MixedWorld()
     one, two, generation = classic(world)
     world.is_stalled = True
@@ -186,9 +186,9 @@ def test_who_waits_for_the_upgrade_joins_the_consumer_group() -> None:
 def test_classic_members_of_a_consumer_group_keep_their_times() -> None:
     world = MixedWorld()
     world.beat("now", "c", 0, ["t"])
-    told = world.join("now", "", ["t"])
-    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED and told.member_id
-    joined = world.join("now", told.member_id, ["t"])
+    reported = world.join("now", "", ["t"])
+    assert reported.error_code == ErrorCode.MEMBER_ID_REQUIRED and reported.member_id
+    joined = world.join("now", reported.member_id, ["t"])
     assert joined.error_code == NONE
 
     def members() -> set[str]:
@@ -200,20 +200,20 @@ def test_classic_members_of_a_consumer_group_keep_their_times() -> None:
     # It never asks for its assignment.
     for _ in range(4):
         world.advance(REBALANCE_MS // 4 - 1)
-        assert told.member_id in members()
-        assert world.alive(told.member_id, joined.generation_id) is NONE
+        assert reported.member_id in members()
+        assert world.alive(reported.member_id, joined.generation_id) is NONE
         consumer_beats()
     world.advance(4)
     assert members() == {"c"}
     # It asks, is sent to join again, and does not.
-    joined = world.join("now", told.member_id, ["t"])
+    joined = world.join("now", reported.member_id, ["t"])
     for owned in (LOW | HIGH, set()):
         consumer_beats(owned=owned)
-    world.sync("now", told.member_id, joined.generation_id)
-    assert world.alive(told.member_id, joined.generation_id) is REJOIN
+    world.sync("now", reported.member_id, joined.generation_id)
+    assert world.alive(reported.member_id, joined.generation_id) is REJOIN
     for _ in range(6):
         world.advance(4_000)
-        world.alive(told.member_id, joined.generation_id)
+        world.alive(reported.member_id, joined.generation_id)
         consumer_beats()
     assert members() == {"c"}
     # It falls silent.

@@ -158,8 +158,8 @@ def act(world: GroupsWorld, consumers: list[Consumer], chance: random.Random, nu
         consumer.regex, consumer.is_new = chance.choice([None, "[ab]", "c.*", "b|c"]), True
     elif dice < 0.20:
         name = chance.choice(TOPICS)
-        known = world.topics.topics.get(name)
-        world.topic(name, 0 if known and chance.random() < 0.2 else (known.partition_count if known else 0) + chance.randint(1, 3))
+        existing = world.topics.topics.get(name)
+        world.topic(name, 0 if existing and chance.random() < 0.2 else (existing.partition_count if existing else 0) + chance.randint(1, 3))
     elif dice < 0.22:
         world.advance(chance.choice([1_000, 15_000, 50_000]))
     elif dice < 0.24:

@@ -45,8 +45,8 @@ def test_a_partition_is_given_up_before_it_is_given_on() -> None:
     world.join("m1", "a")
     joined = world.join("m2", "a")
     assert (joined.member_epoch, assigned(joined), world.group().state) == (3, set(), RECONCILING)
-    told = world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1)))
-    assert (told.member_epoch, assigned(told)) == (2, of_a(0))
+    reported = world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1)))
+    assert (reported.member_epoch, assigned(reported)) == (2, of_a(0))
     assert assigned(world.beat("m2", 3)) is None
     assert world.beat("m1", 2).member_epoch == 2, "it does not say what it owns"
     assert world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0))).member_epoch == 3
@@ -54,7 +54,7 @@ def test_a_partition_is_given_up_before_it_is_given_on() -> None:
     assert (taken.member_epoch, assigned(taken), world.group().state) == (3, of_a(1), STABLE)
 
 
-def test_who_does_not_give_up_in_time_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a", rebalance_timeout_ms=10_000)
     world.join("m2", "a")
@@ -129,7 +129,7 @@ def test_an_instance_that_does_not_come_back_is_fenced() -> None:
     assert world.group().members == {} and world.group().owners == {}
 
 
-def test_two_who_join_at_once_share() -> None:
+def test_two_members_that_join_at_once_share_the_partitions() -> None:
     world = GroupsWorld(a=4)
     world.is_stalled = True
     for name in ("m1", "m2"):
@@ -142,7 +142,7 @@ def test_two_who_join_at_once_share() -> None:
     assert (first.member_epoch, assigned(first), second.member_epoch, assigned(second)) == (2, of_a(0, 1, 2, 3), 3, set())
 
 
-def test_whoever_waits_behind_a_stalled_change_is_told_so() -> None:
+def test_requests_behind_a_stalled_change_get_an_error() -> None:
     world = GroupsWorld(a=1)
     world.is_stalled = True
     for name in ("m1", "m2"):
@@ -167,7 +167,7 @@ def test_what_was_not_written_did_not_happen() -> None:
     assert world.groups.groups == {}
 
 
-def test_whoever_waits_at_a_fail_over_is_told_so() -> None:
+def test_requests_that_wait_at_a_fail_over_get_an_error() -> None:
     world = GroupsWorld(a=1)
     world.is_stalled = True
     for name in ("m1", "m2"):
@@ -250,7 +250,7 @@ def test_commits_and_reads_of_offsets_need_the_epoch() -> None:
         assert caught.value.code is error
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     world = GroupsWorld(ConsumerGroupConfig(size_max=1), a=2)
     world.join("m1", "a")
     assert world.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -298,7 +298,7 @@ def test_a_member_of_the_first_version_is_given_an_id() -> None:
     assert world.join("", "a", version=0).member_id == "made-by-the-broker"
 
 
-def test_nobody_has_a_group_that_was_not_joined() -> None:
+def test_a_group_that_was_not_joined_does_not_exist() -> None:
     world = GroupsWorld(a=1)
     for epoch in (1, -1):
         assert world.beat("m1", epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -66,9 +66,9 @@ def test_a_topic_is_found_without_a_look_at_the_others() -> None:
             return super().items()
 
     value = topology_value(topology(subtopology("0", "a", "b"), subtopology("1", "b", "c")))
-    told = Topology(0, Watched({one.subtopology_id: one for one in value.subtopologies}))
+    reported = Topology(0, Watched({one.subtopology_id: one for one in value.subtopologies}))
     before = Watched.looks
-    assert [told.subtopology_of(topic) for topic in "abcd"] == ["0", "0", "1", None]
+    assert [reported.subtopology_of(topic) for topic in "abcd"] == ["0", "0", "1", None]
     assert Watched.looks == before
 
 
@@ -80,7 +80,7 @@ def test_only_members_offsets_are_kept_and_only_those_of_tasks() -> None:
     world = StreamsWorld(a=2, b=1)
     tasks = offsets(("0", 0), ("0", 1), ("0", 2), ("0", -1), ("no such subtopology", 0))
     epoch = world.join("m1", task_offsets=tasks).member_epoch
-    assert {name: told.task_offsets for name, told in world.group().reported_offsets.items()} == {"m1": {"0": {0: 7, 1: 7}}}
+    assert {name: reported.task_offsets for name, reported in world.group().reported_offsets.items()} == {"m1": {"0": {0: 7, 1: 7}}}
     world.go_on("m1", epoch, task_end_offsets=tasks)
     assert world.group().reported_offsets["m1"].task_end_offsets == {"0": {0: 7, 1: 7}}
     world.is_stalled = True
@@ -108,7 +108,7 @@ def test_what_a_member_says_of_its_client_is_bounded(name: str) -> None:
     assert world.join("m", **fields(0)).error_code == ErrorCode.NONE
 
 
-def test_who_is_no_member_stops_no_application() -> None:
+def test_only_a_member_can_stop_the_application() -> None:
     world = StreamsWorld(a=1, b=1)
     epoch = world.join("m1").member_epoch
     assert world.beat("nobody", -1, shutdown_application=True).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.streams_group_world import Request, Roles, StreamsWorld, subtopology, told_tasks, topology
+from helpers.streams_group_world import Request, Roles, StreamsWorld, assigned_tasks, subtopology, topology
 
 from minikafka.core.group.consumer.targets import AT_ONCE_MAX
 from minikafka.core.group.streams.group import ASSIGNING, NOT_READY, STABLE
@@ -25,7 +25,7 @@ def settled(world: StreamsWorld, member_id: str, epoch: int) -> tuple[int, Roles
     for _ in range(5):
         answer = world.go_on(member_id, epoch, tasks)
         assert answer.error_code == ErrorCode.NONE, answer
-        epoch, tasks = answer.member_epoch, told_tasks(answer) or tasks
+        epoch, tasks = answer.member_epoch, assigned_tasks(answer) or tasks
     return epoch, tasks
 
 
@@ -62,7 +62,7 @@ def test_topics_that_are_missing_are_asked_for_until_they_are_there() -> None:
     assert len(tasks["active"]) == 5 and world.group().state == STABLE
 
 
-def test_a_member_that_lacks_tags_or_is_behind_is_told() -> None:
+def test_a_member_without_tags_or_with_an_old_topology_gets_a_status() -> None:
     world = StreamsWorld(StreamsIntervals(initial_rebalance_delay_ms=0, rack_aware_assignment_tags=("zone", "rack")), a=1, b=1)
     tag = Request.KeyValue(key="zone", value="z")
     answer = world.join("m1", topology=topology(epoch=1), client_tags=[tag])
@@ -77,8 +77,8 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
     world.join("m1", topology=stateless, rebalance_timeout_ms=10_000)
     epoch, tasks = settled(world, "m1", 2)
     world.join("m2", topology=stateless)
-    told = world.go_on("m1", epoch, tasks)
-    assert told.member_epoch == epoch and told_tasks(told) is not None
+    reported = world.go_on("m1", epoch, tasks)
+    assert reported.member_epoch == epoch and assigned_tasks(reported) is not None
     for _ in range(3):
         world.advance(4_000)
         world.go_on("m1", epoch, tasks)
@@ -87,7 +87,7 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
     assert len(taken["active"]) == 4
 
 
-def test_an_application_that_is_told_to_stop_hears_it_until_it_is_empty() -> None:
+def test_a_shutdown_request_is_repeated_until_the_group_is_empty() -> None:
     world = StreamsWorld(b=1)
     stateless = topology(subtopology("1", "b"))
     for member in ("m1", "m2"):

@@ -24,7 +24,7 @@ def test_tasks_are_where_apache_kafka_puts_them() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1000, 1030))
-def test_every_task_is_somewhere_and_nobody_has_much_more_than_others(seed: int) -> None:
+def test_every_task_is_assigned_and_the_load_is_balanced(seed: int) -> None:
     life = Life(seed)
     for _ in range(5):
         case = life.step()
@@ -83,7 +83,7 @@ def test_when_nothing_changes_no_active_task_moves(seed: int) -> None:
     assert not moved or any(len(_all(given, "active")) > quota for given in assigned.values())
 
 
-def test_without_members_nobody_has_anything() -> None:
+def test_without_members_nothing_is_assigned() -> None:
     spec, topology = spec_of({"standbys": 1, "subtopologies": {"0": [3, True]}, "members": {}})
     assert at_once(assign_sticky(spec, topology)) == {}
 
