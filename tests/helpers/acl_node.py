@@ -1,4 +1,4 @@
-"""A node with an authorizer, its users, and channels of theirs; ACLs are put straight into its authorizer or written by the controller."""
+"""A node with an authorizer, its users, and their channels; ACLs are set directly in its authorizer or written by the controller."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def on_cluster(operation: Operation, user: str = "alice") -> Acl:
 
 
 def set_acls(node: Node, acls: Iterable[Acl]) -> None:
-    """These are the ACLs from now on, as if the metadata log said so."""
+    """Set the ACLs, as if they came from the metadata log."""
     assert node.authority is not None
     node.authority.acls.replace({repr(acl).encode(): acl.to_record(repr(acl).encode()) for acl in acls})
 

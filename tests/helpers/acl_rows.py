@@ -1,6 +1,6 @@
-"""Every API of a broker: what it takes, and which error the answer carries without it.
+"""Every API of a broker: the ACLs that it needs, and the error without them.
 
-A row is a request, the ACLs that it takes, and the error. Without any one of them it fails with the error, with all of them it does not:
+A row is a request, the ACLs that it needs, and the error. Without any one of them it fails with the error, with all of them it does not:
 so each is needed and all are enough.
 """
 
@@ -90,7 +90,7 @@ def txn(operation: Operation) -> Acl:
 
 
 class Row(NamedTuple):
-    """`make` gets the id of topic t; `versions` None: the newest."""
+    """One request. `make` gets the id of topic t; `versions` None means the newest."""
 
     make: Callable[[bytes], Request]
     takes: tuple[tuple[Acl, ErrorCode], ...]

@@ -54,7 +54,7 @@ def class_path() -> str:
     return f"{target}/*"
 
 
-#: Processes that live for seconds: no time for the second compiler, nor for threads that collect garbage.
+#: For processes that live only for seconds: no second compiler, no threads for garbage collection.
 _SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -62,13 +62,13 @@ def java(*options: str, heap_mb: int = 256, jars: Iterable[Path] = ()) -> list[s
     """The command before a main class of Apache Kafka or of `jars`. Its classes come parsed and verified from an archive: a broker then
     starts with three fifths of the processor time, a tool with half."""
     path = ":".join([class_path(), *map(str, jars)])
-    # A JVM that cannot use the archive does without it, but says so between a tool's lines.
+    # A JVM that cannot use the archive works without it, but prints a warning between a tool's lines.
     return ["java", f"-Xmx{heap_mb}m", *_SHORT_LIVED, "-Xlog:disable", f"-XX:SharedArchiveFile={_archive()}", *options, "-cp", path]
 
 
 @cache
 def _archive() -> Path:
-    """The classes of a broker that has started, as its JVM wrote them when it stopped; made once for a JVM and a set of jars."""
+    """An archive of the classes of a started broker, which its JVM writes when it stops; created once per JVM and set of jars."""
     jvm = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
     archive = CACHE / f"kafka-{VERSION}-{hashlib.sha256(jvm + class_path().encode() + POM.read_bytes()).hexdigest()[:16]}.jsa"
     with (CACHE / "lock").open("w") as lock:
@@ -88,7 +88,7 @@ def _archive() -> Path:
 
 
 def prepare() -> None:
-    """Fetch and make what is made once on a machine. It takes longer than a test may."""
+    """Download and create what is needed once per machine. It takes longer than a test may."""
     _archive()
 
 
@@ -111,7 +111,7 @@ def dump_log(files: list[Path], *options: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that the kernel gives to clients, who could take one before its node has started."""
+    """Free ports below the kernel's range for clients, so that no client takes one before its node has started."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(12_000, 32_000)
@@ -148,7 +148,7 @@ class KafkaBroker:
     """One combined broker and controller on a directory of its own. `format` once, then `running` any number of times."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str] | None = None, command: list[str] | None = None) -> None:
-        """`command`: what its main classes are started with."""
+        """`command` is the command line before its main classes."""
         self.command = java(heap_mb=384) if command is None else command
         self.data = directory / "data"
         self._directory = directory

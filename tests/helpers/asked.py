@@ -1,4 +1,4 @@
-"""Requests to brokers of both kinds, and all that they answer and write in words that do not tell them apart."""
+"""Requests to brokers of both kinds, and their answers and records as text that is the same for both kinds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEAT = ConsumerGroupHeartbeatRequest
 
 
 class Asked:
-    """A broker, and all that it answered in words that do not tell brokers apart."""
+    """A broker, and its answers as text that is the same for both kinds of broker."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.split(",", maxsplit=1)[0].partition(":")

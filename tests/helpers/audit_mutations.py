@@ -1,4 +1,4 @@
-"""Broken rules of the audit, each of which the nearest tests have to notice: `pytest -m mutants tests/spark/test_audit_mutants.py`.
+"""Broken rules of the audit, each of which the nearest tests must notice: `pytest -m mutants tests/spark/test_audit_mutants.py`.
 
 A mutant replaces functions or numbers while it is applied (minikafka.sim.mutants.applied).
 """

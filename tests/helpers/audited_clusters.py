@@ -1,4 +1,4 @@
-"""Small written clusters under the audit: what it says of them, in words that tests compare."""
+"""Small written clusters and the audit's findings about them, as text that tests compare."""
 
 from __future__ import annotations
 

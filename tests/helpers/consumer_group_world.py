@@ -1,4 +1,4 @@
-"""The core of consumer groups over a log in memory, and consumers that behave as the protocol says, or do not."""
+"""The core of consumer groups over a log in memory, with consumers that follow the protocol or break it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class GroupsWorld:
     # -- the runtime -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry out what the shard asks for, until it asks for nothing."""
+        """Carry out the shard's effects until there are none left."""
         while self.effects:
             effects, self.effects = self.effects, Effects()
             self.uncommitted += effects.appends
@@ -123,7 +123,7 @@ class GroupsWorld:
             self.take_step()
 
     def commit(self) -> None:
-        """What is written is committed."""
+        """Commit everything that was written."""
         while self.uncommitted:
             append = self.uncommitted.pop(0)
             self.batches.append(append.records)
@@ -136,7 +136,7 @@ class GroupsWorld:
             self.run()
 
     def refuse(self, code: ErrorCode) -> None:
-        """What is written cannot be written."""
+        """Fail the pending writes."""
         waiting, self.uncommitted = self.uncommitted, []
         for append in waiting:
             append.on_settled(False, self.now_ms)
@@ -144,7 +144,7 @@ class GroupsWorld:
         self.run()
 
     def fail_over(self) -> None:
-        """Another broker loads what is committed; who waits is told so."""
+        """Another broker loads the committed records; waiting requests get an error."""
         self.groups.shutdown()
         self.work.clear()
         waiting, self.uncommitted = self.uncommitted, []
@@ -159,7 +159,7 @@ class GroupsWorld:
         self.run()
 
     def advance(self, ms: int) -> None:
-        """Time goes by, deadline by deadline."""
+        """Let time pass, stopping at each deadline."""
         end_ms = self.now_ms + ms
         while (due_ms := self.groups.sessions.timers.next_deadline()) is not None and due_ms <= end_ms:
             self.now_ms = max(due_ms, self.now_ms)
@@ -170,7 +170,7 @@ class GroupsWorld:
     # -- the cluster -----------------------------------------------------------------------------------------------------
 
     def topic(self, name: str, partitions: int) -> None:
-        """A topic is made, or grows; without partitions it is deleted."""
+        """Create or enlarge a topic; without partitions delete it."""
         self.topics.version += 1
         is_new = name not in self.topics.topics
         if partitions:
@@ -197,13 +197,13 @@ class GroupsWorld:
     # -- requests --------------------------------------------------------------------------------------------------------
 
     def send(self, reply: object, *, version: int = 1, client: str = "c", **fields: object) -> None:
-        """A heartbeat, whose answer comes when it comes."""
+        """Send a heartbeat whose answer may come later."""
         request = ConsumerGroupHeartbeatRequest(**{"group_id": "g", "member_id": "", "member_epoch": 0, **fields})  # type: ignore[arg-type]
         self.groups.heartbeat(reply, request, Client(client, "/1.1.1.1", version), self.now_ms)
         self.run()
 
     def answer(self, reply: object) -> ConsumerGroupHeartbeatResponse | None:
-        """What came of it, once."""
+        """The answer, which can be taken once."""
         for number, (whose, answer) in enumerate(self.answers):
             if whose == reply:
                 del self.answers[number]
@@ -226,7 +226,7 @@ class GroupsWorld:
 
 
 def wire_partitions(owned: Partitions) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
-    """As a request has them."""
+    """The tasks or partitions as a request has them."""
     topics: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(owned):
         topics.setdefault(topic_id, []).append(partition)
@@ -234,7 +234,7 @@ def wire_partitions(owned: Partitions) -> list[ConsumerGroupHeartbeatRequest.Top
 
 
 def assigned(answer: ConsumerGroupHeartbeatResponse) -> Partitions | None:
-    """What an answer assigns; None when it says nothing of it."""
+    """The assignment in an answer; None if it has none."""
     if answer.assignment is None:
         return None
     return {(topic.topic_id, partition) for topic in answer.assignment.topic_partitions for partition in topic.partitions}

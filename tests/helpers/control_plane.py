@@ -82,7 +82,7 @@ class FakeRaft:
             listener.on_leader_change(node_id, self.leader_epoch, True)
 
     def resign(self, leader_id: int | None = None) -> None:
-        """Lose the leadership, and with it what is not committed."""
+        """Lose the leadership and all uncommitted records."""
         del self.records[self.high_watermark :]
         self.leader_id, self.is_leader = leader_id, False
         self.leader_epoch += 1
@@ -133,7 +133,7 @@ class FakeConnection:
         """A dispatched frame is the only one."""
 
     def go_on(self) -> None:
-        """Nothing was kept back."""
+        """Do nothing: no frame was held back."""
 
     def close(self, reason: str = "") -> None:
         self.closed = True

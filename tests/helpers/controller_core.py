@@ -71,7 +71,7 @@ class ControllerDriver:
         return core
 
     def fail_over(self, predecessor: int | None = None) -> None:
-        """Another controller, from the log alone; the last one was on node `predecessor`."""
+        """Start another controller from the log alone; the last one was on node `predecessor`."""
         self.core = self._elect(predecessor)
 
     @property
@@ -89,7 +89,7 @@ class ControllerDriver:
             assert getattr(image, name) == getattr(self.image, name), name
 
     def do(self, request: Any, version: int | None = None, forwarded: Forwarded | None = None) -> Any:
-        """The response; ApiError when the request fails as a whole."""
+        """The response. Raises ApiError if the request fails as a whole."""
         chosen = type(request).MAX_VERSION if version is None else version
         result = self.core.handle(request, chosen, self.now_ms, None, forwarded)
         self.last_records = result.records

@@ -24,7 +24,7 @@ from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
 from minikafka.wire.messages.produce import ProduceRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-#: Not that of the simulator's load, which knows everything that is to be in it.
+#: A topic of its own: the simulator's load checks every record of its own topic.
 TOPIC = "story"
 GROUP, TRANSACTION = 0, 1
 SESSION_S = 1.5
@@ -69,7 +69,7 @@ class Story(World):
         return [node.config.node_id for node in self.brokers]
 
     async def play(self) -> None:
-        """What happens; a subclass says it."""
+        """The events, defined by a subclass."""
         raise NotImplementedError
 
     async def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker's coordinators over logs in memory: what a partition's leader would do is the test's to decide."""
+"""A broker's coordinators over logs in memory; the test plays the partition leader."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Partition:
         return info
 
     def replicate(self, offset: int | None = None) -> None:
-        """The high watermark moves, to the end of the log unless told otherwise."""
+        """Move the high watermark, by default to the end of the log."""
         self.log.update_high_watermark(self.log.log_end_offset if offset is None else offset)
         for callback in self._world.commits.get(self.topic, ()):
             callback(self)
@@ -130,7 +130,7 @@ class CoordinatorWorld:
             callback(SimpleNamespace(deleted_topics={b"": SimpleNamespace(name=name)}, changed_topics={}), self.image)
 
     def refusal(self, topic: str = OFFSETS_TOPIC, key: str = "g") -> ErrorCode | None:
-        """Why the shard does not serve."""
+        """The error with which the shard refuses requests."""
         host: Any = self.groups if topic == OFFSETS_TOPIC else self.transactions
         try:
             host.shard(key)

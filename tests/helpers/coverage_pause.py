@@ -33,7 +33,7 @@ def _resume() -> None:
 
 @contextmanager
 def without_coverage() -> Iterator[None]:
-    """No line is counted meanwhile."""
+    """Count no lines meanwhile."""
     _pause()
     try:
         yield

@@ -87,7 +87,7 @@ def _cgroup(cores: float) -> Path | None:
 
 
 class _DutyCycle(threading.Thread):
-    """One process at a time runs for a slice; between two slices nobody does."""
+    """One process at a time runs for a time slice; between two slices none runs."""
 
     def __init__(self, cores: float) -> None:
         super().__init__(name="duty cycle", daemon=True)

@@ -62,5 +62,5 @@ class CutOff(Story):
             await asyncio.sleep(0.01)
 
     def stale(self) -> list[tuple[float, ErrorCode, int]]:
-        """Old offsets that were told after a newer one had been committed."""
+        """Old offsets that were answered after a newer one had been committed."""
         return [entry for entry in self.answers if entry[0] >= self.committed_s and entry[2] == 1]

@@ -1,4 +1,4 @@
-"""Two connections to one dispatcher, without sockets: one has the fast paths, the other has not."""
+"""Two connections to one dispatcher, without sockets, one with the fast paths and one without."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minikafka.broker.front.dispatch import Dispatcher
 
 
 class Answers:
-    """A connection that keeps what it is told to send."""
+    """A connection that records the frames it should send."""
 
     peer_host, peer_port, closed, principal = "127.0.0.1", 0, False, "User:ANONYMOUS"
 

@@ -1,4 +1,4 @@
-"""Clusters that `load --to-files` has written, and what must be in them."""
+"""Clusters written by `load --to-files`, and checks of their contents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def adopt(cluster: MixedCluster, target: Path) -> list[str]:
         path = cluster.directory / f"given-{node.node_id}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in cluster.properties(node).items()))
         given.append(str(path))
-    # From now on the nodes run with what the load has written.
+    # From now on the nodes run on the directories that the load has written.
     cluster.write_properties = lambda node: None  # type: ignore[method-assign]
     return given
 

@@ -1,6 +1,6 @@
-"""What clients did and were told, and what a Kafka-like log must never have done: rules while it happens, anomalies at the end.
+"""The history of clients, and what a Kafka-like log must never do: rules checked during the run, anomalies at the end.
 
-The rules while it happens are those of Redpanda's chaos suite, the anomalies those of Jepsen's checker for Kafka-like logs
+The rules during the run are those of Redpanda's chaos suite, the anomalies those of Jepsen's checker for Kafka-like logs
 (`jepsen.tests.kafka`), under their names. Values are unique; a value is of one partition.
 """
 
@@ -16,7 +16,7 @@ Place = tuple[int, int]
 
 
 class Outcome(Enum):
-    """Of a send: OK acknowledged, FAIL certainly not stored, INFO not known."""
+    """The outcome of a send: OK acknowledged, FAIL certainly not stored, INFO unknown."""
 
     OK = "ok"
     FAIL = "fail"
@@ -25,7 +25,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """One record on its way. `acknowledged_before` is the highest offset of the partition that anyone had heard of when it left."""
+    """One sent record. `acknowledged_before` is the highest acknowledged offset of its partition when it was sent."""
 
     process: str
     partition: int
@@ -54,7 +54,7 @@ class History:
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    #: (time.monotonic(), what a client had to say).
+    #: (time.monotonic(), a client's message).
     notes: list[tuple[float, str]] = field(default_factory=list)
     acknowledged: int = 0
     last_ack_s: float = field(default_factory=time.monotonic)
@@ -75,11 +75,11 @@ class History:
             return send
 
     def note(self, line: str) -> None:
-        """A client has something to say."""
+        """Note a client's message."""
         self.notes.append((time.monotonic(), line))
 
     def settled(self, send: Send, outcome: Outcome, partition: int = -1, offset: int = -1) -> None:
-        """The producer has told the end of it."""
+        """The producer has reported the outcome."""
         with self._lock:
             send.outcome, send.offset, send.ended_s = outcome, offset, time.monotonic()
             if outcome is not Outcome.OK:
@@ -159,7 +159,7 @@ def anomalies(history: History) -> dict[str, list[str]]:
 
 
 def twice(history: History) -> dict[str, list[Place]]:
-    """Values that stand in several places, and where."""
+    """Values that are stored more than once, and their places."""
     return {value: sorted(where) for value, where in _places(_values(history)).items() if len(where) > 1}
 
 
@@ -195,9 +195,9 @@ def _sends(history: History, found: defaultdict[str, list[str]]) -> None:
 
 
 def _polls(history: History, values: dict[Place, set[str]], found: defaultdict[str, list[str]]) -> None:
-    """Within one assignment a reader gets the known offsets of a partition one after the other: no step back, no step too far.
+    """Within one assignment a reader gets the stored offsets of a partition one after the other: no step back, none left out.
 
-    Gaps that nobody knows a value of (control batches) are no skips: what counts is the rank among the known offsets.
+    Gaps without a value (control batches) are not skips: only the rank among the stored offsets counts.
     """
     ranks: dict[Place, int] = {}
     for partition in {place[0] for place in values}:

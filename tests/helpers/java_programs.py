@@ -47,12 +47,12 @@ class JavaProgram:
             self.kill()
 
     def start(self, *arguments: str) -> None:
-        """For the first time, or again when it has ended."""
+        """Start it, for the first time or after it has ended."""
         with self._path.open("ab") as output:
             self.process = subprocess.Popen([*self._command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, committed or left in order."""
+        """Send SIGKILL: nothing is flushed or committed."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -61,7 +61,7 @@ class JavaProgram:
         return self._path.read_text(errors="replace")
 
     def says(self, text: str, timeout_s: float) -> None:
-        """Wait until it has printed `text`; RuntimeError if it ends without."""
+        """Wait until it has printed `text`. Raises RuntimeError if it ends before."""
         wait_until(lambda: text in self.output() or self._ended(text), timeout_s, f"{text!r} of {self._command[-1]}")
 
     def answers(self, url: str) -> bool:

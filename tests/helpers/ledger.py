@@ -1,4 +1,4 @@
-"""A writer that remembers what was acknowledged, and the proof that all of it is there: once, in order, where it was said to be."""
+"""A writer that remembers its acknowledged records, and the check that each is there once, in order, at its acknowledged offset."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class GroupReader:
         try:
             consumer.commit(asynchronous=False)
         except KafkaException as error:
-            # What is committed next covers this, too.
+            # The next commit covers this, too.
             if not error.args[0].retriable() and error.args[0].code() not in MOVING:
                 self.failures.append(str(error))
 

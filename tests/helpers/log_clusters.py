@@ -1,6 +1,6 @@
-"""Stopped clusters written byte by byte, as Apache Kafka's brokers would have left them: an own writer, small enough to read.
+"""Stopped clusters written byte by byte, as Apache Kafka's brokers would have left them, by a small independent writer.
 
-A cluster is a folder with one log directory a broker. What a test changes afterwards is the only thing that is wrong with it.
+A cluster is a folder with one log directory per broker. The test's own changes are the only faults in it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Partition:
         return self.batches[-1].last + 1 if self.batches else self.bases[0]
 
     def write(self, directory: Path, clean: bool = True) -> Path:
-        """Segments with indexes, snapshots, epochs, identity; returns the directory."""
+        """Write segments with indexes, snapshots, epochs and identity; returns the directory."""
         path = directory / self.name
         path.mkdir(parents=True)
         bounds = [*self.bases, 1 << 62]

@@ -1,4 +1,4 @@
-"""The clusters that generated faults are planted into: small, of every kind, and without a fault."""
+"""The clusters into which generated faults are planted: small, of every kind, and without faults of their own."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _lagging(folder: Path) -> None:
 
 
 def _eligible(folder: Path) -> None:
-    """After an orderly stop: nobody is in sync, broker 3 is eligible, each knows as much of the high watermark as when it stopped."""
+    """After a clean shutdown: no replica is in sync, broker 3 is eligible, each has the high watermark of the moment it stopped."""
     batches = two_epochs()
 
     def partition(broker: int) -> Partition:
@@ -121,7 +121,7 @@ def _eligible(folder: Path) -> None:
 
 
 def _pending(folder: Path) -> None:
-    """Broker 3 led once more and was deposed: its tail, above every high watermark, is of an epoch that the others never had."""
+    """Broker 3 led once more and was replaced: its tail, above every high watermark, is of an epoch that the others never had."""
     batches = two_epochs()
     common = batches[:34]
     high_watermark = common[-1].last + 1
@@ -181,7 +181,7 @@ def _compacted(folder: Path) -> None:
 
 
 def _compacted_transactions(folder: Path) -> None:
-    """Each broker's cleaner left something else of the first half; markers and the newest batch of each producer stay."""
+    """Each broker's cleaner kept other records of the first half; markers and the newest batch of each producer stay."""
     batches = transactional(26)
     batches = [replace(batch, records=[(delta, b"k%d" % ((batch.base + delta) % 5), value) for delta, _, value in batch.records])
                if not batch.attributes & CONTROL else batch for batch in batches]  # fmt: skip
@@ -204,7 +204,7 @@ def _recreated(folder: Path) -> None:
 
 
 def _made_again(folder: Path) -> None:
-    """Killed just after the topic was made again: checkpoints still tell of the longer log of the earlier one."""
+    """Killed just after the topic was created again: the checkpoints still describe the longer log of the earlier topic."""
     log = MetadataLog().topic("t", OLD_TOPIC).remove(OLD_TOPIC)
     batches = two_epochs(24)
     write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), controller(log=log), clean=False)
@@ -214,7 +214,7 @@ def _made_again(folder: Path) -> None:
 
 
 def _retained(folder: Path) -> None:
-    """Retention came further on broker 2; records were deleted into the midst of a batch."""
+    """Retention deleted more on broker 2; DeleteRecords ended inside a batch."""
     batches = two_epochs()
     bases = bases_of(batches)
     inside = next(batch for batch in batches if batch.base > 20 and batch.span == 3)
@@ -229,7 +229,7 @@ def _retained(folder: Path) -> None:
 
 
 def _unclean(folder: Path) -> None:
-    """Broker 2 was elected uncleanly; the others have cut what only they had, and are in sync again."""
+    """Broker 2 was elected uncleanly; the others have truncated their extra records and are in sync again."""
     log = controller(leader_epoch=0).change(TOPIC, isr=(1,)).change(TOPIC, leader=2, isr=(2,), recovering=True)
     log.change(TOPIC, isr=BROKERS, recovering=False)
     batches = [*two_epochs(20, 99), *two_epochs(15, 0, two_epochs(20, 99)[-1].last + 1)]
@@ -239,7 +239,7 @@ def _unclean(folder: Path) -> None:
 
 
 def _crashed(folder: Path) -> None:
-    """Killed brokers: marks are a little old, the newest batch of one is torn."""
+    """Killed brokers: high watermarks are a little old, the newest batch of one is torn."""
     batches = two_epochs()
     high_watermark = batches[-4].last + 1
     partition = Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC, high_watermark)

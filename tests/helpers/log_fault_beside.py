@@ -1,4 +1,4 @@
-"""Faults of what a broker keeps beside a log: time indexes, snapshots of an orderly stop, all high watermarks at once."""
+"""Faults in the files beside a log: time indexes, snapshots of a clean shutdown, all high watermarks at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def no_high_watermarks(place: Place) -> None:
 
 
 def votes(place: Place, how: str) -> None:
-    """What the broker remembers of its votes is gone, unreadable, too old, or of somebody unknown; or its metadata log is gone."""
+    """The quorum state is missing, unreadable, too old or of an unknown node; or the metadata log is missing."""
     for root in place.root.parent.glob(f"b{place.broker}*"):
         path = root / "__cluster_metadata-0"
         if not path.is_dir():
@@ -62,7 +62,7 @@ def votes(place: Place, how: str) -> None:
 
 
 def zeros_behind(place: Place, at: int, suffix: str, count: int) -> None:
-    """An index was not cut to its entries."""
+    """An index was not trimmed to its entries."""
     files = sorted(place.path.glob(f"*{suffix}"))
     if files:
         file = files[at * len(files) >> 16]
@@ -71,7 +71,7 @@ def zeros_behind(place: Place, at: int, suffix: str, count: int) -> None:
 
 
 def aborted_entry(place: Place, at: int, how: str, reach: int) -> None:
-    """An entry of an index of aborted transactions is of more or less than its transaction, is there once more, or has another's place."""
+    """An entry of the transaction index covers more or less than its transaction, is there twice, or is in another's place."""
     files = sorted(place.path.glob("*.txnindex"))
     if not files:
         return
@@ -91,7 +91,7 @@ def aborted_entry(place: Place, at: int, how: str, reach: int) -> None:
 
 
 def cut_epochs(place: Place, at: int) -> None:
-    """Records were deleted into the midst of a segment just before the kill: the epochs were cut, the log start was not written down."""
+    """DeleteRecords ended inside a segment just before the kill: the epochs were truncated, the log start was not checkpointed."""
     file = place.path / "leader-epoch-checkpoint"
     entries = [tuple(map(int, line.split())) for line in file.read_text().splitlines()[2:]]
     log = place.log()

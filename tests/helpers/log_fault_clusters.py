@@ -1,4 +1,4 @@
-"""Authentic clusters that faults are planted into: copies of the log directories of real brokers, one a broker."""
+"""Authentic clusters into which faults are planted: copies of the log directories of real brokers, one per broker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Cluster:
         path.write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
 
     def drop_caches(self, broker: int = 1) -> None:
-        """Remove what a broker can rebuild, so that only the log speaks."""
+        """Remove the files that a broker can rebuild, so that only the log counts."""
         for path in self.files(broker).iterdir():
             if path.suffix in {".index", ".timeindex", ".snapshot", ".txnindex"}:
                 path.unlink()
@@ -90,7 +90,7 @@ def put(batch: bytearray, name: str, value: int) -> None:
 
 
 def seal(batch: bytearray) -> bytearray:
-    """Make the CRC right again."""
+    """Correct the CRC."""
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
 
@@ -133,7 +133,7 @@ def many_topics(target: Path, partitions: tuple[str, ...] = ()) -> Cluster:
 
 
 def own_line(line: str, own: dict[str, str]) -> str:
-    """A line of meta.properties with the value that is this broker's own."""
+    """This broker's own line of meta.properties."""
     name = line.partition("=")[0]
     return f"{name}={own[name]}" if name in own else line
 

@@ -1,4 +1,4 @@
-"""A grammar of faults: what is done to which file of which replicas, drawn from a seed, judged by the oracle, and shrunk when the audit
+"""A grammar of faults: changes of files of replicas, drawn from a seed, judged by the oracle, and shrunk when the audit
 errs.
 
 A case is a base (log_fault_bases) and some steps (log_fault_verbs). A step is plain values, so that a case can be printed and played again.
@@ -44,7 +44,7 @@ LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file
 
 
 def is_legal(step: Step, base: str) -> bool:
-    """Whether brokers or people do such a thing in good order, so that by itself it must not be blamed."""
+    """Whether brokers or administrators do this in normal operation, so that the audit must not report it by itself."""
     if step.verb in {"repair_indexes", "foreign", "link", "roll"}:
         return True
     if step.verb in {"cut_epochs", "power_failure"}:
@@ -126,7 +126,7 @@ class Judgement:
     is_legal: bool
 
     def blames(self, exit_code: int) -> str:
-        """What is wrong with the audit's exit status; "" when it is right."""
+        """Why the audit's exit status is wrong; "" if it is right."""
         if self.visible and exit_code == 0:
             return f"missed: {self.visible[0]}"
         if self.is_legal and not self.visible and exit_code != 0:

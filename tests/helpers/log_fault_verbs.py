@@ -1,6 +1,6 @@
-"""What the grammar of faults does to one broker's copy of a partition: verbs of batches, segments, small files and good housekeeping.
+"""The changes that the grammar of faults makes to one broker's copy of a partition: batches, segments, small files, housekeeping.
 
-Fractions say where: batch `at` of n is batch at * n >> 16.
+Positions are fractions: batch `at` of n is batch at * n >> 16.
 """
 
 from __future__ import annotations
@@ -97,22 +97,22 @@ def payload(place: Place, at: int, byte: int, bit: int, sealed: int) -> None:
 
 
 def drop(place: Place, at: int, count: int) -> None:
-    """Batches are gone."""
+    """Remove batches."""
     _rewrite(place, lambda batches: batches[count:], at)
 
 
 def repeat(place: Place, at: int) -> None:
-    """A batch is there twice."""
+    """Repeat a batch."""
     _rewrite(place, lambda batches: [batches[0], *batches], at)
 
 
 def swap(place: Place, at: int) -> None:
-    """Two neighbours are exchanged."""
+    """Exchange two neighbouring batches."""
     _rewrite(place, lambda batches: [*batches[1:2], batches[0], *batches[2:]], at)
 
 
 def others(place: Place, at: int, count: int, epoch: int) -> None:
-    """Other records at the same offsets, sound by themselves; with `epoch` of another leader epoch, and the checkpoint knows it."""
+    """Other valid records at the same offsets; with `epoch` of another leader epoch that is also in the checkpoint."""
 
     def change(batches: list[bytearray]) -> list[bytearray]:
         for batch in batches[:count]:
@@ -127,7 +127,7 @@ def others(place: Place, at: int, count: int, epoch: int) -> None:
 
 
 def epochs_from_log(place: Place) -> None:
-    """The checkpoint is made right again."""
+    """Correct the epoch checkpoint."""
     starts: dict[int, int] = {}
     log = place.log()
     for batch in log.batches if log else ():
@@ -139,7 +139,7 @@ def epochs_from_log(place: Place) -> None:
 
 
 def lose_tail(place: Place, count: int) -> None:
-    """The newest batches are gone."""
+    """Remove the newest batches."""
     file = place.segments()[-1]
     found, rest = parse(file.read_bytes())
     file.write_bytes(b"".join(batch.raw for batch in found[: max(0, len(found) - count)]) + rest)
@@ -159,7 +159,7 @@ def append(place: Place, kind: str, size: int) -> None:
 
 
 def remove_segment(place: Place, at: int, empty: int) -> None:
-    """A segment is gone with all that belongs to it, or has no bytes."""
+    """Remove a segment with all its files, or empty it."""
     file = place.segments()[at * len(place.segments()) >> 16]
     if empty:
         file.write_bytes(b"")
@@ -170,7 +170,7 @@ def remove_segment(place: Place, at: int, empty: int) -> None:
 
 
 def rename_segment(place: Place, at: int, delta: int) -> None:
-    """A segment is called by another offset."""
+    """Rename a segment to another offset."""
     file = place.segments()[at * len(place.segments()) >> 16]
     for beside in list(place.path.glob(file.stem + ".*")):
         if beside.suffix != ".snapshot":
@@ -187,7 +187,7 @@ def exchange_segments(place: Place, at: int) -> None:
 
 
 def no_directory(place: Place, how: str) -> None:
-    """The partition's directory is gone, waits for its deletion, or is a link that leads nowhere."""
+    """The partition's directory is missing, waits for deletion, or is a dangling link."""
     if how == "delete":
         place.path.rename(place.root / f"{NAME}.{'0123456789abcdef' * 2}-delete")
         return
@@ -275,7 +275,7 @@ def epoch_line(place: Place, how: str, at: int, delta: int) -> None:
 
 
 def checkpoint_line(place: Place, name: str, how: str, at: int) -> None:
-    """A checkpoint of the log directory says something else of the partition, or nothing, or cannot be read."""
+    """A checkpoint of the log directory has another value for the partition, or none, or is unreadable."""
     path = place.root / name
     log = place.log() if place.path.is_dir() else None
     if how == "empty":
@@ -307,14 +307,14 @@ def identity(place: Place, how: str) -> None:
 
 
 def repair_indexes(place: Place) -> None:
-    """What a broker rebuilds is removed."""
+    """Remove the files that a broker rebuilds."""
     for suffix in (".index", ".timeindex"):
         for file in place.path.glob(f"*{suffix}"):
             file.unlink()
 
 
 def repair_checkpoints(place: Place) -> None:
-    """The checkpoints follow the log's end."""
+    """Set the checkpoints to the log's end."""
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         has_line = (place.root / name).is_file() and any(f"{NAME[0]} 0 " in row for row in (place.root / name).read_text().splitlines())
         if has_line:
@@ -384,13 +384,13 @@ def future(place: Place, how: str, at: int) -> None:
 
 
 def cleaner_line(place: Place, offset: int) -> None:
-    """Somebody writes that a cleaner came up to there."""
+    """Write a cleaner checkpoint at this offset."""
     path = place.root / "cleaner-offset-checkpoint"
     path.write_text(lines([f"t 0 {offset}"]))
 
 
 def link(place: Place) -> None:
-    """The partition's directory lies elsewhere, behind a link."""
+    """Move the partition's directory elsewhere and link to it."""
     target = place.root.parent.parent / f"elsewhere-{place.broker}"
     if place.path.is_dir() and not place.path.is_symlink() and not target.exists():
         place.path.rename(target)

@@ -97,7 +97,7 @@ def forked_epoch(cluster: Cluster) -> None:
 
 
 def lost_tail(lowered: bool, broker: int = 1) -> Callable[[Cluster], None]:
-    """The last five batches are gone; with `lowered` the replica's own high watermark knows nothing of them either."""
+    """The last five batches are missing; with `lowered` they are also above the replica's own high watermark."""
 
     def plant(cluster: Cluster) -> None:
         batches = cluster.batches(broker, -1)
@@ -133,7 +133,7 @@ def rewritten(begin: int, end: int | None, epoch: int | None) -> Callable[[Clust
 
 
 def stale_batch_kept(cluster: Cluster) -> None:
-    """redpanda#11360: a truncation kept one batch too many, and what was appended later stands one batch further on."""
+    """redpanda#11360: a truncation kept one batch too many, so later batches are one batch further on."""
     batches = cluster.batches()
     at = cluster.middle
     kept = bytearray(batches[at])
@@ -251,14 +251,14 @@ def no_txn_index(cluster: Cluster) -> None:
 
 
 def lost_marker(cluster: Cluster) -> None:
-    """The last abort marker becomes an ordinary batch of nobody: the transaction never ends."""
+    """The last abort marker becomes an ordinary batch without a producer: the transaction never ends."""
     batches = cluster.batches(segment=-1)
     batches.pop()
     cluster.store(batches, segment=-1)
 
 
 def hanging(cluster: Cluster) -> None:
-    """KIP-890: records arrive after their transaction's marker and open one that nobody ends; later records are an hour younger."""
+    """KIP-890: records arrive after their transaction's marker and open one that never ends; later records are an hour younger."""
     for broker in cluster.directories:
         batches = cluster.batches(broker, -1)
         late = bytearray(next(batch for batch in batches if number(batch, "attributes") & 0x30 == 0x10))
@@ -342,7 +342,7 @@ def metadata_record(cluster: Cluster) -> None:
 
 
 def future_epoch(cluster: Cluster) -> None:
-    """Every replica agrees on a leader epoch that no controller gave out."""
+    """Every replica has a leader epoch that no controller assigned."""
     for broker in cluster.directories:
         forked_epoch(Cluster({1: cluster.directories[broker]}, cluster.partition))
         batches = cluster.batches(broker)

@@ -175,7 +175,7 @@ def is_comparable(directories: dict[int, list[Path]], name: str) -> bool:
 
 
 def alone(log: Log, role: Role) -> Iterator[str]:
-    """What one replica shows by itself."""
+    """The visible differences within one replica."""
     who = f"broker {log.broker}"
     batches = [batch for batch in log.batches if batch.last >= log.start]
     for number, (base, inside, rest) in enumerate(log.segments):
@@ -250,7 +250,7 @@ def by_index(log: Log, batches: list[Stored]) -> Iterator[str]:
 
 
 def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
-    """A follower that asks where an epoch ends is told where its batches end.
+    """A follower that asks where an epoch ends must get the offset where its batches end.
 
     A broker that raises its log start cuts its epochs at once, and deletes and writes the log start down later: what a killed one holds
     below its first epoch was deleted.
@@ -319,7 +319,7 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
 
 
 def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
-    """No batch of a producer is there twice or missing."""
+    """No batch of a producer is duplicated or missing."""
     last: dict[int, tuple[int, int]] = {}
     for batch in batches:
         if batch.base < role.cleaned_to or batch.producer < 0 or batch.attributes & CONTROL:
@@ -333,7 +333,7 @@ def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 
 def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
-    """The newest sound snapshot, with which a broker starts, says what the log says of the producers in it."""
+    """The newest valid snapshot, with which a broker starts, agrees with the log about its producers."""
     for file in sorted((log.path or Path()).glob("*.snapshot"), reverse=True):
         data = file.read_bytes()
         if len(data) < 10 or crc32c(data[6:]) != struct.unpack_from(">I", data, 2)[0] or (len(data) - 10) % 46 or int(file.stem) > log.end:
@@ -363,7 +363,7 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 
 def together(logs: list[Log], role: Role) -> Iterator[str]:
-    """What the replicas show against each other."""
+    """The visible differences between replicas."""
     yield from by_high_watermarks(logs, role)
     committed = max((log.high_watermark for log in logs if log.high_watermark is not None), default=0)
     duty = {log.broker: committed if log.broker in role.complete else min(log.high_watermark or 0, log.end) for log in logs}

@@ -1,4 +1,4 @@
-"""What readers and brokers see of the files beside a log: look-ups by time, and the producers that a broker starts with."""
+"""What readers and brokers see of the files beside a log: look-ups by timestamp, and the producer state at a broker's start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def by_time(log: Log, role: Role) -> Iterator[str]:
 
 
 def _look_up(log: Log, role: Role, wanted: int) -> Stored | None:
-    """Only the first segment that says to be as late is looked into."""
+    """Searches only the first segment whose largest timestamp is late enough."""
     for number, (base, inside, _) in enumerate(log.segments):
         if not inside:
             continue
@@ -62,8 +62,8 @@ def _entries(log: Log, base: int) -> list[tuple[int, int]] | None:
 
 
 def by_committed_reader(log: Log, batches: list[Stored]) -> Iterator[str]:
-    """A read_committed consumer passes over what was aborted and over nothing else: it goes by the index's entries in order, up to the
-    first whose stable offset is far enough, and takes a producer for aborted from an entry's first offset to the next abort marker."""
+    """A read_committed consumer skips aborted records and nothing else: it reads the index's entries in order, up to the
+    first whose stable offset is far enough, and treats a producer as aborted from an entry's first offset to the next abort marker."""
     listed = []
     for file in sorted((log.path or Path()).glob("*.txnindex")):
         data = file.read_bytes()
@@ -100,7 +100,7 @@ def _passed_over(listed: list[tuple[int, ...]], batches: list[Stored], end: int)
 
 
 def by_orderly_stop(log: Log, role: Role) -> Iterator[str]:
-    """Without any snapshot behind an orderly stop a broker goes on as if nobody had written (UnifiedLog.rebuildProducerState)."""
+    """Without any snapshot after a clean shutdown, a broker starts without producers (UnifiedLog.rebuildProducerState)."""
     assert log.path is not None
     has_producers = any(batch.producer >= 0 for batch in log.batches)
     if role.clean and has_producers and log.end > log.start and not list(log.path.glob("*.snapshot")):
@@ -115,7 +115,7 @@ def by_identity(log: Log) -> Iterator[str]:
 
 
 def by_high_watermarks(logs: list[Log], role: Role) -> Iterator[str]:
-    """Where nobody knows what is committed, the longest of those that may lead has it; a shorter one has perhaps lost it."""
+    """If no replica has a high watermark, the longest electable replica has all committed records; a shorter one may have lost some."""
     ends = {log.end for log in logs if log.broker in (role.complete or role.replicas)}
     if len(ends) > 1 and all(log.high_watermark is None for log in logs):
         yield f"logs end at {sorted(ends)}, and nobody knows what is committed"

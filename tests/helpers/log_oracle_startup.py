@@ -18,7 +18,7 @@ def start(directory: Path) -> None:
 
 
 def start_log(path: Path) -> None:
-    """Only names that begin with an offset are of segments."""
+    """Only files whose names begin with an offset belong to segments."""
     files = [file for file in path.iterdir() if file.is_file()]
     cleaned = [file for file in files if file.name.endswith(".cleaned")]
     swaps = [file for file in files if file.name.endswith(".swap")]
@@ -47,7 +47,7 @@ def _end(file: Path) -> int:
 
 
 def futures(directories: dict[int, list[Path]], name: str) -> Iterator[str]:
-    """A copy that is to take a log's place keeps what it has of the leader epochs that the log has there."""
+    """A future log that replaces a log keeps those of its leader epochs that the log also has."""
     for broker, paths in directories.items():
         try:
             own = next((log for path in paths if (log := read_log(path, broker, name)) is not None), None)

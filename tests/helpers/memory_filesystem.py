@@ -44,7 +44,7 @@ class MemoryFile:
         return len(data)
 
     def pread(self, count: int, position: int, /) -> bytes:
-        """Every other read gives half of what is asked for."""
+        """Every other read returns only half of the requested bytes."""
         self._check("read")
         filesystem = self._filesystem
         filesystem.reads += 1
@@ -295,7 +295,7 @@ class MemoryFileSystem:
         cut = generator.randint(common, max(len(current), common))
         if kind == 2:
             return current[:cut] if cut >= len(durable) else current[:cut] + durable[cut:]
-        # The length was written, the bytes were not.
+        # The length was written, but not the bytes.
         return current[:cut] + bytes(len(current) - cut)
 
     def _inode(self, path: str) -> Inode:

@@ -1,4 +1,4 @@
-"""Members of the classic protocol in groups that become consumer groups and classic again, told to a broker step by step."""
+"""Members of the classic protocol in groups that become consumer groups and classic again, played against a broker step by step."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def upgrade(asked: Asked) -> Classic:
 
 
 def mistakes(asked: Asked, one: Classic) -> None:
-    """What is refused, and how."""
+    """Refused requests and their errors."""
     one.sync("another protocol", protocol_name="roundrobin")
     one.sync("another type", protocol_type="connect")
     one.sync("no protocol", protocol_name=None)
@@ -146,7 +146,7 @@ def replacing(asked: Asked) -> None:
 
 
 def leaving(asked: Asked) -> None:
-    """Classic members leave a consumer group, which stays one; an administrator sends away whom he likes."""
+    """Classic members leave a consumer group, which stays one; an administrator removes members."""
     one = alone(asked, "l1", "l", {("a", index) for index in range(4)})
     asked.join("c3 joins", "c3", "a", group_id="l")
     one.join("l1 joins again", "a")

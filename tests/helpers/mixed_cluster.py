@@ -272,7 +272,7 @@ class MixedCluster:
         return process
 
     def close(self) -> None:
-        """Brokers first, then controllers; what does not stop is killed."""
+        """Stop brokers first, then controllers; kill those that do not stop."""
         for is_controller in (False, True):
             nodes = [node for node in self.nodes.values() if node.is_controller is is_controller and node.running]
             for node in nodes:
@@ -299,7 +299,7 @@ class MixedCluster:
         return ",".join(node.controller_address for node in self.nodes.values() if node.is_controller and node.running)
 
     def wait_for_brokers(self, timeout_s: float = 60.0) -> None:
-        """Until every running broker names exactly the running ones."""
+        """Wait until every running broker lists exactly the running brokers."""
         expected = {node.node_id for node in self.nodes.values() if node.running and node.is_broker}
 
         def agreed() -> bool:
@@ -316,7 +316,7 @@ class MixedCluster:
         self.wait_for(agreed, f"brokers {sorted(expected)} to know each other", timeout_s)
 
     def wait_for(self, condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
-        """Until `condition()`; a node that does not answer counts as not yet."""
+        """Wait until `condition()`; a node that does not answer counts as false."""
 
         def holds() -> bool:
             with contextlib.suppress(OSError, WireError):

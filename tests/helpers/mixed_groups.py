@@ -79,7 +79,7 @@ class MixedWorld:
     # -- the runtime -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry out what the shard asks for, until it asks for nothing."""
+        """Carry out the shard's effects until there are none left."""
         while True:
             while effects := self.shard.take_effects():
                 self.uncommitted += effects.appends
@@ -104,13 +104,13 @@ class MixedWorld:
             append.on_done(ErrorCode.NONE, self.now_ms)
 
     def go_on(self) -> None:
-        """What is written is committed, from now on too."""
+        """Commit what is written, now and from now on."""
         self.is_stalled = False
         self._commit()
         self.run()
 
     def refuse(self) -> None:
-        """What is written cannot be written."""
+        """Fail the pending writes."""
         waiting, self.uncommitted = self.uncommitted, []
         for append in waiting:
             append.on_settled(False, self.now_ms)
@@ -118,7 +118,7 @@ class MixedWorld:
         self.run()
 
     def fail_over(self) -> None:
-        """Another broker loads what is committed; who waits is told so."""
+        """Another broker loads the committed records; waiting requests get an error."""
         self.shard.shutdown()
         waiting, self.uncommitted = self.uncommitted, []
         for append in waiting:
@@ -132,7 +132,7 @@ class MixedWorld:
         self.run()
 
     def advance(self, ms: int) -> None:
-        """Time goes by, deadline by deadline."""
+        """Let time pass, stopping at each deadline."""
         end_ms = self.now_ms + ms
         while (due_ms := self.shard.next_deadline()) is not None and due_ms <= end_ms:
             self.now_ms = max(due_ms, self.now_ms)

@@ -1,4 +1,4 @@
-"""Members of both protocols in one group, and what has to hold of them whatever they do.
+"""Members of both protocols in one group, and the invariants that must hold whatever they do.
 
 Invariants: no two members that are in their group's newest word own the same partition; what a member that is none any more commits is
 refused; when nothing happens any more, every partition is owned, and the group is stable. After a change of broker everything is as before.
@@ -28,7 +28,7 @@ class Broken(AssertionError):
 
 
 class Member:
-    """What members of both protocols have in common."""
+    """The common part of members of both protocols."""
 
     def __init__(self, name: str, world: MixedWorld, chance: random.Random) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Member:
         self.owned: Partitions = set()
         self.waits_for: str | None = None
         self.names = chance.sample(TOPICS, chance.randint(1, 2))
-        #: Since when it believes what it owns: it stops reading when its session is over by its own clock.
+        #: When it last confirmed its assignment: it stops reading when its session has expired by its own clock.
         self.heard_ms = world.now_ms
 
     @property
@@ -46,11 +46,11 @@ class Member:
         return self.name
 
     def believes(self) -> bool:
-        """Whether it reads what it owns."""
+        """Whether it still reads its partitions."""
         return self.epoch > 0 and self.world.now_ms - self.heard_ms < SESSION_MS
 
     def drop(self) -> None:
-        """It is no member any more, as far as it knows."""
+        """Note that it is no longer a member."""
         self.epoch, self.owned = 0, set()
 
     def act(self, chance: random.Random) -> None:
@@ -58,7 +58,7 @@ class Member:
         raise NotImplementedError
 
     def leave(self) -> None:
-        """It says good-bye."""
+        """Leave the group."""
         raise NotImplementedError
 
 
@@ -91,7 +91,7 @@ class ConsumerMember(Member):
             if answer.assignment is not None:
                 names = {topic_id_of(name): name for name in TOPICS}
                 wanted = {(names[topic.topic_id], index) for topic in answer.assignment.topic_partitions for index in topic.partitions}
-                # It takes its time to give partitions up.
+                # It delays the revocation of partitions.
                 kept = {partition for partition in self.owned - wanted if chance.random() < 0.3}
                 self.owned = wanted | kept
                 self.wanted = wanted
@@ -203,7 +203,7 @@ def check_ownership(world: MixedWorld, members: list[Member]) -> None:
         registered = group.members.get(member.member_id)
         if registered is None or not member.believes() or registered.member_epoch != member.epoch:
             continue
-        # A classic member reads what it has while it waits to be told more.
+        # A classic member goes on reading its partitions while it waits for the next assignment.
         for name, partition in member.owned:
             owner = group.owners.get(topic_id_of(name), {}).get(partition)
             if owner != member.member_id:
@@ -211,7 +211,7 @@ def check_ownership(world: MixedWorld, members: list[Member]) -> None:
 
 
 def check_commits(world: MixedWorld, members: list[Member], chance: random.Random) -> None:
-    """Who is no member, or lies about its epoch, commits nothing."""
+    """A former member, or one with a wrong epoch, commits nothing."""
     if world.is_stalled or not members:
         return
     member = chance.choice(members)
@@ -236,7 +236,7 @@ def check_commits(world: MixedWorld, members: list[Member], chance: random.Rando
 
 
 def check_lies(world: MixedWorld, members: list[Member], chance: random.Random) -> None:
-    """Who lies about its epoch is fenced, and gets nothing by it."""
+    """A member with a wrong epoch is fenced and gets no assignment."""
     liars = [member for member in members if isinstance(member, ConsumerMember) and member.epoch > 0 and member.waits_for is None]
     if world.is_stalled or not liars:
         return
@@ -254,7 +254,7 @@ def registered_epoch(world: MixedWorld, member: Member) -> int | None:
 
 
 def settle(world: MixedWorld, members: list[Member], chance: random.Random) -> None:
-    """Nothing happens any more but what members send."""
+    """Let the members' heartbeats alone run until the group is stable."""
     world.go_on()
     for _ in range(60):
         world.advance(1_000)
@@ -265,7 +265,7 @@ def settle(world: MixedWorld, members: list[Member], chance: random.Random) -> N
 
 
 def check_quiet(world: MixedWorld, members: list[Member]) -> None:
-    """Every partition that somebody wants is read, by one; the group is stable."""
+    """Every subscribed partition is read by exactly one member; the group is stable."""
     consumer, classic = world.shard.consumers.groups.get("g"), world.shard.groups.get("g")
     if consumer is not None:
         if consumer.state != STABLE:
@@ -287,7 +287,7 @@ def check_quiet(world: MixedWorld, members: list[Member]) -> None:
 
 
 def act(world: MixedWorld, members: list[Member], chance: random.Random, number: int) -> None:
-    """One thing that may happen."""
+    """One random event."""
     dice = chance.random()
     if dice < 0.06 and len(members) < 6:
         kind = ConsumerMember if chance.random() < 0.5 else ClassicMember
@@ -324,7 +324,7 @@ def play(world: MixedWorld, chance: random.Random, steps: int = 250) -> None:
         act(world, members, chance, number)
         check_ownership(world, members)
     if world.policy == "disabled" and world.shard.groups.get("g") is not None:
-        # Consumers are refused by a classic group, and cannot be heard of.
+        # A classic group refuses consumers, so they never become members.
         members = [member for member in members if isinstance(member, ClassicMember)] or [ClassicMember("last", world, chance)]
     settle(world, members, chance)
     check_quiet(world, members)

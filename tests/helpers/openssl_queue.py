@@ -13,7 +13,7 @@ _LIBRARY.ERR_set_error.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]
 
 
 def leave_behind() -> None:
-    """What a failed system call of OpenSSL 3.4 or newer leaves in it."""
+    """Leave an error in the queue, as a failed system call of OpenSSL 3.4 or newer does."""
     _LIBRARY.ERR_new()
     _LIBRARY.ERR_set_error(ERR_LIB_SYS, errno.EPIPE, None)
 

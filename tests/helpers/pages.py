@@ -31,7 +31,7 @@ END = "-- end of the block --"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block that means something to `Reader`; `expected` is the text block that follows it."""
+    """One fenced block that `Reader` uses; `expected` is the text block that follows it."""
 
     language: str
     note: str
@@ -62,7 +62,7 @@ def normal(text: str) -> list[str]:
 
 
 class Reader:
-    """Somebody who pastes a page into two terminals; a context manager. `minikafka` is this tree's, the usual port 9092 a free one."""
+    """Runs a page as if it were pasted into two terminals; a context manager. `minikafka` is this tree's, port 9092 becomes a free one."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -109,7 +109,7 @@ class Reader:
             process.stdin.close()
 
     def run(self, block: Block) -> str:
-        """Do what the block says; what it printed. Raises AssertionError when it failed."""
+        """Run the block and return its output. Raises AssertionError if it fails."""
         code = block.code.replace("localhost:9092", f"localhost:{self.port}")
         for offset in (1, 2):
             code = code.replace(f"localhost:{9092 + offset}", f"localhost:{self.port + offset}")

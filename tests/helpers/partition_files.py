@@ -1,4 +1,4 @@
-"""Log directories put together batch by batch, with the indexes that a broker would have written, for tests of who reads them."""
+"""Log directories written batch by batch, with the indexes that a broker would have written, for tests of readers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from minikafka.wire.registry import api
 
 
 class Peer:
-    """One connection, by hand: what is sent and when is the test's."""
+    """One connection; the test decides what is sent and when."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -34,9 +34,9 @@ class Peer:
         return await self._reader.readexactly(int.from_bytes(await self._reader.readexactly(4), "big"))
 
     async def answer(self, request: type[Request], version: int) -> Any:
-        known, frame = api(request.API_KEY), await self.frame()
-        assert known is not None
-        return known.response.decode(version, frame, decode_response_header(frame, known.key, version)[1])
+        entry, frame = api(request.API_KEY), await self.frame()
+        assert entry is not None
+        return entry.response.decode(version, frame, decode_response_header(frame, entry.key, version)[1])
 
     async def ask(self, request: Request, version: int) -> Any:
         self.send(request, version)

@@ -1,4 +1,4 @@
-"""Raft hosts for tests: a listener that writes down what it is told, configurations, formatted directories."""
+"""Raft hosts for tests: a listener that records its calls, configurations, formatted directories."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Listener:
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, object]] = []

@@ -52,7 +52,7 @@ class Snapshot:
 
 @dataclass
 class Options:
-    """Drawn from the seed (swarm testing: each seed leaves some faults out)."""
+    """Options drawn from the seed (swarm testing: each seed leaves some faults out)."""
 
     voters: int
     observers: int
@@ -87,7 +87,7 @@ class Options:
 
 
 class Node:
-    """Disk, and while it runs a core."""
+    """A node: its disk and, while it runs, its core."""
 
     def __init__(self, world: World, node_id: int, voters: VoterSet, version: int, can_be_voter: bool) -> None:
         self.world = world
@@ -165,7 +165,7 @@ class Node:
         self.batches = [batch for batch in self.batches if batch.end <= keep]
 
     def rot(self) -> None:
-        """The process ends, and the next one finds only the beginning of the log to be valid."""
+        """The process ends, and for the next one only the beginning of the log is valid."""
         self.crash()
         floor = self.snapshots[-1].id.offset if self.snapshots else 0
         valid = self.world.rng.randrange(len(self.batches) + 1)
@@ -230,7 +230,7 @@ class Node:
             if self.end != effect.offset:
                 raise Violation(f"node {self.node_id} was cut to {effect.offset}, inside of a batch")
             self.flushed = min(self.flushed, effect.offset)
-            # A sync that is under way says nothing about what comes in place of the cut.
+            # A sync that is under way does not cover the records that replace the truncated ones.
             self.incarnation_sync()
         elif kind is ev.AppendLeaderChange:
             count = 1 + (effect.kraft_version is not None) + (effect.voter_set is not None)
@@ -310,7 +310,7 @@ class World:
         self.by_port = {}
         self.nodes: dict[int, Node] = {}
         for i in range(1, total + 1):
-            # Some observers of a dynamic quorum are controllers that may join; they know no voters yet.
+            # Some observers of a dynamic quorum are controllers that may join; they have no voter set yet.
             is_voter = i <= options.voters
             knows = voters if is_voter or not options.is_dynamic else VoterSet()
             node = Node(self, i, knows, version if knows is voters else 0, is_voter or options.is_dynamic)
@@ -477,7 +477,7 @@ class World:
         leader.feed(ev.Received(lambda reply: None, request))
 
     def write(self) -> None:
-        """A client's record at whoever believes to lead."""
+        """Write a client's record at every node that takes itself for the leader."""
         for node in self.nodes.values():
             core = node.core
             if core is not None and core.is_leader and node.paused_until <= self.now and self.rng.random() < 0.8:
@@ -513,14 +513,14 @@ class World:
             node.highest_hw = core.high_watermark
 
     def check_deposed(self, epoch: int) -> None:
-        """Who leads an earlier epoch when a leader of this one has committed its first record must be in doubt."""
+        """A leader of an earlier epoch must be in doubt once a leader of this epoch has committed its first record."""
         for other in self.nodes.values():
             core = other.core
             if core is not None and core.is_leader and core.epoch < epoch and not core.is_in_doubt(self.now):
                 raise Violation(f"seed {self.seed} at {self.now}: {other.node_id} is sure to lead epoch {core.epoch} in epoch {epoch}")
 
     def check_committed(self, node: Node, low: int, high: int) -> None:
-        """Everybody agrees on every batch below a high watermark."""
+        """All nodes agree on every batch below a high watermark."""
         by_base = {batch.base: batch for batch in self.committed[-400:]}
         end = self.committed[-1].end if self.committed else 0
         for batch in node.batches:

@@ -67,12 +67,12 @@ class Finished:
 
 
 async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
-    """In the place of an executor."""
+    """Stands in for an executor."""
     return function(*arguments)
 
 
 class AtOnce:
-    """In the place of a supervisor: work is done before `start` returns."""
+    """Stands in for a supervisor: the work is done before `start` returns."""
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> Finished:
         asyncio.run(work)
@@ -84,7 +84,7 @@ class AtOnce:
 
 @dataclass(slots=True)
 class Parked:
-    """An acks=all produce that waits; `code` is its end."""
+    """A waiting acks=all produce; `code` is its result."""
 
     replica: Replica
     required: int
@@ -111,7 +111,7 @@ class Answer:
 
 
 class SilentEvents:
-    """PartitionEvents that nobody hears of."""
+    """PartitionEvents without listeners."""
 
     def appended(self, partition: Partition) -> None:
         pass
@@ -143,7 +143,7 @@ def _unexpected(operation: object, error: Exception) -> None:
 
 
 class Replica(SilentEvents):
-    """One broker, as far as the partition is concerned: what its partition and its fetcher tell, and what they hold."""
+    """One broker's part of the partition: its partition object, its fetcher and their effects."""
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.world = world
@@ -233,7 +233,7 @@ class Replica(SilentEvents):
     # Fetching.
 
     def ask(self) -> None:
-        """Send a fetch; the one that is taken for the leader reads, takes note and answers."""
+        """Send a fetch to the supposed leader, which reads, notes the follower's position and answers."""
         fetcher = self.fetcher
         assert fetcher is not None, f"{self.broker_id} follows nobody"
         fetcher.follower.disconnected()  # so that it names everything
@@ -252,7 +252,7 @@ class Replica(SilentEvents):
         return self.reader.read(wanted, params, BYTES_MAX, True, self.world.now_ms, None)  # type: ignore[arg-type]
 
     def take(self) -> None:
-        """Deal with the answer that is under way, if any."""
+        """Handle the answer that is on its way, if any."""
         answer, self.answer = self.answer, None
         fetcher = self.fetcher
         if answer is not None and fetcher is not None and fetcher.follower.is_current(answer.plan):
@@ -310,7 +310,7 @@ def _data(read: PartitionRead) -> FetchResponse.PartitionData:
 
 @dataclass(slots=True)
 class World:
-    """The partition's replicas 1..n, the controller's word about it, and what producers were told."""
+    """The partition's replicas 1..n, the controller's state, and the producers' acknowledgements."""
 
     replica_count: int = 3
     min_isr: int = 1
@@ -345,7 +345,7 @@ class World:
 
     @property
     def leader(self) -> Replica:
-        """Whom the controller has elected."""
+        """The replica that the controller has elected."""
         assert self.registration is not None
         return self.replicas[self.registration.leader]
 
@@ -449,7 +449,7 @@ class World:
 
     @property
     def running(self) -> list[int]:
-        """The replicas whose process lives."""
+        """The replicas whose processes run."""
         return [number for number, replica in self.replicas.items() if replica.is_running]
 
     def _do_kill(self, number: str) -> None:
@@ -459,7 +459,7 @@ class World:
         replica.answer = replica.fetcher = None
 
     def _do_crash(self, number: str) -> None:
-        """The power fails, and everything that was not synced is gone: the worst that `MemoryFileSystem.crash` may draw."""
+        """A power cut that loses everything unsynced: the worst case of `MemoryFileSystem.crash`."""
         replica = self.replicas[int(number)]
         disk = MemoryFileSystem()
         disk.directories = set(replica.disk.directories)

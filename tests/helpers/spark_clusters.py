@@ -1,4 +1,4 @@
-"""Spark clusters on this machine: a standalone master with a worker, out of what PySpark brings, and a YARN with one node.
+"""Spark clusters on this machine, from PySpark's own files: a standalone master with a worker, and a YARN with one node.
 
 As a program it is that YARN: `spark_clusters.py DIRECTORY JARS` writes DIRECTORY/conf/yarn-site.xml and ends with its standard input.
 """

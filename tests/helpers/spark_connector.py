@@ -1,4 +1,4 @@
-"""What Spark does not bring: its own Kafka connector, Delta Lake and a small YARN from Maven, another PySpark from PyPI."""
+"""Downloads beyond PySpark: Spark's Kafka connector, Delta Lake and a small YARN from Maven, another PySpark from PyPI."""
 
 from __future__ import annotations
 

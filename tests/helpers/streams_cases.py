@@ -39,7 +39,7 @@ _CHANGELOG = {"changelog": InternalTopic("changelog", 1)}
 
 
 def spec_of(case: Case) -> tuple[GroupSpec, ConfiguredTopology]:
-    """What the assignor is handed."""
+    """The assignor's input."""
     members = {
         member_id: MemberSpec(
             member["process"],
@@ -68,7 +68,7 @@ def listed(tasks: TasksTuple) -> list[dict[str, list[int]]]:
 
 @dataclass
 class Life:
-    """A group whose members come, go, restart and get more to do; every step is a case that goes on from what was assigned before."""
+    """A group whose members come, go and restart and whose topology grows; every step is a case that starts from the last assignment."""
 
     seed: int
     case: Case = field(init=False)
@@ -82,7 +82,7 @@ class Life:
             self._join()
 
     def step(self) -> Case:
-        """The next case, with what every member has got in the one before."""
+        """The next case, with every member's assignment from the one before."""
         if "assigned" in self.case:
             for member_id, (active, standby) in self.case.pop("assigned").items():
                 self.case["members"][member_id] |= {"active": active, "standby": standby}
@@ -107,7 +107,7 @@ class Life:
             del members[self.chance.choice(list(members))]
 
     def _restart(self) -> None:
-        """Another member id; it has nothing, and tells the offsets of the state that is on its disk."""
+        """Restart under another member id, without tasks, and report the offsets of the state on its disk."""
         members = self.case["members"]
         before = members.pop(self.chance.choice(list(members)))
         held = [(name, place) for role in ("active", "standby") for name, places in before.get(role, {}).items() for place in places]

@@ -1,4 +1,4 @@
-"""The core of streams groups over a log in memory, and members that behave as the protocol says, or do not."""
+"""The core of streams groups over a log in memory, with members that follow the protocol or break it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def topology(*subtopologies: StreamsGroupHeartbeatRequest.Subtopology, epoch: in
 
 
 def wire_tasks(tasks: set[Task]) -> list[StreamsGroupHeartbeatRequest.TaskIds]:
-    """As a request has them."""
+    """The tasks or partitions as a request has them."""
     found: dict[str, list[int]] = {}
     for name, partition in sorted(tasks):
         found.setdefault(name, []).append(partition)
@@ -47,7 +47,7 @@ def wire_tasks(tasks: set[Task]) -> list[StreamsGroupHeartbeatRequest.TaskIds]:
 
 
 def assigned_tasks(answer: StreamsGroupHeartbeatResponse) -> Roles | None:
-    """What an answer assigns; None when it says nothing of it."""
+    """The assignment in an answer; None if it has none."""
     if answer.active_tasks is None:
         return None
     return {
@@ -121,13 +121,13 @@ class StreamsWorld(GroupsWorld):
         return self.beat(member_id, 0, **given)
 
     def go_on(self, member_id: str, epoch: int, tasks: Roles | None = None, **fields: Any) -> Any:
-        """A heartbeat, with the tasks that the member has or without a word of them."""
+        """A heartbeat, with or without the member's tasks."""
         reported = {} if tasks is None else {f"{role}_tasks": wire_tasks(tasks.get(role, set())) for role in ROLES}
         return self.beat(member_id, epoch, **reported, **fields)
 
 
 class Processor:
-    """A member that believes what it was answered, and is slow to give up."""
+    """A member that follows the answers but revokes slowly."""
 
     def __init__(self, name: str, process_id: str, world: StreamsWorld) -> None:
         self.member_id, self.process_id, self.world = name, process_id, world
@@ -167,7 +167,7 @@ class Processor:
             self.epoch = answer.member_epoch
             self.wanted = assigned_tasks(answer) or self.wanted
             for role in ROLES:
-                # It takes its time to give tasks up.
+                # It delays the revocation of tasks.
                 for task in sorted(self.has[role] - self.wanted[role]):
                     if chance.random() < 0.7:
                         self.has[role].discard(task)

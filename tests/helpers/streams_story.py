@@ -76,7 +76,7 @@ def prepare(asked: Streams) -> None:
 
 
 def refusals(asked: Streams) -> None:
-    """What no group takes."""
+    """Requests that every group refuses."""
     asked.send("nobody's group", "m", 4)
     asked.send("leaves nobody's group", "m", -1)
     asked.comes("no member id", "")
@@ -102,7 +102,7 @@ def refusals(asked: Streams) -> None:
 
 
 def unready(asked: Streams) -> None:
-    """Topics that are not there, or not as they are to be."""
+    """Topics that are missing or have the wrong number of partitions."""
     asked.comes("reads nothing that is", "u1", group_id="u", topology=topology(subtopology("0", "x", "y")))
     asked.tell("described as not ready", StreamsGroupDescribeRequest(group_ids=["u"]), 1)
     asked.tell("listed as not ready", ListGroupsRequest(states_filter=["not_ready"]), 5)
@@ -122,7 +122,7 @@ def membership(asked: Streams) -> None:
     asked.comes("m1 joins", "m1", client_tags=[Request.KeyValue(key="zone", value="z1")])
     again = Request(group_id="g", member_id="m1", member_epoch=2, endpoint_information_epoch=0)
     again.active_tasks, again.standby_tasks, again.warmup_tasks = [], [], []
-    # The changelog is made, and the coordinator hears of it.
+    # The changelog is created, and the coordinator learns of it.
     retry(lambda: asked.ask(again, 1).member_epoch == 3)
     mine = {"active": {("0", 0), ("0", 1), ("0", 2), ("0", 3), ("1", 0), ("1", 1)}}
     epoch = asked.comes("m1 joins again", "m1").member_epoch
@@ -189,7 +189,7 @@ def offsets(asked: Streams) -> None:
 
 
 def administration(asked: Streams) -> None:
-    """What tools see of it."""
+    """The group as tools see it."""
     asked.tell("described", StreamsGroupDescribeRequest(group_ids=["g", "none", ""], include_authorized_operations=True), 1)
     asked.tell("described v0", StreamsGroupDescribeRequest(group_ids=["g"]), 0)
     asked.tell("described with what it runs", StreamsGroupDescribeRequest(group_ids=["g", "none"], include_topology_description=True), 1)
@@ -223,7 +223,7 @@ def ending(asked: Streams) -> None:
 
 
 def chapters(asked: Streams) -> None:
-    """All that a broker is asked."""
+    """All chapters, in order."""
     prepare(asked)
     for chapter in (refusals, unready, membership, offsets, administration, ending):
         asked.heard.append(f"-- {chapter.__name__}")

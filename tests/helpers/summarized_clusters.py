@@ -1,4 +1,4 @@
-"""A cluster's log directories audited twice: as one machine that sees all does, and by summaries of machines that see one broker each."""
+"""A cluster's log directories audited twice: by one machine that sees all, and by summaries of machines that see one broker each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def by_summaries(folder: Path, out: Path, options: AuditOptions = OPTIONS) -> tu
 
 
 def direct(folder: Path, options: AuditOptions = OPTIONS) -> AuditResult:
-    """By one machine."""
+    """The audit by one machine."""
     return run_audit([str(path) for path in sorted(folder.iterdir())], LocalEngine(1), options)
 
 
@@ -52,7 +52,7 @@ Summary = tuple[int, dict[str, tuple[str, list[tuple[str, str, int, tuple[str, .
 
 
 def summary_of(result: AuditResult) -> Summary:
-    """Exit status, and of each partition the verdict and what was found where."""
+    """The exit status and, for each partition, the verdict and the findings with their places."""
     return result.exit_code, {
         f"{one.topic}-{one.partition}": (
             one.verdict, sorted({

@@ -1,4 +1,4 @@
-"""A broker in a thread that knows one topic and the load's ledger topic: what a load asks of a broker, with faults.
+"""A broker in a thread with one topic and the load's ledger topic: everything that a load needs, with faults.
 
 It checks what a leader checks of an idempotent producer (CRC, sequences) and keeps the batches that it took.
 """

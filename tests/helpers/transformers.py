@@ -1,4 +1,4 @@
-"""Consume-transform-produce workers in threads, and the rule that they must keep: what they write is what they read, once and in order.
+"""Consume-transform-produce workers in threads, and their rule: they write what they read, once and in order.
 
 Each copies a topic, partition by partition, into another one: records and the group's offsets in one transaction. Some transactions are
 aborted on purpose. Whatever happens to the brokers, a committed reader of the copy sees the records of the source, once and in order.
@@ -41,7 +41,7 @@ class Transformer(Client):
 
 
 class ConfluentTransformer(Transformer):
-    """librdkafka: whatever error ends a transaction, the worker takes up the work as its manual says."""
+    """librdkafka: after an error that ends a transaction, the worker resumes as its manual says."""
 
     def work(self) -> None:
         """Copy until stopped."""
@@ -57,7 +57,7 @@ class ConfluentTransformer(Transformer):
             {
                 "bootstrap.servers": self.bootstrap, "transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 2, "socket.timeout.ms": 5000, "reconnect.backoff.max.ms": 500, "log_level": 0,
-                # Without it librdkafka may wait for a coordinator that died for ever (docs/clients.md).
+                # Without it librdkafka may wait forever for a dead coordinator (docs/clients.md).
                 "connections.max.idle.ms": 5000,
             }
         )  # fmt: skip
@@ -76,11 +76,11 @@ class ConfluentTransformer(Transformer):
                 if messages:
                     self._transaction(producer, consumer, messages)
         finally:
-            # librdkafka does not come back from the end of a producer that was fenced while records were under way.
+            # librdkafka hangs when it closes a producer that was fenced with records in flight.
             with contextlib.suppress(KafkaException):
                 producer.purge()
                 producer.flush(5)
-            # Closing waits for a coordinator that may be dead: a bounded time is enough, its session ends the member.
+            # Closing waits for a coordinator that may be dead: bound it, the session timeout removes the member.
             with contextlib.suppress(KafkaException, RuntimeError):
                 consumer.close()
 
@@ -168,7 +168,7 @@ class BundledTransformer(Transformer):
         await self._rewind(consumer)
 
     async def _rewind(self, consumer: Consumer) -> None:
-        """Back to what the group has committed. A partition may have been another member's meanwhile: no earlier position counts."""
+        """Go back to the committed offsets. No earlier position counts: another member may have had the partition meanwhile."""
         while True:
             generation, assignment = consumer.generation, consumer.assignment
             committed = await consumer.committed(assignment)
@@ -228,7 +228,7 @@ def committed_values(bootstrap: str, topic: str, partitions: int, timeout_s: flo
 
 
 def differences(source: dict[int, list[str]], copy: dict[int, list[str]], name: str) -> list[str]:
-    """What a copy has too often, not at all, or in another order: a line for each partition."""
+    """Duplicate, missing and reordered records of a copy: a line for each partition."""
     found = []
     for index, values in source.items():
         copied = copy.get(index, [])

@@ -1,4 +1,4 @@
-"""Brokers as an audit over the wire sees them, in this process: replicas of one partition, and what each broker's connection does when."""
+"""Brokers as an audit over the wire sees them, in this process: replicas of one partition and scripted connections."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WireReplicas:
         self.high_watermark = max(batches[-1].last for batches in self.logs.values()) + 1
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Connections lead here from now on."""
+        """Redirect connections to these replicas."""
         world, nodes = self, sorted(self.logs)
 
         class Connection(_Connection):

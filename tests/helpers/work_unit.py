@@ -1,4 +1,4 @@
-"""What a turn of the loop may take is told in units of work, since the same work takes twice as long beside a neighbour."""
+"""A unit of work in which tests bound a turn of the loop, since the same work takes twice as long on a busy core."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ CERTAIN_CODES = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG}
 
 
 class Client:
-    """A thread that works until it is told to stop; what it dies of is kept and raised by `join`."""
+    """A thread that works until `stop`; `join` raises the exception that ended it."""
 
     def __init__(self, name: str, bootstrap: str, topic: str, history: History) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Client:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask for the end: a writer flushes, a reader leaves its group."""
+        """Request the end: a writer flushes, a reader leaves its group."""
         self._stopping.set()
 
     def join(self, timeout_s: float = 60.0) -> None:
@@ -81,7 +81,7 @@ class Writer(Client):
 
 
 class _Epochs(logging.Filter):
-    """Takes from librdkafka's debug lines those that say why it gives up a producer epoch, and lets nothing through."""
+    """Keeps librdkafka's debug lines about giving up a producer epoch, and lets no line through."""
 
     def __init__(self, history: History) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class BundledWriter(Writer):
 
 
 class ConfluentReader(Client):
-    """A member of a group, thrown away and made anew every `life_s` seconds."""
+    """A member of a group, replaced every `life_s` seconds."""
 
     def __init__(self, name: str, bootstrap: str, topic: str, history: History, group: str, life_s: float = 30.0) -> None:
         super().__init__(name, bootstrap, topic, history)
@@ -251,7 +251,7 @@ class BundledReader(Client):
             try:
                 await self._live(f"{self.name}.{lives}")
             except (ClientError, OSError, TimeoutError):
-                # What a program does whose consumer gave up: begin again from what the group has committed.
+                # Like a program whose consumer gave up: start again from the committed offsets.
                 await asyncio.sleep(0.2)
 
     async def _live(self, process: str) -> None:
@@ -273,7 +273,7 @@ class BundledReader(Client):
 def read_everything(
     bootstrap: str, topic: str, history: History, *, partitions: Iterable[int], timeout_s: float = 60.0, alive: Callable[[], str] = str
 ) -> None:
-    """The final phase: a new reader, all partitions from the beginning to the end that the brokers tell and everything acknowledged."""
+    """The final phase: a new reader reads all partitions from the beginning to the end offsets, at least to everything acknowledged."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "final", "enable.auto.commit": False, "log_level": 0})
     chosen = list(partitions)
     deadline = time.monotonic() + timeout_s
@@ -296,7 +296,7 @@ def read_everything(
 
 
 def _end_offsets(consumer: Any, topic: str, partitions: list[int], history: History, deadline: float) -> dict[int, int]:
-    """The high watermarks, once they are at everything acknowledged."""
+    """The high watermarks, once they cover everything acknowledged."""
     acknowledged = history.ends
     while True:
         try:
