@@ -47,7 +47,7 @@ def public_members() -> Iterator[tuple[str, Any]]:
                 yield from ((f"{module}.{name}.{member}", part) for member, part in vars(value).items() if not member.startswith("_"))
 
 
-def test_what_is_exported_says_what_it_is() -> None:
+def test_exported_names_have_docstrings() -> None:
     """The reference of the documentation is made of these."""
     routines = [(name, value) for name, value in public_members() if isinstance(value, (type, property)) or inspect.isroutine(value)]
     assert len(routines) > 100

@@ -82,7 +82,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alter_partition, "RETRY_DELAY_S", 0)
 
 
-async def test_what_gathers_while_one_is_under_way_goes_together() -> None:
+async def test_changes_that_arrive_during_a_request_are_sent_together() -> None:
     story = Story()
     story.submit(0)
     await asyncio.sleep(0)

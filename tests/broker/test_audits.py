@@ -63,6 +63,6 @@ def test_the_newest_run_of_the_directory_and_of_those_below_counts(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "x\n", "[]\n", '{"outcome": "PASS"}\n', json.dumps({**RUN, "verdicts": []}) + "\n"])
-def test_what_cannot_be_read_is_no_verdict(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_report_gives_no_verdict(tmp_path: Path, text: str) -> None:
     (tmp_path / "runs.jsonl").write_text(text)
     assert LastAudit(str(tmp_path)).get() is None

@@ -300,7 +300,7 @@ async def test_every_fetch_of_a_session_is_judged(tmp_path: Path) -> None:
         assert (data.error_code, bytes(data.records or b"")) == (TOPIC_DENIED, b"")
 
 
-async def test_what_is_refused_without_an_answer_ends_the_connection(tmp_path: Path) -> None:
+async def test_a_refusal_without_an_answer_closes_the_connection(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, _, alice):
         set_acls(node, [topic(Op.WRITE)])
         alice.send_unanswered(produce("open", id_of(node, "open"), acks=0), None)

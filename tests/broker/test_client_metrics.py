@@ -90,7 +90,7 @@ def test_gauges_histograms_and_summaries() -> None:
 
 
 @pytest.mark.usefixtures("parser")
-def test_what_is_no_metrics_data_is_unreadable_and_nothing_else() -> None:
+def test_only_invalid_metrics_data_is_unreadable() -> None:
     generator = random.Random(3)
     good = metrics_data(sent=3, left=4)
     for _ in range(500):

@@ -83,7 +83,7 @@ def test_without_listeners_they_follow_from_what_is_advertised_and_from_the_vote
     assert config.inter_broker_listener == "PLAINTEXT"
 
 
-def test_what_is_beside_the_cluster_knows_it() -> None:
+def test_services_beside_the_cluster_are_configured_for_it() -> None:
     beside = {name: service for name, service in COMPOSE["services"].items() if "profiles" in service}
     assert set(beside) == {"prometheus", "grafana", "ui", "audit"}
     assert beside["ui"]["environment"]["KAFKA_CLUSTERS_0_BOOTSTRAPSERVERS"] == ",".join(f"{name}:19092" for name in SERVICES)

@@ -57,7 +57,7 @@ def test_it_is_as_in_kafka(row: dict[str, str]) -> None:
         entry.parse(entry.default)
 
 
-def test_what_would_be_a_false_promise_is_refused() -> None:
+def test_settings_that_cannot_be_honoured_are_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
         BrokerConfig.from_properties({**NODE, "authorizer.class.name": "com.example.Authorizer"})
     assert "everybody would be let in" in str(caught.value)

@@ -16,7 +16,7 @@ from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterCo
 BROKER = 4
 
 
-async def test_what_was_altered_at_the_controller_is_described_there(tmp_path: Path) -> None:
+async def test_changes_made_at_the_controller_are_described_there(tmp_path: Path) -> None:
     change = IncrementalAlterConfigsRequest.AlterableConfig(name="message.max.bytes", config_operation=0, value="12345")
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[change])
     kind = DescribeConfigsRequest.DescribeConfigsResource

@@ -343,7 +343,7 @@ async def test_an_unreachable_controller_is_an_error_in_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("software", "connect_ms"), [("minikafka", 250), ("apache-kafka-java", None), (None, None)])
-async def test_what_the_connection_of_heartbeats_says_of_its_broker(software: str | None, connect_ms: int | None) -> None:
+async def test_the_heartbeat_connection_shows_how_fast_its_broker_reconnects(software: str | None, connect_ms: int | None) -> None:
     """Who comes back at once says so by its name; how long that takes is seen."""
     plane = ControlPlane()
     epoch = await join(plane)

@@ -157,7 +157,7 @@ async def test_partitions_are_loaded_one_after_the_other() -> None:
     await world.stop()
 
 
-async def test_what_takes_long_to_unpack_is_unpacked_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_compressed_batches_are_decompressed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     windows, on_loop, elsewhere = compression._windows, [0], [0]
 
     def counting(codec: Any, data: Any, size_max: int) -> Iterator[bytes]:
@@ -200,7 +200,7 @@ async def test_the_queue_goes_on_with_others_while_something_is_done_beside_the_
     await world.stop()
 
 
-async def test_what_is_short_is_loaded_at_once() -> None:
+async def test_a_short_log_is_loaded_at_once() -> None:
     world = CoordinatorWorld(offsets_log(20))
     world.lead()
     assert world.refusal() is None
@@ -264,7 +264,7 @@ async def test_a_commit_counts_and_is_answered_when_it_is_committed() -> None:
     await world.stop()
 
 
-async def test_what_was_given_up_counts_when_it_is_committed_all_the_same() -> None:
+async def test_an_abandoned_write_counts_if_it_is_committed_nevertheless() -> None:
     world = CoordinatorWorld()
     world.lead()
     world.offsets.is_stalled = True
@@ -277,7 +277,7 @@ async def test_what_was_given_up_counts_when_it_is_committed_all_the_same() -> N
     await world.stop()
 
 
-async def test_what_is_not_written_is_refused_and_leaves_nothing_behind() -> None:
+async def test_a_failed_write_is_refused_and_leaves_nothing_behind() -> None:
     world = CoordinatorWorld()
     world.lead()
     world.offsets.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -333,7 +333,7 @@ async def test_a_group_in_its_last_epoch_refuses_members_and_affects_no_other(ki
     await world.stop()
 
 
-async def test_what_fails_beside_a_shard_ends_the_shard_and_no_node() -> None:
+async def test_a_failure_beside_a_shard_ends_the_shard_but_not_the_node() -> None:
     world = CoordinatorWorld()
     world.lead()
     shard = world.groups.shard("g")[1]

@@ -100,7 +100,7 @@ async def test_a_template_is_served_the_second_time_at_any_offset(tmp_path: Path
     [{"session_epoch": 0}, {"replica_id": 2}, {"max_wait_ms": 50, "min_bytes": 1 << 30}],
     ids=["session", "follower", "waits"],
 )
-async def test_what_goes_the_ordinary_way(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_requests_outside_the_fast_path(tmp_path: Path, options: dict[str, Any]) -> None:
     """Sessions and followers always, a fetch that must wait until it need not; no slice stays pinned."""
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)

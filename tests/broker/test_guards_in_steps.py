@@ -88,7 +88,7 @@ def test_the_topics_of_a_group_are_looked_up_once_and_in_steps() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_answers_say_is_added_to_lazy_ones_too() -> None:
+async def test_answers_are_completed_in_lazy_lists_too() -> None:
     kind = DescribeTopicPartitionsResponse
 
     def described(_: Any, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

@@ -169,7 +169,7 @@ class World:
         return key is not None
 
 
-async def test_what_comes_while_the_leadership_moves_goes_to_the_new_leader_in_order() -> None:
+async def test_batches_that_arrive_during_a_move_go_to_the_new_leader_in_order() -> None:
     world = World()
     await world.handover.prepare()
     assert world.partition.is_held and sorted(world.peers.connected) == [2, 3]
@@ -249,7 +249,7 @@ async def test_a_broker_without_write_permission_names_the_leader_to_clients_tha
     assert not world.peers.sent and not world.produce(b"c") and not world.handover.waiting
 
 
-async def test_what_was_under_way_when_the_connection_broke_is_unknown_and_never_sent_again() -> None:
+async def test_batches_in_flight_when_the_connection_broke_are_unknown_and_never_resent() -> None:
     world = World()
     world.move(2, 5)
     world.produce(b"a")

@@ -48,7 +48,7 @@ def of(topic: str, index: int | None = None) -> tuple[tuple[str, str], ...]:
     return (("topic", topic),) if index is None else (("partition", str(index)), ("topic", topic))
 
 
-async def test_what_was_produced_and_consumed_is_counted(tmp_path: Path) -> None:
+async def test_produced_and_consumed_records_are_counted(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         server = HttpServer(node)
         await server.start("127.0.0.1", 0)

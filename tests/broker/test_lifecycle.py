@@ -378,7 +378,7 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
     server.close()
 
 
-def test_what_a_broker_says_of_a_forwarded_request() -> None:
+def test_the_answer_to_a_forwarded_request() -> None:
     """A tagged field beside the principal: brokers of Apache Kafka send none, and its controllers pass over ours."""
     plain = principal_bytes("User:a")
     assert forwarded_of(plain) is None and forwarded_of(None) is None
@@ -394,7 +394,7 @@ def test_what_a_broker_says_of_a_forwarded_request() -> None:
             assert forwarded_of(whole[:end]) is None
 
 
-def test_what_a_broker_knew_of_topics_goes_with_what_deletes_or_enlarges_them() -> None:
+def test_cached_topics_are_dropped_when_they_are_deleted_or_enlarged() -> None:
     partition_counts = (("a", 2), ("b", 5))
     topics = {name: SimpleNamespace(name=name, topic_id=name.encode() * 16, partitions=range(count)) for name, count in partition_counts}
     image = SimpleNamespace(topics_by_name=topics, topics_by_id={topic.topic_id: topic for topic in topics.values()})

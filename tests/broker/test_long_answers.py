@@ -142,7 +142,7 @@ async def filled_up(node: Node, peer: Peer) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(120)
-async def test_what_a_broker_has_much_of_is_described_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_descriptions_are_built_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_group, of_topic = OffsetFetchRequest.OffsetFetchRequestGroup, DescribeProducersRequest.TopicRequest
     asked: list[tuple[Any, int]] = [
         (MetadataRequest(topics=None), 12),

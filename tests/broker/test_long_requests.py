@@ -270,7 +270,7 @@ async def test_a_controller_is_not_asked_for_more_changes_than_kafkas_is(tmp_pat
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(120)
-async def test_what_cannot_be_cut_has_few_entries(tmp_path: Path) -> None:
+async def test_requests_that_cannot_be_split_have_few_entries(tmp_path: Path) -> None:
     kind = JoinGroupRequest.JoinGroupRequestProtocol
 
     def join(count: int) -> JoinGroupRequest:
@@ -314,7 +314,7 @@ async def test_long_requests_are_read_one_after_the_other_when_they_are_large(tm
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(120)
-async def test_what_was_encoded_beforehand_is_an_answer_too(tmp_path: Path) -> None:
+async def test_an_encoded_answer_is_an_answer_too(tmp_path: Path) -> None:
     hello = ApiVersionsRequest(client_software_name="a" * (LONG_BYTES + 1), client_software_version="1")
     async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
         for _ in range(2):

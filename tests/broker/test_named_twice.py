@@ -91,7 +91,7 @@ def fields_of(found: Any, name: str, *fields: str) -> list[tuple[Any, ...]]:
 @pytest.mark.asyncio
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("others", [0, LONG])
-async def test_what_is_named_twice_counts_as_apache_kafka_counts_it(tmp_path: Path, others: int) -> None:
+async def test_entries_named_twice_are_treated_as_in_apache_kafka(tmp_path: Path, others: int) -> None:
     properties = {"offsets.topic.num.partitions": "1", "log.retention.ms": "-1"}
     async with live_node(tmp_path, properties) as node, Peer(broker_port(node)) as peer:
         await with_topic(node, 2)

@@ -70,7 +70,7 @@ def log_bytes(node: Node, topic: str, partition: int = 0) -> bytes:
     return log.read(log.log_start_offset, 1 << 20, end_offset=log.log_end_offset).slice.read()
 
 
-async def test_what_stands_between_requests_and_handlers_hears_of_repeated_ones_too(tmp_path: Path) -> None:
+async def test_interceptors_see_repeated_requests_too(tmp_path: Path) -> None:
     """Injected faults: while requests are intercepted, no connection takes its fast path, new or not."""
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
@@ -171,7 +171,7 @@ async def test_a_template_outlives_neither_its_topic_nor_its_leader(tmp_path: Pa
 
 
 @pytest.mark.parametrize("version", [12, 13])
-async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path, version: int) -> None:
+async def test_batches_sent_behind_a_refused_one_are_refused_too(tmp_path: Path, version: int) -> None:
     """Two batches are under way, and the broker begins to lead between them: librdkafka would take an error of sequence for a reason to
     write all it has under way again in a new epoch of its own, acknowledged or not."""
     async with live_node(tmp_path) as node:
@@ -202,7 +202,7 @@ async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path
 
 
 @pytest.mark.parametrize("version", [12, 13])
-async def test_what_comes_behind_batches_that_a_deposed_leader_refused_is_neither_held_nor_taken(tmp_path: Path, version: int) -> None:
+async def test_batches_after_ones_that_a_replaced_leader_refused_are_neither_held_nor_accepted(tmp_path: Path, version: int) -> None:
     """Two batches are written, parked and refused, because the leadership is lost; perhaps the next leader has never seen them. The third,
     which comes late, must not get there before they are sent again, and not into this log if the broker leads again without them."""
     async with live_node(tmp_path) as node:

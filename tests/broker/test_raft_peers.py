@@ -35,7 +35,7 @@ def delta(before: Any, now: Any) -> Any:
     return SimpleNamespace(base=SimpleNamespace(brokers={2: before}), changed_brokers={2: now})
 
 
-async def test_what_waits_for_a_machine_that_lost_power_is_asked_of_its_next_life() -> None:
+async def test_requests_to_a_machine_that_lost_power_are_sent_to_its_next_incarnation() -> None:
     """It waited for the request's timeout, 30 s, though the broker had registered anew (found by the simulator, seed 10513112)."""
     network = Network()
     environment: Any = environment_of(network)

@@ -69,7 +69,7 @@ async def test_the_list_is_bounded_and_older_versions_get_the_code(tmp_path: Pat
     assert older.error_code == ErrorCode.INVALID_RECORD and not older.record_errors
 
 
-async def test_what_takes_long_to_look_into_is_refused_without_a_list(tmp_path: Path) -> None:
+async def test_a_batch_that_takes_long_to_examine_is_refused_without_a_list(tmp_path: Path) -> None:
     now = now_ms()
     records: Records = [(index, now + 10**9, None, bytes(LIGHT_BYTES_MAX)) for index in range(5)]
     answer = await produced(tmp_path, {"message.timestamp.after.max.ms": "1000"}, records, CompressionType.GZIP)

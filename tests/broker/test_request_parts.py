@@ -43,7 +43,7 @@ def topics(*names: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name=name) for name in names])
 
 
-def test_what_is_named_twice_is_in_one_part_and_nothing_is_lost() -> None:
+def test_entries_named_twice_are_in_one_part_and_none_is_lost() -> None:
     many = [f"t{number}" for number in range(2 * PART_ENTRIES)]
     named = ["twice", *many, "thrice", "twice", "thrice", "thrice"]
     found = [[topic.name for topic in part.topics] for part in cut(topics(*named))]
@@ -105,7 +105,7 @@ def test_the_partitions_of_a_transaction_are_not_taken_apart() -> None:
 # -- long answers to short requests -----------------------------------------------------------------------------------------
 
 
-def test_what_is_asked_twice_is_answered_once() -> None:
+def test_a_repeated_entry_is_answered_once() -> None:
     assert [part.groups for part in cut(DescribeGroupsRequest(groups=["g"] * 4000))] == [["g"]]
     groups = [f"g{number}" for number in range(20)]
     assert [len(part.group_ids) for part in cut(ConsumerGroupDescribeRequest(group_ids=groups * 100))] == [8, 8, 4]

@@ -175,7 +175,7 @@ async def test_a_lone_leader_hands_on_what_is_valid_and_says_what_is_not(tmp_pat
     await close(host)
 
 
-async def test_what_a_leader_sends_corrupt_is_refused_and_asked_for_again_after_a_pause(tmp_path: Path) -> None:
+async def test_a_corrupt_batch_of_the_leader_is_refused_and_fetched_again_after_a_pause(tmp_path: Path) -> None:
     """Nor does the leader count as alive for it."""
     config = await written(tmp_path / "d", 5, is_clean=True)
     directory = LogDirectory(OsFileSystem(), config.metadata_directory)

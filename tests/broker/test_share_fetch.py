@@ -245,7 +245,7 @@ async def with_a_state_that_cannot_be(node: Node) -> None:
 
 
 @pytest.mark.timeout(60)
-async def test_what_is_acknowledged_is_not_delivered_again_after_the_node_has_died(tmp_path: Path) -> None:
+async def test_acknowledged_records_are_not_delivered_again_after_the_node_has_died(tmp_path: Path) -> None:
     async with live_node(tmp_path, PROPERTIES) as node:
         await first_life(node)
     async with live_node(tmp_path, PROPERTIES) as node:

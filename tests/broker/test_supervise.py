@@ -84,7 +84,7 @@ async def test_a_cancelled_task_does_not_stop_the_node() -> None:
     assert not supervisor.failed.done()
 
 
-async def test_what_is_no_exception_ends_no_task_in_silence() -> None:
+async def test_a_base_exception_does_not_end_a_task_silently() -> None:
     class Exit(BaseException):
         pass
 
@@ -121,7 +121,7 @@ async def test_less_than_the_node_ends_where_that_is_the_rule() -> None:
     assert not supervisor.failed.done() and supervisor.unexpected == {"connection": 1}
 
 
-async def test_what_cannot_be_ended_ends_the_node() -> None:
+async def test_a_task_that_cannot_be_stopped_ends_the_node() -> None:
     supervisor = Supervisor(asyncio.get_running_loop())
 
     def end(reason: str) -> None:

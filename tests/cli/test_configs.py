@@ -143,6 +143,6 @@ def test_subscriptions_to_clients_metrics_as_the_tool_of_kafka_shows_them(broker
     ("--delete", "A client metrics resource name must be specified with --delete."),
     ("--alter --name z --interval abc", "Invalid interval value. Enter an integer, or leave empty to reset."),
 ])  # fmt: skip
-def test_what_the_tool_of_kafka_refuses(words: str, why: str) -> None:
+def test_arguments_that_kafkas_tool_refuses(words: str, why: str) -> None:
     refused = CliRunner().invoke(cli, ["client-metrics", *words.split()])
     assert refused.exit_code == 2 and why in refused.output

@@ -26,7 +26,7 @@ def test_names_are_decoded() -> None:
     assert found.cluster_id == DEFAULT_CLUSTER_ID
 
 
-def test_what_means_nothing_is_said_in_one_line_a_reason() -> None:
+def test_ignored_settings_are_reported_in_one_line_per_reason() -> None:
     found = read_environment(FILES["confluent"]["broker"].environment)
     assert [note for note in found.notes if "Confluent Server only" in note] == [
         "CONFLUENT_METRICS_ENABLE, CONFLUENT_METRICS_REPORTER_BOOTSTRAP_SERVERS, CONFLUENT_SUPPORT_CUSTOMER_ID,"
@@ -190,7 +190,7 @@ def test_what_cannot_work_is_said(listeners: list[Listener], words: str) -> None
     assert len(found) == 1 and words in found[0]
 
 
-def test_what_works_is_not_complained_about() -> None:
+def test_working_settings_give_no_warnings() -> None:
     listeners = [listener("A", "here", 19092, 19092), listener("B", "localhost", 29092), Listener("C", "PLAINTEXT", "", 9093, None)]
     addresses = {"here": ["10.0.0.5"], "localhost": ["127.0.0.1"]}
     assert problems(listeners, addresses, inter_broker="A", other_hosts=["x"], is_own=lambda address: True) == []

@@ -159,7 +159,7 @@ async def server(
         listening.close()
 
 
-async def test_what_is_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_is_not_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_listener, "DIAL_TIMEOUT_S", 0.3)
 
     async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -47,7 +47,7 @@ def refused() -> Iterator[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("command", "flag", "why"), list(refused()))
 @pytest.mark.parametrize("value", [[], ["x"]])
-def test_what_is_not_offered_says_why(command: str, flag: str, why: str, value: list[str]) -> None:
+def test_unsupported_flags_give_the_reason(command: str, flag: str, why: str, value: list[str]) -> None:
     done = CliRunner().invoke(cli, [command, flag, *value])
     assert (done.exit_code, f"{flag}: {why}" in done.output) == (2, True), done.output
 

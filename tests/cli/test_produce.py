@@ -15,7 +15,7 @@ def parsed(**fields: Any) -> dict[str, Any]:
     return _parse_json(json.dumps(fields).encode(), 7)
 
 
-def test_what_consume_prints_is_understood() -> None:
+def test_produce_reads_the_output_of_consume() -> None:
     headers = [{"key": "a", "value": "1"}, {"key": "b", "value": None}]
     record = parsed(topic="t", partition=3, offset=9, timestamp=5, key="k", value="v", headers=headers, leader_epoch=1)
     assert record == {"key": b"k", "value": b"v", "partition": 3, "timestamp": 5, "headers": [("a", b"1"), ("b", None)]}

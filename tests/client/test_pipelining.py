@@ -45,7 +45,7 @@ def at(fault: Any, *numbers: int) -> Callable[[int, int], Any]:
     at("drop", 1), at("drop", 3), at("drop", 3, 4, 9), at(ErrorCode.NOT_LEADER_OR_FOLLOWER, 1),
     at(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2, 3, 11), at(ErrorCode.NOT_ENOUGH_REPLICAS, 5, 6, 7, 8), None,
 ])  # fmt: skip
-async def test_what_is_sent_again_keeps_its_order(fault: Any) -> None:
+async def test_retried_batches_keep_their_order(fault: Any) -> None:
     with TopicServer("t", 2, fault) as server:
         async with Producer(server.bootstrap) as producer:
             futures = await send_all(producer, 40)
@@ -86,7 +86,7 @@ async def test_so_many_are_on_their_way_at_once(options: Any, most: int) -> None
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-async def test_what_stands_behind_a_refused_batch_is_numbered_anew(number: int) -> None:
+async def test_batches_behind_a_refused_one_get_new_sequences(number: int) -> None:
     """Refused for good in the midst of those on their way: the others are stored, in order, under the next producer id."""
     with TopicServer("t", 1, at(ErrorCode.INVALID_TIMESTAMP, number)) as server:
         async with Producer(server.bootstrap) as producer:

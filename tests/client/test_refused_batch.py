@@ -17,7 +17,7 @@ TWO_HOURS_MS = 2 * 3600 * 1000
 
 
 @pytest.mark.parametrize("before", [0, 3], ids=["the broker does not know the producer", "the broker knows the producer"])
-async def test_what_follows_a_refused_record_is_stored(tmp_path: Path, before: int) -> None:
+async def test_records_after_a_refused_one_are_stored(tmp_path: Path, before: int) -> None:
     async with live_node(tmp_path) as node:
         bootstrap = f"127.0.0.1:{broker_port(node)}"
         async with Admin(bootstrap) as admin:

@@ -65,7 +65,7 @@ LOST = pytest.mark.parametrize("lost", [TimeoutError(), ConnectionLost("cut"), E
 
 
 @LOST
-async def test_what_the_first_try_has_done_is_done(admin: Forgetful, lost: Exception | ErrorCode) -> None:
+async def test_changes_made_by_the_first_try_count(admin: Forgetful, lost: Exception | ErrorCode) -> None:
     admin.losing = [lost]
     await admin.create_topic("t", partitions=3, replication_factor=1, configs={"retention.ms": "5000"})
     admin.losing = [lost]

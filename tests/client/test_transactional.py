@@ -70,7 +70,7 @@ def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
     return sorted(values)
 
 
-async def test_what_is_committed_is_read_and_what_is_aborted_is_not(cluster: EmbeddedCluster, topic: str) -> None:
+async def test_committed_records_are_read_and_aborted_ones_are_not(cluster: EmbeddedCluster, topic: str) -> None:
     async with await producer(cluster, "orders") as orders:
         for number, is_committed in enumerate((True, False, True)):
             orders.begin()

@@ -97,7 +97,7 @@ def in_service(reconnect_ms: int = RECONNECT_MS) -> Story:
     return story
 
 
-def test_it_registers_and_is_in_service_when_the_controller_and_the_metadata_agree() -> None:
+def test_a_broker_is_in_service_once_controller_and_metadata_agree() -> None:
     story = Story()
     assert story.start() == [Register(60_000)]
     assert story.start() == [], "once"
@@ -166,7 +166,7 @@ def test_heartbeats_follow_each_other_by_the_interval_one_at_a_time() -> None:
         assert story.answer() == []
 
 
-def test_what_the_controller_should_hear_of_brings_a_heartbeat_at_once() -> None:
+def test_news_for_the_controller_triggers_a_heartbeat_at_once() -> None:
     story = in_service()
     assert story.tell(story.core.heartbeat_at_once(story.now_ms)) == [heartbeat()]
     assert not story.core.heartbeat_at_once(story.now_ms) and not story.core.heartbeat_at_once(story.now_ms)

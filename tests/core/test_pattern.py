@@ -26,7 +26,7 @@ def test_the_whole_text_is_matched(pattern: str, text: str, matches: bool) -> No
 @pytest.mark.parametrize(
     "pattern", ["(", "a{1001}", "(?=a)", r"(a)\1", "*", "[z-a]", "((a{1000}){1000})", "x" * (CHARACTERS_MAX + 1), "\ud800"]
 )
-def test_what_is_no_pattern_of_re2_is_refused(pattern: str) -> None:
+def test_patterns_outside_re2_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         Pattern(pattern)
 

@@ -49,7 +49,7 @@ def test_an_operation_waits_for_several_keys_and_completes_once() -> None:
     assert len(purgatory) == 0
 
 
-def test_what_is_not_woken_expires_at_its_deadline() -> None:
+def test_an_operation_that_is_not_woken_expires_at_its_deadline() -> None:
     story: list[str] = []
     purgatory = Purgatory(unexpected)
     purgatory.park(Operation(story, "late", 9), ["p"], 50)

@@ -31,7 +31,7 @@ def test_a_second_is_worth_its_rate_whatever_the_size_of_the_pieces() -> None:
     assert 10_000 <= sent <= 11_500
 
 
-def test_what_was_not_used_does_not_pile_up() -> None:
+def test_unused_quota_does_not_accumulate() -> None:
     quota = ReplicationQuota()
     quota.configure(1000, {"t": None})
     assert quota.wait_ms(1_000_000) == 0

@@ -79,7 +79,7 @@ def test_stock_dashboards(dashboard: str, series: dict[str, list[relabel.Labels]
     assert wanted and not missing
 
 
-def test_what_is_said_to_be_missing_is_missing(series: dict[str, list[relabel.Labels]]) -> None:
+def test_metrics_listed_as_missing_are_missing(series: dict[str, list[relabel.Labels]]) -> None:
     assert not [name for name in series if name.startswith(tuple(WITHOUT_DATA))]
 
 

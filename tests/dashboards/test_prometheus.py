@@ -66,7 +66,7 @@ def test_every_scrape_succeeds(running: Prometheus) -> None:
 
 
 @pytest.mark.parametrize("dashboard", sorted({ask.dashboard for ask in ASKED}))
-def test_what_stock_dashboards_ask(dashboard: str, running: Prometheus) -> None:
+def test_queries_of_stock_dashboards(dashboard: str, running: Prometheus) -> None:
     wanted = [ask.promql({}) for ask in ASKED if ask.dashboard == dashboard and not is_without_data(ask)]
     assert wanted and not [why for why in (fails(running, expression) for expression in wanted) if why]
 

@@ -33,6 +33,6 @@ def test_the_picture_is_what_it_should_be() -> None:
 
 @pytest.mark.docs
 @pytest.mark.timeout(60)
-def test_it_can_be_made_anew(tmp_path: Path) -> None:
+def test_the_picture_can_be_regenerated(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "docs/pictures/kill_the_leader.py", str(tmp_path / "made.svg")], cwd=ROOT, check=True)
     look_at(tmp_path / "made.svg")

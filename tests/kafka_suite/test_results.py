@@ -53,7 +53,7 @@ def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
     assert [result.test for result in results.unexplained(found, {})] == ["org.apache.kafka.tools.BTest.three#1"]
 
 
-def test_what_is_kept_is_of_classes_of_the_list_and_every_reason_is_needed() -> None:
+def test_kept_results_belong_to_listed_classes_and_every_reason_is_needed() -> None:
     kept, reason_by_test = results.read(results.KEPT), results.reasons()
     assert {result.class_name for result in kept.values()} <= set(harness.classes())
     assert results.unexplained(kept.values(), reason_by_test) == []

@@ -55,7 +55,7 @@ def started(collector: Collector) -> GarbagePauses:
     return pauses
 
 
-def test_what_a_long_collection_leaves_is_not_looked_at_again(collector: Collector) -> None:
+def test_survivors_of_a_long_collection_are_not_examined_again(collector: Collector) -> None:
     collector.young = 70_000
     pauses = started(collector)
     assert collector.frozen == 70_000

@@ -51,7 +51,7 @@ def test_a_long_turn_is_measured_named_and_logged(factory: object, caplog: pytes
     assert any(is_told() for _ in range(3))
 
 
-async def test_what_is_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_turns_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = LoopWatch(asyncio.get_running_loop())
     watch._longest = [Turn(), Turn(STALL_S)]
     monkeypatch.setattr(loop_watch, "WINDOW_S", 0.05)

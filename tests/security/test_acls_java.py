@@ -64,7 +64,7 @@ def test_kafka_acls(broker: EmbeddedBroker, tmp_path: Path) -> None:
     assert "ClusterAuthorizationException" in fails(ACLS, *alice, "--list")
 
 
-def test_what_java_clients_see(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_errors_that_java_clients_see(broker: EmbeddedBroker, tmp_path: Path) -> None:
     admin = AclAdmin(broker.bootstrap_servers, security=secured(broker).client_properties())  # type: ignore[arg-type]
 
     def perf(user: str, topic: str) -> tuple[str, ...]:

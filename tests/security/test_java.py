@@ -61,7 +61,7 @@ def test_performance_tools_and_users(cluster: EmbeddedCluster, tmp_path: Path) -
 
 
 @pytest.mark.security
-def test_what_java_says_when_it_is_refused(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_javas_words_for_a_refusal(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     import trustme
 
     topics = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", cluster.bootstrap_servers, "--list")

@@ -98,7 +98,7 @@ def test_pkcs12(tmp_path: Path) -> None:
         server_context({"ssl.keystore.location": str(tmp_path / "key.p12"), "ssl.keystore.password": "wrong"})
 
 
-def test_what_is_said_about_files_that_do_not_help(tmp_path: Path) -> None:
+def test_errors_about_unusable_files(tmp_path: Path) -> None:
     (tmp_path / "key.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
     (tmp_path / "none.pem").write_text("nothing")
     with pytest.raises(SecurityError, match=r"keytool -importkeystore"):

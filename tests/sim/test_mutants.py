@@ -23,7 +23,7 @@ def test_there_are_enough() -> None:
     assert len(MUTANTS) >= 50
 
 
-def test_what_a_mutant_replaces_is_there() -> None:
+def test_the_target_of_each_mutant_exists() -> None:
     for mutant in MUTANTS.values():
         with applied(mutant):
             pass

@@ -62,7 +62,7 @@ def test_a_shorter_replica_hides_no_difference_of_the_others(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("step", ["_count", "_zone"])
-def test_what_a_comparison_leaves_out_is_no_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_batches_left_out_of_a_comparison_are_not_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Whatever the reason: here a comparison passes over all cells, and finds nothing."""
     paths = three_alike(tmp_path, [plain(offset) for offset in range(30)], lambda broker, one: None)
     assert audit(paths).outcome == "PASS"
@@ -218,7 +218,7 @@ def test_results_that_do_not_come_back_are_missed(tmp_path: Path) -> None:
     assert (result.exit_code, verdicts(result)) == (3, {"t-0": "INCOMPLETE"})
 
 
-def test_what_cannot_be_read_again_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_read_again_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digests differ, and when the batches are looked at the file is gone."""
 
     def change(broker: int, one: Partition) -> None:
@@ -239,7 +239,7 @@ def test_what_cannot_be_read_again_is_not_compared(tmp_path: Path, monkeypatch: 
     assert any("cannot be read again" in text for text in messages_of(result, "not-compared"))
 
 
-def test_what_a_running_broker_replaced_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_a_running_broker_replaced_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cleaner takes a segment away between the scan and the closer look, once."""
     three_alike(tmp_path, [plain(0)])
     for broker in BROKERS:

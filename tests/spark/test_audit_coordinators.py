@@ -154,7 +154,7 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
 
 
 @pytest.mark.parametrize("value", [struct.pack(">hq", 9, 5), commit_value(5)[:-3], commit_value(5, version=4)[:-2]])
-def test_what_a_coordinator_cannot_load_is_an_error(tmp_path: Path, value: bytes) -> None:
+def test_records_that_a_coordinator_cannot_load_are_errors(tmp_path: Path, value: bytes) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
 

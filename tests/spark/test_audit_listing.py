@@ -112,6 +112,6 @@ def test_each_directory_is_listed_once_by_tasks_and_never_here(monkeypatch: pyte
     assert len(auditing._plan(paths, ElsewhereEngine(tasks), AuditOptions(), []).replicas) == 11
 
 
-def test_what_is_no_log_directory_there_is_said(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_log_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no such directory \(where Spark's tasks run\)"):
         run_audit([str(tmp_path / "none")], ElsewhereEngine(Tasks()), AuditOptions())

@@ -112,7 +112,7 @@ def test_replicas_that_were_cleaned_differently_match(tmp_path: Path) -> None:
     "field", [{"producer": 9}, {"producer_epoch": 1}, {"sequence": 77}, {"attributes": 8}, {"time_ms": 5}, {"epoch": 1}]
 )
 @pytest.mark.parametrize(("broker", "at"), [(1, 14), (3, 6)])
-def test_what_survives_is_compared_with_all_that_a_cleaner_keeps(tmp_path: Path, field: dict[str, int], broker: int, at: int) -> None:
+def test_survivors_are_compared_in_all_fields_that_a_cleaner_keeps(tmp_path: Path, field: dict[str, int], broker: int, at: int) -> None:
     """Also between two replicas of which the first lacks it."""
 
     def change(number: int, one: Partition) -> None:

@@ -57,7 +57,7 @@ def test_a_replacement_with_other_records_is_found(tmp_path: Path, clean: bool) 
 
 
 @pytest.mark.parametrize("text", ["other", "the same"])
-def test_what_takes_a_segments_place_is_judged_not_the_segment(tmp_path: Path, text: str) -> None:
+def test_a_replacement_is_judged_instead_of_its_segment(tmp_path: Path, text: str) -> None:
     """The old segment is still there, and is sound."""
     place = crashed(tmp_path, batches={3: KEYED})
     held = [one for one in CLEANED if one.base < 40]
@@ -89,7 +89,7 @@ def test_a_replacement_in_a_topic_that_is_not_compacted_is_installed_too(tmp_pat
 
 
 @pytest.mark.parametrize("suffix", [".cleaned", ".deleted"])
-def test_what_a_start_removes_is_no_log(tmp_path: Path, suffix: str) -> None:
+def test_files_that_a_start_removes_are_no_logs(tmp_path: Path, suffix: str) -> None:
     place = crashed(tmp_path, batches={3: KEYED, 1: KEYED, 2: KEYED})
     for base in (0, 40):
         (place / f"{base:020d}.log{suffix}").write_bytes(b"left over")
@@ -215,7 +215,7 @@ def test_an_orderly_stop_leaves_a_snapshot_at_the_end_of_a_copy_that_answers(tmp
     assert (result.exit_code, bool(messages_of(result, "producer-snapshot"))) == (int(named), named)
 
 
-def test_what_a_copy_has_of_another_leader_epoch_is_cut(tmp_path: Path) -> None:
+def test_records_of_another_leader_epoch_in_a_copy_are_cut(tmp_path: Path) -> None:
     batches = [plain(offset, epoch=1 if offset >= 20 else 0, text="w" if offset >= 20 else "v") for offset in range(25)]
     result = being_moved(tmp_path, batches, False, epochs=((0, 0), (1, 20)))
     assert result.outcome == "PASS" and messages_of(result, "replica-tail")

@@ -273,7 +273,7 @@ def test_values_come_back_as_they_were() -> None:
 @pytest.mark.parametrize("text", [
     b"{", b'{"Cell":[1]}', b'{"os.system":["x"]}', b'{"a":["O",""]}', b'{"t":3}', b'{"d":[1]}', b'{"a":["<i8","AA=="]}',
 ])  # fmt: skip
-def test_what_is_no_value_is_refused(text: bytes) -> None:
+def test_invalid_values_are_refused(text: bytes) -> None:
     with pytest.raises(summary_codec.CodecError):
         summary_codec.loads(text)
 

@@ -63,7 +63,7 @@ def said(result: AuditResult) -> str:
 
 @pytest.mark.parametrize("number", [0, 1, 20, 50, 65])
 @pytest.mark.parametrize("fault", ["none", "differs", "gone"])
-def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, fault: str) -> None:
+def test_stretches_already_read_are_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, fault: str) -> None:
     world = alike()
     world.install(monkeypatch)
     if fault == "differs":
@@ -127,7 +127,7 @@ def _unknown(world: WireReplicas) -> None:
 
 
 @pytest.mark.parametrize("change", [_new_epoch, _made_again, _deleted, _compacted, _truncated, _other_cluster, _unknown])
-def test_what_changed_meanwhile_is_read_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Change) -> None:
+def test_changed_stretches_are_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Change) -> None:
     """And what it became is what the verdict is on: all that the first run had read was otherwise."""
     world, ledger = alike(), tmp_path / "ledger"
     world.install(monkeypatch)
@@ -140,7 +140,7 @@ def test_what_changed_meanwhile_is_read_anew(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("killed", [0, 40])
-def test_what_was_appended_meanwhile_is_read_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, killed: int) -> None:
+def test_records_appended_meanwhile_are_read_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, killed: int) -> None:
     """A verdict is about all that is committed when it is asked for, however much the first run had read."""
     world, ledger = alike(), tmp_path / "ledger"
     world.install(monkeypatch)
@@ -155,7 +155,7 @@ def test_what_was_appended_meanwhile_is_read_too(monkeypatch: pytest.MonkeyPatch
     assert result.exit_code == 1 and result.partitions[0].batches_compared == BATCHES + 2 and "were read" not in said(result)
 
 
-def test_what_a_replica_that_was_behind_has_copied_since_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_records_that_a_lagging_replica_copied_meanwhile_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     world, ledger = alike(), tmp_path / "ledger"
     world.install(monkeypatch)
     world.high_watermarks[3] = 10
@@ -204,7 +204,7 @@ def test_other_digests_and_old_readings_are_not_taken(monkeypatch: pytest.Monkey
     assert result.outcome == "PASS" and len(world.fetched) == 3 * BATCHES and not said(result)
 
 
-def test_what_could_not_be_read_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreadable_stretches_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from minikafka.spark import fetch_reader
     from minikafka.spark.fetch_client import BrokerError
 

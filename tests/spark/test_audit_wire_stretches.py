@@ -125,7 +125,7 @@ def test_a_reader_goes_on_where_the_broker_went_away(monkeypatch: pytest.MonkeyP
         assert asked == again, "nothing is read twice"
 
 
-def test_what_was_not_read_makes_the_partition_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_stretches_make_the_partition_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the broker is awaited once, not by each stretch."""
     world = alike(on_fetch=(away := Away(4, 1 << 30)))
     world.install(monkeypatch)

@@ -93,7 +93,7 @@ def test_batches_that_are_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_what_never_holds_still_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attempts: int) -> None:
+def test_files_that_keep_changing_are_left_out_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attempts: int) -> None:
     monkeypatch.setattr(auditing, "ATTEMPTS_MAX", attempts)
     looked: list[int] = []
     monkeypatch.setattr(auditing, "_any_changed", lambda *_: looked.append(1) or len(looked) < 9)

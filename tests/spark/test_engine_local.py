@@ -27,7 +27,7 @@ def deaf() -> Iterator[None]:
 
 @pytest.mark.parametrize("threads", [0, 1])
 @pytest.mark.usefixtures("deaf")
-def test_it_ends_its_processes_whatever_the_program_does_at_sigterm(threads: int) -> None:
+def test_the_engine_ends_its_processes_even_if_the_program_handles_sigterm(threads: int) -> None:
     ended = threading.Event()
     others = [threading.Thread(target=ended.wait) for _ in range(threads)]
     for other in others:
@@ -72,7 +72,7 @@ def _killed_always(number: int) -> int:
     return number
 
 
-def test_what_a_killed_process_had_in_hand_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_a_killed_process_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_local, "LOOK_SECONDS", 0.02)
     engine = LocalEngine(2)
     assert list(engine.map(_killed_once, [(str(tmp_path), number) for number in range(40)])) == list(range(40))

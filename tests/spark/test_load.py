@@ -317,7 +317,7 @@ def test_a_worker_that_does_not_start_says_why() -> None:
     assert what_a_task_says(Py4JJavaError(said)) == expected
 
 
-def test_what_spark_says_is_one_line_that_explains() -> None:
+def test_sparks_error_is_one_line_that_explains() -> None:
     java = "An error occurred while calling o264.load.\n: org.apache.spark.X: [DATA_SOURCE_NOT_FOUND] No delta.\n\tat org.apache"
     assert what_spark_says(Exception(java)) == "[DATA_SOURCE_NOT_FOUND] No delta."
     assert what_spark_says(Exception("[PATH_NOT_FOUND] Path: file:/x\nmore")) == "[PATH_NOT_FOUND] Path: file:/x"

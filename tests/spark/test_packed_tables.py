@@ -120,7 +120,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_cannot_be_read_is_said(what: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(what: str, tmp_path: Path) -> None:
     name, write, said = BAD[what]
     write(tmp_path / name)
     with pytest.raises(tables.TableError) as error:

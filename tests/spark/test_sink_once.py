@@ -103,7 +103,7 @@ def sent(cluster: EmbeddedCluster, topic: str, *names: str) -> SinkTransaction:
     return transaction
 
 
-def test_what_a_dead_attempt_wrote_is_not_read(cluster: EmbeddedCluster) -> None:
+def test_records_of_a_dead_attempt_are_not_read(cluster: EmbeddedCluster) -> None:
     sent(cluster, "died", "a", "b", "c")
     assert write(cluster, "died", 0, "a", "b", "c")
     assert committed(cluster, "died") == ["a", "b", "c"]

@@ -82,7 +82,7 @@ def tail_lost(directory: Path) -> None:
     os.truncate(path, 50 * len(one_by_one(200, 201)[0]))
 
 
-def test_what_is_sound_is_read(directory: Path) -> None:
+def test_valid_logs_are_read(directory: Path) -> None:
     assert offsets(directory) == list(range(300))
     at = {"subscribe": "t", "startingOffsets": '{"t": {"0": 150}}', "endingOffsets": '{"t": {"0": 250}}'}
     assert offsets(directory, **at) == list(range(150, 250))

@@ -100,7 +100,7 @@ def test_times_are_looked_up_in_replacements(directory: Path) -> None:
     assert [source_times.in_files(held, 1_000_000 + offset) for offset in (0, 4, 95, 198)] == [0, 6, 96, 199]
 
 
-def test_what_was_not_finished_or_waits_to_be_deleted_is_not_read(directory: Path) -> None:
+def test_unfinished_files_and_those_awaiting_deletion_are_not_read(directory: Path) -> None:
     place = directory / "t-0"
     for suffix in (".cleaned", ".deleted"):
         for part in PARTS:

@@ -59,7 +59,7 @@ def test_a_master_that_does_not_answer_is_not_replaced_by_the_local_engine(comma
     (["--engine", "local", "--master", "yarn"], "cannot be combined with --engine local"),
     (["--conf", "spark.executor.memory"], "is not NAME=VALUE"),
 ])  # fmt: skip
-def test_what_cannot_be_meant(options: list[str], text: str, tmp_path: Path) -> None:
+def test_masters_that_make_no_sense(options: list[str], text: str, tmp_path: Path) -> None:
     result = run("audit", str(tmp_path), *options)
     assert result.exit_code == 2 and text in result.output
 

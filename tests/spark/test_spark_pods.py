@@ -49,7 +49,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
     ([pod("b", terminated={"exitCode": 1, "reason": "Error"}), pod("c", UNSCHEDULABLE), pod("d", waiting={"reason": "ErrImagePull"})],
      ("executor pod d: ErrImagePull: i:1", True)),
 ])  # fmt: skip
-def test_what_pods_say(pods: list[Any], expected: tuple[str, bool]) -> None:
+def test_messages_of_pods(pods: list[Any], expected: tuple[str, bool]) -> None:
     assert what_pods_say(pods, {}) == expected
 
 

@@ -274,7 +274,7 @@ def test_a_failed_load_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         assert os.listdir(tmp_path) == ["rows.parquet"]
 
 
-def test_what_is_put_at_the_target_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_target_created_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     write_table(tmp_path / "rows.parquet", 1000)
 
     class Meddling(LocalEngine):
@@ -288,7 +288,7 @@ def test_what_is_put_at_the_target_meanwhile_is_not_overwritten(tmp_path: Path) 
     assert (tmp_path / "c" / "mine").read_text() == "precious"
 
 
-def test_what_a_killed_driver_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_driver_are_removed_but_not_files_of_a_living_one(tmp_path: Path) -> None:
     write_table(tmp_path / "rows.parquet", 1000)
     target = str(tmp_path / "c")
     dead = tmp_path / ".c.load-0123456789abcdef"

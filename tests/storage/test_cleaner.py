@@ -46,7 +46,7 @@ def records_of(log: Log) -> list[Record]:
 
 
 @pytest.mark.parametrize("name", ["compact-0", "compact2-0"])
-def test_what_kafka_keeps(name: str, tmp_path: Path) -> None:
+def test_records_that_kafka_keeps(name: str, tmp_path: Path) -> None:
     directory = golden_logs.install(f"compaction/before/{name}", tmp_path / name)
     config = LogConfig(
         segment_bytes=3000,

@@ -136,7 +136,7 @@ def test_a_truncation_that_cannot_be_synced_ends_the_log(log: Log, disk: MemoryF
     assert log.log_end_offset == 2
 
 
-def test_what_was_cut_does_not_come_back_behind_what_was_appended(open_log: Callable[..., Log]) -> None:
+def test_truncated_batches_do_not_reappear_behind_appended_ones(open_log: Callable[..., Log]) -> None:
     for seed in range(40):
         disk = MemoryFileSystem()
         log = open_log(disk, segment_bytes=300)

@@ -58,7 +58,7 @@ def test_meta_properties_are_kafkas(disk: MemoryFileSystem) -> None:
     assert read_meta_properties(disk, "/k") == META
 
 
-def test_what_is_not_formatted_is_said_so(disk: MemoryFileSystem) -> None:
+def test_an_unformatted_directory_is_reported(disk: MemoryFileSystem) -> None:
     with pytest.raises(NotFormatted, match="does not exist"):
         LogDirectory(disk, "/data").open()
     disk.mkdir("/data")

@@ -135,7 +135,7 @@ def test_ten_thousand_partitions_of_four_segments_cost_no_descriptor_at_rest() -
     assert filesystem.opened <= 50
 
 
-def test_what_is_not_synced_stays_open(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+def test_unsynced_files_stay_open(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
     """A write-back that failed is told to those only who had the file open."""
     log = open_log(segment_bytes=200)
     for number in range(20):

@@ -62,7 +62,7 @@ def test_every_cut_leaves_the_whole_batches(open_log: Callable[..., Log], disk: 
         assert cut.size(LOG) == length // size * size
 
 
-def test_what_follows_a_bad_batch_goes_with_its_segments(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+def test_everything_after_a_bad_batch_is_removed_with_its_segments(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
     log = open_log(segment_bytes=500)
     fill(log, 20, epoch=1)
     damaged = disk.kill()

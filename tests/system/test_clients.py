@@ -134,7 +134,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_what_one_client_writes_all_clients_read(cluster: ProcessCluster, producer: str, codec: str) -> None:
+def test_all_clients_read_the_records_of_each_client(cluster: ProcessCluster, producer: str, codec: str) -> None:
     topic = f"{producer}.{codec}"
     create(cluster.bootstrap, topic, 3)
     PRODUCERS[producer](cluster.bootstrap, topic, codec)

@@ -146,7 +146,7 @@ def test_the_quietest_make_room_for_brokers(broker: TwoListeners) -> None:
         broker.configs("--alter", "--delete-config", MOST)
 
 
-def test_what_is_shown(broker: TwoListeners) -> None:
+def test_listener_settings_are_shown(broker: TwoListeners) -> None:
     broker.configs("--alter", "--add-config", f"{OWN_MOST}=50,{MOST}=200")
     broker.configs("--alter", "--add-config", f"{MOST}=300,{UNKNOWN}=1", entity="1")
     assert (
@@ -163,7 +163,7 @@ def test_what_is_shown(broker: TwoListeners) -> None:
     assert UNKNOWN not in after and OWN_RATE not in after
 
 
-def test_what_cannot_be(broker: TwoListeners) -> None:
+def test_impossible_listener_settings(broker: TwoListeners) -> None:
     assert "Invalid value many for configuration max.connections: Not a number of type INT" in broker.refused(f"{OWN_MOST}=many")
     assert "Value must be at least 0" in broker.refused(f"{OWN_RATE}=-3")
     assert "Invalid max.connections 0" in broker.refused(f"{OWN_MOST}=0")

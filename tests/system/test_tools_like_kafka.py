@@ -78,7 +78,7 @@ def settled(text: str) -> list[str]:
         ("kafka.admin.ConfigCommand --describe --entity-type ips", "configs --describe --entity-type ips"),
     ],
 )  # fmt: skip
-def test_it_says_what_kafkas_tool_says(cluster: EmbeddedCluster, java: str, ours: str) -> None:
+def test_the_output_equals_that_of_kafkas_tool(cluster: EmbeddedCluster, java: str, ours: str) -> None:
     java, ours = (words.replace("--bootstrap-controller C", f"--bootstrap-controller {controllers(cluster)}") for words in (java, ours))
     main_class, *arguments = java.split()
     # Kafka's tools with subcommands want the address before or after them; in both orders ours take it from the environment.

@@ -139,7 +139,7 @@ def test_the_second_producer_of_an_id_fences_the_first(cluster: EmbeddedCluster)
     assert read(cluster, "fence", 1) == ["of the second"]
 
 
-def test_what_its_producer_forgot_is_aborted_and_readers_go_on(cluster: EmbeddedCluster) -> None:
+def test_a_transaction_abandoned_by_its_producer_is_aborted_and_readers_go_on(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("forgotten", partitions=1)
     forgetful = producer(cluster, "forgotten", **{"transaction.timeout.ms": 1000})
     forgetful.begin_transaction()

@@ -22,7 +22,7 @@ def cluster_of(path: Path, brokers: tuple[int, ...], batches: int) -> Any:
     return SimpleNamespace(brokers=[SimpleNamespace(log_dir=path / str(broker)) for broker in brokers])
 
 
-def test_what_could_not_be_compared_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_comparison_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "describe", lambda cluster: "what it looks like")
     assert inspection.audit(cluster_of(tmp_path / "whole", (1, 2, 3), 5), [], raise_on_mismatch=True).outcome == "PASS"
     without_one = cluster_of(tmp_path / "less", (1, 2), 5)

@@ -162,7 +162,7 @@ def test_metrics_and_description(cluster: EmbeddedCluster) -> None:
     assert cluster.controller in {1, 2, 3}
 
 
-def test_what_makes_no_sense_is_refused_in_words(cluster: EmbeddedCluster) -> None:
+def test_senseless_arguments_are_refused_with_a_message(cluster: EmbeddedCluster) -> None:
     with pytest.raises(ValueError, match="NOT_LEADER_OR_FOLLOWER"):
         cluster.fault("Produce", error="NO_SUCH_ERROR")
     with pytest.raises((ValueError, ClusterError), match="not served"):
@@ -287,7 +287,7 @@ with EmbeddedCluster(3, topics=["t"]) as c:
 """
 
 
-def test_what_brokers_are_forked_from_has_the_codecs_of_a_start() -> None:
+def test_the_process_that_brokers_are_forked_from_has_loaded_the_codecs() -> None:
     child = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
     # An election more, or an in-sync set that changes while the topic is made, may need a few others.
     assert len(child.stdout.splitlines()) <= 8, child.stdout

@@ -94,7 +94,7 @@ def test_windows_are_bounded_and_join_to_the_whole(codec: CompressionType) -> No
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(CODECS), st.binary(max_size=3000), st.integers(1, 60))
-def test_what_is_compressed_comes_back(codec: CompressionType, unit: bytes, times: int) -> None:
+def test_compression_round_trip(codec: CompressionType, unit: bytes, times: int) -> None:
     data = unit * times
     assert decompress(codec, compress(codec, data), len(data)) == data
 

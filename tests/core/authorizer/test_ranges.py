@@ -65,7 +65,7 @@ def test_ranges_are_taken_from_metadata_version_32_on(host: str, why: str | None
         ("somehost", [], ["somehost"]),
     ],
 )
-def test_what_is_in_a_range(text: str, inside: list[str], outside: list[str]) -> None:
+def test_membership_of_ranges(text: str, inside: list[str], outside: list[str]) -> None:
     place = Place.of(text)
     assert all(place is not None and place.holds(Peer.of(host)) for host in inside)
     assert not any(place is not None and place.holds(Peer.of(host)) for host in outside)

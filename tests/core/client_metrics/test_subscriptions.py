@@ -34,7 +34,7 @@ BETWEEN = "interval must be between 100 and 3600000 (1 hour)"
         ({"bogus": "1", "interval.ms": "1"}, INVALID_REQUEST, "Unknown client metrics configuration: bogus"),
     ],
 )  # fmt: skip
-def test_what_kafka_refuses_is_refused_in_its_words(values: dict[str, str], code: ErrorCode, message: str) -> None:
+def test_subscriptions_that_kafka_refuses_are_refused_in_its_words(values: dict[str, str], code: ErrorCode, message: str) -> None:
     with pytest.raises(ApiError) as refused:
         Subscription.of("s", values)
     assert (refused.value.code, refused.value.message) == (code, message)
@@ -44,7 +44,7 @@ def test_what_kafka_refuses_is_refused_in_its_words(values: dict[str, str], code
     "values",
     [{"metrics": ""}, {"match": ""}, {"metrics": "a,a"}, {"match": " client_id = a "}, {"interval.ms": " 200 "}, {"match": "client_id=a="}],
 )
-def test_what_kafka_takes_is_taken(values: dict[str, str]) -> None:
+def test_subscriptions_that_kafka_accepts_are_accepted(values: dict[str, str]) -> None:
     Subscription.of("s", values)
 
 

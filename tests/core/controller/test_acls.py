@@ -69,7 +69,7 @@ def test_each_acl_is_one_record_and_the_same_one_is_none(driver: ControllerDrive
         ),
     ],
 )
-def test_what_is_no_acl_is_refused_alone(driver: ControllerDriver, changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_acl_is_refused_alone(driver: ControllerDriver, changes: dict[str, Any], message: str) -> None:
     response = driver.do(CreateAclsRequest(creations=[creation(**changes), creation(principal="User:bob")]))
     assert [(r.error_code, r.error_message) for r in response.results] == [(ErrorCode.INVALID_REQUEST, message), (0, "")]
     assert [r.principal for r in records(driver, AccessControlEntryRecord)] == ["User:bob"]

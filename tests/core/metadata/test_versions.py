@@ -36,7 +36,7 @@ def test_the_version_follows_the_metadata_version(level: int, broker: int, parti
         assert getattr(record, "directories", [DIRECTORY]) == [DIRECTORY], "the caller's record is not changed"
 
 
-def test_what_a_version_cannot_say_is_left_away() -> None:
+def test_fields_that_a_version_lacks_are_left_out() -> None:
     record, version = versioned(PartitionRecord(replicas=[1], directories=[DIRECTORY], eligible_leader_replicas=[2]), 16)
     assert (version, record.directories, record.eligible_leader_replicas) == (0, [], None)
     record, version = versioned(PartitionRecord(replicas=[1], directories=[DIRECTORY], eligible_leader_replicas=[2]), 17)

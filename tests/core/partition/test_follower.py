@@ -140,7 +140,7 @@ def test_a_refused_session_and_a_broken_connection_begin_anew_and_late_answers_a
     assert names(leader.asked()) == ([0], [])
 
 
-def test_what_leaves_is_forgotten_by_the_session_unless_it_is_back() -> None:
+def test_removed_partitions_leave_the_session_unless_they_are_back() -> None:
     one, other = Replica(0), Replica(1)
     leader = Leader(one, other)
     leader.answer(leader.asked())

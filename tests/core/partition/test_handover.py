@@ -52,7 +52,7 @@ def test_one_at_a_time_until_the_new_leader_has_answered_as_one() -> None:
         (None, False, True, Verdict.UNKNOWN),
     ],
 )
-def test_what_the_new_leaders_answer_means(code: int | None, is_proven: bool, has_time: bool, expected: Verdict) -> None:
+def test_the_meaning_of_the_new_leaders_answer(code: int | None, is_proven: bool, has_time: bool, expected: Verdict) -> None:
     assert verdict_of(code, is_proven=is_proven, has_time=has_time) is expected
 
 

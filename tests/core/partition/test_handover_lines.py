@@ -139,7 +139,7 @@ def test_a_new_leader_that_does_not_know_yet_is_asked_again_until_the_time_is_up
     assert story.lines.next_deadline() is None
 
 
-def test_what_was_under_way_when_the_connection_broke_is_never_sent_again() -> None:
+def test_batches_in_flight_when_the_connection_broke_are_never_resent() -> None:
     story = Story()
     story.lose()
     story.produce("a", "b", status=led())

@@ -136,7 +136,7 @@ def test_a_smaller_set_counts_when_the_metadata_bring_it() -> None:
     assert world.leader.isr.pending is None and world.leader.isr.committed == (1,) and world.leader.high_watermark == 10
 
 
-def test_what_an_answer_of_the_controller_means() -> None:
+def test_the_meaning_of_the_controllers_answer() -> None:
     world = World(isr=(1, 2))
     world.catch_up(2, 3)
     grown = world.leader.expansion(3)

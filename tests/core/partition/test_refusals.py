@@ -21,7 +21,7 @@ def test_nothing_is_refused_of_which_nothing_is_known() -> None:
     assert noted(5).code_for(("t", 0, 8), 3, 6, 5, 1000) is None
 
 
-def test_what_is_behind_shares_the_refusal_until_the_first_comes_again() -> None:
+def test_later_batches_share_the_refusal_until_the_first_is_repeated() -> None:
     refusals = noted(5)
     assert refusals.code_for(KEY, 3, 6, 5, 1001) is REFUSED
     assert refusals.code_for(KEY, 3, 7, 5, 1001) is REFUSED
@@ -48,7 +48,7 @@ def test_a_gap_of_another_cause_is_not_covered_up() -> None:
     assert noted(5).code_for(KEY, 3, 6, 5, 1000 + REMEMBERED_MS) is None, "too long ago to have been under way together"
 
 
-def test_what_was_written_and_then_refused_holds_back_what_comes_behind_it() -> None:
+def test_a_batch_written_and_then_refused_holds_back_the_later_ones() -> None:
     refusals = Refusals()
     refusals.note(KEY, 3, 5, REFUSED, 1000, is_lost=True)
     refusals.note(KEY, 3, 7, REFUSED, 1000)

@@ -29,7 +29,7 @@ def leadership(epoch: int = 5, high_watermark: int = 10) -> PartitionLeader:
     )  # fmt: skip
 
 
-def test_it_is_settled_when_everything_before_it_is_replicated() -> None:
+def test_a_wait_completes_when_everything_before_it_is_replicated() -> None:
     replica = SimpleNamespace(leader=leadership())
     wait = Wait(replica, 12)
     assert wait.try_complete() is False and not wait.is_done

@@ -76,7 +76,7 @@ class World:
         return returned
 
 
-def test_what_is_accepted_is_gone_and_the_rest_comes_back_with_its_count() -> None:
+def test_accepted_records_are_removed_and_the_others_return_with_their_delivery_count() -> None:
     world = World()
     assert world.fetch() == [(0, 99, 1)]
     assert world.fetch("other") == []
@@ -114,7 +114,7 @@ def test_renewals_leave_no_more_behind_than_there_is_in_flight() -> None:
     assert world.fetch("other") == [(0, 399, 2)]
 
 
-def test_what_is_given_up_and_cannot_be_written_is_tried_again_after_a_pause() -> None:
+def test_a_release_that_cannot_be_written_is_retried_after_a_pause() -> None:
     world = World(end=1, batch=1, delivery_count_limit=1)
     world.fetch()
     world.is_held = True
@@ -155,7 +155,7 @@ def test_a_record_is_delivered_as_often_as_the_limit_says_and_no_more() -> None:
     assert other.fetch() == []
 
 
-def test_what_was_delivered_often_goes_in_smaller_portions_and_the_last_try_alone() -> None:
+def test_often_delivered_records_come_in_smaller_batches_and_finally_alone() -> None:
     world = World(end=64, batch=64, delivery_count_limit=5)
     for _ in range(3):
         world.fetch()
@@ -368,7 +368,7 @@ class Consumers:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_was_acknowledged_is_never_delivered_again_and_nothing_more_often_than_the_limit(seed: int) -> None:
+def test_acknowledged_records_are_never_redelivered_and_none_beyond_the_limit(seed: int) -> None:
     consumers = Consumers(seed)
     for _ in range(300):
         consumers.step()

@@ -93,7 +93,7 @@ class World:
         return self.ask("read", leader)[0]
 
 
-def test_what_is_written_is_read_again_after_the_coordinators_death() -> None:
+def test_written_state_is_read_after_the_coordinators_death() -> None:
     world = World()
     assert world.initialize(start=10) is ErrorCode.NONE
     assert world.write(StateBatch(10, 19, 2, 1)) is ErrorCode.NONE
@@ -153,7 +153,7 @@ def test_states_of_older_epochs_are_fenced() -> None:
     assert [record.value.snapshot_epoch for record in world.log] == [0, 1]
 
 
-def test_what_is_not_initialized_is_refused_and_its_summary_is_empty() -> None:
+def test_an_uninitialized_state_is_refused_and_its_summary_is_empty() -> None:
     world = World()
     assert world.write(StateBatch(0, 0, 2, 1)) is ErrorCode.INVALID_REQUEST
     assert world.read().code is ErrorCode.INVALID_REQUEST
@@ -179,7 +179,7 @@ def test_a_snapshot_comes_after_as_many_updates_as_configured() -> None:
     assert world.shard.last_redundant_offset() == 3
 
 
-def test_what_is_cold_gets_a_snapshot_and_the_rest_of_the_log_can_go() -> None:
+def test_idle_states_get_a_snapshot_so_that_the_log_can_be_deleted() -> None:
     world = World()
     world.initialize()
     world.write(StateBatch(5, 5, 2, 1))

@@ -253,7 +253,7 @@ def test_a_fence_that_could_not_be_written_has_not_happened() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_what_takes_too_long_is_aborted_with_an_epoch_of_its_own(version: int) -> None:
+def test_a_transaction_that_times_out_is_aborted_with_a_new_epoch(version: int) -> None:
     world = World(version).begun(version)
     world.now_ms += TIMEOUT_MS
     assert world.shard.abort_timed_out(world.now_ms) == []

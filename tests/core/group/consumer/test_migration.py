@@ -148,7 +148,7 @@ def test_a_group_in_a_rebalance_is_migrated_too_and_waiting_members_rejoin() -> 
     assert world.alive(two, generation, "k2") is REJOIN
 
 
-def test_what_cannot_be_written_leaves_the_group_classic() -> None:
+def test_a_failed_write_leaves_the_group_classic() -> None:
     world = MixedWorld()
     one, two, generation = classic(world)
     world.is_stalled = True

@@ -157,7 +157,7 @@ def test_requests_behind_a_stalled_change_get_an_error() -> None:
     assert world.join("m2", "a").error_code == 0
 
 
-def test_what_was_not_written_did_not_happen() -> None:
+def test_a_failed_write_changes_nothing() -> None:
     world = GroupsWorld(a=1)
     world.is_stalled = True
     world.send("m1", member_id="m1", rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])

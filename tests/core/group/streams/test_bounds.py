@@ -92,7 +92,7 @@ def test_only_members_offsets_are_kept_and_only_those_of_tasks() -> None:
 
 
 @pytest.mark.parametrize("name", ["tags", "key", "value", "rack", "process"])
-def test_what_a_member_says_of_its_client_is_bounded(name: str) -> None:
+def test_a_members_client_description_is_bounded(name: str) -> None:
     """All of it is written anew whenever any of it is another."""
 
     def fields(beyond: int) -> dict[str, Any]:
