@@ -38,7 +38,7 @@ def test_a_long_turn_is_measured_named_and_logged(factory: object, caplog: pytes
         watch.stop()
         return watch
 
-    def is_told() -> bool:
+    def is_logged() -> bool:
         caplog.clear()
         with caplog.at_level(logging.WARNING, "minikafka.loop"), asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]
             watch = runner.run(stalled())
@@ -48,7 +48,7 @@ def test_a_long_turn_is_measured_named_and_logged(factory: object, caplog: pytes
         return watch.longest.what.endswith("test_loop_watch.hold") and "test_loop_watch.hold" in caplog.text
 
     # On a machine without a free core another turn may be the longest, or the first.
-    assert any(is_told() for _ in range(3))
+    assert any(is_logged() for _ in range(3))
 
 
 async def test_old_turns_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

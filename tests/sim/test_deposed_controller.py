@@ -18,12 +18,15 @@ SESSION_MS = 9000
 
 
 class DeposedController(CutOff):
-    """The sleeper is the active controller, too. `is_told`: whether its connections end, or fall silent; `verified`: (seconds since then,
-    what a leader is told that asks whether a partition belongs to a transaction)."""
+    """The sleeper is also the active controller.
+
+    `ends_connections`: whether its connections end or fall silent. `verified`: (seconds, the answer to a leader that asks whether a
+    partition belongs to a transaction).
+    """
 
     shape = "combined"
     watch_s = 5.0
-    is_told = True
+    ends_connections = True
     patch: pytest.MonkeyPatch
 
     def __init__(self, **properties: str) -> None:
@@ -45,12 +48,12 @@ class DeposedController(CutOff):
         return first + [node_id for node_id in self.nodes if node_id not in first]
 
     def end_connections(self, own: str) -> None:
-        if self.is_told:
+        if self.ends_connections:
             super().end_connections(own)
 
 
 class DeposedInSilence(DeposedController):
-    is_told = False
+    ends_connections = False
 
 
 class DeposedAndRefused(DeposedController):

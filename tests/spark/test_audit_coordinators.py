@@ -105,13 +105,13 @@ def test_groups_live_where_apache_kafka_keeps_them(name: str, home: int) -> None
     assert home_of(name, 3) == home
 
 
-@pytest.mark.parametrize(("offset", "is_told"), [(0, False), (10, False), (11, True), (500, True)])
-def test_a_group_may_not_have_read_what_no_log_holds(tmp_path: Path, offset: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("offset", "is_reported"), [(0, False), (10, False), (11, True), (500, True)])
+def test_a_group_may_not_have_read_what_no_log_holds(tmp_path: Path, offset: int, is_reported: bool) -> None:
     """Records that a group has read were committed. The same tail is lost on all three, and nothing else tells of it."""
     group = at_home("group")
     result = cluster(tmp_path, kept([(commit_key(group), commit_value(offset))]))
     assert set(verdicts(result).values()) <= {"MATCH", "EMPTY"}
-    assert bool(messages_of(result, "group-offset")) == is_told and bool(result.findings.total("warning")) == is_told
+    assert bool(messages_of(result, "group-offset")) == is_reported and bool(result.findings.total("warning")) == is_reported
 
 
 def test_only_the_latest_commit_counts(tmp_path: Path) -> None:
@@ -121,18 +121,18 @@ def test_only_the_latest_commit_counts(tmp_path: Path) -> None:
     assert not cluster(tmp_path, kept(records)).findings.total("warning")
 
 
-@pytest.mark.parametrize(("kind", "is_told"), [(COMMIT, True), (ABORT, False), (None, False)])
-def test_a_commit_in_a_transaction_counts_when_that_is_committed(tmp_path: Path, kind: int | None, is_told: bool) -> None:
+@pytest.mark.parametrize(("kind", "is_reported"), [(COMMIT, True), (ABORT, False), (None, False)])
+def test_a_commit_in_a_transaction_counts_when_that_is_committed(tmp_path: Path, kind: int | None, is_reported: bool) -> None:
     key, value = commit_key(at_home("group")), commit_value(99)
     batches = [Batch(0, [(0, key, value)], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL)]
     batches += [marker(1, kind, 7)] if kind is not None else []
-    assert bool(messages_of(cluster(tmp_path, batches), "group-offset")) == is_told
+    assert bool(messages_of(cluster(tmp_path, batches), "group-offset")) == is_reported
 
 
-@pytest.mark.parametrize(("epoch", "is_told"), [(3, False), (4, True)])
-def test_a_group_may_not_know_a_newer_leader_than_the_controller(tmp_path: Path, epoch: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("epoch", "is_reported"), [(3, False), (4, True)])
+def test_a_group_may_not_know_a_newer_leader_than_the_controller(tmp_path: Path, epoch: int, is_reported: bool) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), commit_value(5, epoch))]))
-    assert bool(messages_of(result, "group-offset")) == is_told
+    assert bool(messages_of(result, "group-offset")) == is_reported
 
 
 def test_partitions_and_topics_that_do_not_exist(tmp_path: Path) -> None:
@@ -160,16 +160,18 @@ def test_records_that_a_coordinator_cannot_load_are_errors(tmp_path: Path, value
 
 
 @pytest.mark.parametrize(
-    ("state", "age_ms", "is_told"),
+    ("state", "age_ms", "is_reported"),
     [(1, 0, False), (1, HOURS_MS, True), (2, HOURS_MS, True), (3, HOURS_MS, True), (4, HOURS_MS, False), (0, HOURS_MS, False)],
 )
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_transaction_that_its_coordinator_should_have_ended(tmp_path: Path, state: int, age_ms: int, is_told: bool, version: int) -> None:
+def test_a_transaction_that_its_coordinator_should_have_ended(
+    tmp_path: Path, state: int, age_ms: int, is_reported: bool, version: int
+) -> None:
     """The metadata log tells that the cluster ran an hour longer than the transaction."""
     name = at_home("id")
     value = state_value(7, state, TIME_MS - age_ms, version)
     result = cluster(tmp_path, kept([(struct.pack(">h", 0) + text(name), value)]), "__transaction_state")
-    assert bool(messages_of(result, "txn-open")) == is_told
+    assert bool(messages_of(result, "txn-open")) == is_reported
 
 
 def test_without_a_leader_the_coordinator_could_do_nothing(tmp_path: Path) -> None:
@@ -185,15 +187,15 @@ def test_without_a_leader_the_coordinator_could_do_nothing(tmp_path: Path) -> No
     assert not messages_of(audit(tmp_path), "txn-open")
 
 
-@pytest.mark.parametrize(("producer", "state", "clean", "is_told"), [
+@pytest.mark.parametrize(("producer", "state", "clean", "is_reported"), [
     (7, 1, True, False), (7, 2, True, False), (7, 4, True, True), (7, 0, True, True), (8, 1, True, True), (7, 4, False, False),
 ])  # fmt: skip
-def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state: int, clean: bool, is_told: bool) -> None:
+def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state: int, clean: bool, is_reported: bool) -> None:
     """Producer 7's transaction is open in t-0; of brokers that run the coordinator may have been asked earlier."""
     data = [plain(0), Batch(1, [(0, None, b"x")], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL), plain(2)]
     held = kept([(struct.pack(">h", 0) + text(at_home("id")), state_value(producer, state))])
     result = cluster(tmp_path, held, "__transaction_state", data, clean)
-    assert bool(messages_of(result, "txn-open")) == is_told
+    assert bool(messages_of(result, "txn-open")) == is_reported
 
 
 def test_more_records_than_a_pass_keeps_are_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,17 +243,17 @@ def task(path: Path, **change: object) -> SegmentTask:
     return replace(usual, **change)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("change", "is_told"), [
+@pytest.mark.parametrize(("change", "is_reported"), [
     ({"cell_shift": 6}, True), ({"cell_shift": 3}, False), ({"cuts": (0, 200, 300), "starts": (0,)}, True),
     ({"cuts": (0, 50, 100)}, False), ({"policy": "unknown"}, True), ({"policy": "compact"}, False), ({"cleaned_to": 40}, False),
     ({"broker": "1 (x)"}, True), ({"size": 3}, False), ({"level": "records"}, False), ({"high_watermark": 50}, True),
     ({"cell_shift": 5, "cuts": (-5, 0, 100)}, True),
 ])  # fmt: skip
-def test_a_scan_by_another_plan_is_reported_or_repeated(tmp_path: Path, change: dict[str, object], is_told: bool) -> None:
+def test_a_scan_by_another_plan_is_reported_or_repeated(tmp_path: Path, change: dict[str, object], is_reported: bool) -> None:
     path = write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(at) for at in range(100)])]) / "t-0"
     wanted = task(path, **change)
     found = as_if_scanned(scan_segment(task(path)), wanted)
-    assert (found is not None) == is_told
+    assert (found is not None) == is_reported
     if found is not None:
         again = scan_segment(wanted)
         assert summary_codec.dumps(found) == summary_codec.dumps(again)
