@@ -80,15 +80,15 @@ def test_only_members_offsets_are_kept_and_only_those_of_tasks() -> None:
     world = StreamsWorld(a=2, b=1)
     tasks = offsets(("0", 0), ("0", 1), ("0", 2), ("0", -1), ("no such subtopology", 0))
     epoch = world.join("m1", task_offsets=tasks).member_epoch
-    assert {name: reported.task_offsets for name, reported in world.group().told_offsets.items()} == {"m1": {"0": {0: 7, 1: 7}}}
+    assert {name: reported.task_offsets for name, reported in world.group().reported_offsets.items()} == {"m1": {"0": {0: 7, 1: 7}}}
     world.go_on("m1", epoch, task_end_offsets=tasks)
-    assert world.group().told_offsets["m1"].task_end_offsets == {"0": {0: 7, 1: 7}}
+    assert world.group().reported_offsets["m1"].task_end_offsets == {"0": {0: 7, 1: 7}}
     world.is_stalled = True
     world.send("m2", member_id="m2", rebalance_timeout_ms=1, topology=topology(), process_id="p", task_offsets=tasks,
                active_tasks=[], standby_tasks=[], warmup_tasks=[])  # fmt: skip
     world.refuse(ErrorCode.MESSAGE_TOO_LARGE)
     answer: Any = world.answer("m2")
-    assert answer.error_code != ErrorCode.NONE and list(world.group().told_offsets) == ["m1"]
+    assert answer.error_code != ErrorCode.NONE and list(world.group().reported_offsets) == ["m1"]
 
 
 @pytest.mark.parametrize("name", ["tags", "key", "value", "rack", "process"])
