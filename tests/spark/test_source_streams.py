@@ -49,7 +49,7 @@ class Stream:
         end = self.reader.latestOffset(self.at, None)
         found: dict[str, list[int]] = {}
         for one in self.reader.partitions(self.at, end):
-            for rows in read_range(one.wanted, "records", SCHEMA):
+            for rows in read_range(one.source_range, "records", SCHEMA):
                 for row in rows.to_pylist():
                     found.setdefault(row["topic"], []).append(row["offset"])
         self.at = end

@@ -116,7 +116,7 @@ def test_controllers_are_asked_themselves(cluster: EmbeddedCluster) -> None:
     assert "retention.ms=12345" in say(f"configs -b {cluster.bootstrap_servers} --describe --entity-type topics --entity-name t")
     assert "No partition reassignments found." in say("reassign-partitions --bootstrap-controller {} --list")
     assert "retention.ms=12345" in say("configs --bootstrap-controller {} --describe --entity-type topics --entity-name t")
-    assert "not both" in say("cluster cluster-id -C {0} -b {0}", 2)
+    assert "give either --bootstrap-server or --bootstrap-controller" in say("cluster cluster-id -C {0} -b {0}", 2)
     assert "is this the port of a controller?" in say("cluster cluster-id -b {}", 1)
     assert "wanted an endpoint of type CONTROLLER" in say(f"cluster cluster-id -C {cluster.bootstrap_servers}", 1)
 
