@@ -369,6 +369,31 @@ async def test_the_heartbeat_connection_shows_how_fast_its_broker_reconnects(sof
     assert seen == [connect_ms, None if connect_ms is None else 2 * connect_ms]
 
 
+async def test_the_commit_of_a_registration_is_no_part_of_the_time_to_connect() -> None:
+    """It took 20 to 60 ms while three nodes started, so that a broker killed later was replaced that much (times four) later."""
+    plane = ControlPlane()
+    seen: list[int | None] = []
+    names = ApiVersionsRequest(client_software_name="minikafka", client_software_version="1.0")
+    connection = FakeConnection()
+
+    def send(request: Any, version: int) -> None:
+        frame = b"".join(map(bytes, encode_request(request, version, 6, "test")))[4:]
+        plane.controller_dispatcher.dispatch(connection, "CONTROLLER", memoryview(frame))  # type: ignore[arg-type]
+
+    await join(plane, 2)
+    core = plane.controller.core
+    assert core is not None
+    core.broker_disconnected = lambda broker_id, epoch, now_ms, connect_ms=0: seen.append(connect_ms)  # type: ignore[method-assign]
+    send(names, 4)
+    plane.clock.now += 30
+    send(registration(), 4)
+    plane.clock.now += 500
+    epoch = core.image.brokers[1].epoch
+    send(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=epoch), 1)
+    plane.controller.connection_closed(connection)
+    assert seen == [30]
+
+
 async def test_throttles_of_a_broker_are_shown_while_they_are_set() -> None:
     """As Apache Kafka's (PlaintextAdminIntegrationTest.testIncrementalAlterConfigsDeleteBrokerConfigs)."""
     plane, name = ControlPlane(), "leader.replication.throttled.rate"

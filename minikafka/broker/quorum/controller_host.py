@@ -117,6 +117,8 @@ class ControllerHost:
         self._epoch = -1
         self._waiting: deque[tuple[int, Respond, Any]] = deque()
         self._heartbeat_connections: dict[int, _HeartbeatConnection] = {}
+        #: broker id -> the connection of its last registration, and how long that took to be made.
+        self._registration_connections: dict[int, tuple[Any, int | None]] = {}
         self._predecessor: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -155,7 +157,8 @@ class ControllerHost:
     ) -> None:
         """Decide on a request and call `respond` once, now or after the commit. `connection`: where the request came from.
         `spend(count)` is called with the number of partitions that the request creates or deletes, and may refuse them (KIP-599).
-        `connect_ms`: for a heartbeat of a broker that reconnects at once, the time from the start of its connection to the heartbeat.
+        `connect_ms`: for a registration or a heartbeat of a broker that reconnects at once, the time from the start of its connection to
+        this request.
         `forwarded`: how often a broker has sent this client request before, perhaps to another controller."""
         core = self._core
         if core is None:
@@ -207,6 +210,10 @@ class ControllerHost:
             if heartbeats is not None and heartbeats.connection is connection:
                 heartbeats.epoch = request.broker_epoch
                 return
+            registered_over, registered_ms = self._registration_connections.pop(request.broker_id, (None, None))
+            if registered_over is connection:
+                # The commit of the registration, which the first heartbeat waits for, is no part of the time to connect.
+                connect_ms = registered_ms
             if (
                 connect_ms is not None
                 and heartbeats is not None
@@ -221,6 +228,7 @@ class ControllerHost:
             heartbeats = self._heartbeat_connections.get(request.broker_id)
             if heartbeats is not None and heartbeats.connection.closed:
                 core.broker_disconnected(request.broker_id, heartbeats.epoch, now_ms, heartbeats.connect_ms)
+            self._registration_connections[request.broker_id] = (connection, connect_ms)
 
     def connection_closed(self, connection: Any) -> None:
         """A connection has ended. If it carried heartbeats, its broker may have died."""
@@ -363,6 +371,7 @@ class ControllerHost:
         log.info("controller %d is no longer active", self._config.node_id)
         self._core = None
         self._heartbeat_connections.clear()
+        self._registration_connections.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

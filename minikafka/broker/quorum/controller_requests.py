@@ -195,13 +195,13 @@ class ControllerHandlers:
             else:
                 context.respond(failure_response(request, version, error))
 
-        connect_ms = self._connect_ms(context) if isinstance(request, BrokerHeartbeatRequest) else None
+        connect_ms = self._connect_ms(context) if isinstance(request, (BrokerHeartbeatRequest, BrokerRegistrationRequest)) else None
         spend = None if budget is None else budget.spend
         forwarded = context.forwarded if context.is_forwarded else None
         self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded)
 
     def _connect_ms(self, context: Any) -> int | None:
-        """The time from a minikafka broker's first bytes on this connection to this heartbeat, in ms. None for other brokers, which do not
+        """The time from a minikafka broker's first bytes on this connection to this request, in ms. None for other brokers, which do not
         reconnect before their next heartbeat is due."""
         assert self._dispatcher is not None
         _, name, _ = self._dispatcher.software.get(context.connection, ("", "", ""))
