@@ -1,11 +1,12 @@
-"""TLS contexts from Kafka's ssl.* properties: key stores and trust stores as PEM or PKCS12, in files or in the properties themselves.
+"""TLS contexts from Kafka's ssl.* properties: key stores and trust stores as PEM, PKCS12 or JKS, in files or in the properties themselves.
 
-The content of a file decides its format; ssl.keystore.type and ssl.truststore.type are ignored. Java's JKS format is refused, with the
+The content of a file decides its format; ssl.keystore.type and ssl.truststore.type are ignored. Java's JCEKS format is refused, with the
 command that converts it. The properties follow Apache Kafka's SslConfigs and DefaultSslEngineFactory, and KIP-651 for PEM.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -16,9 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from minikafka.security.errors import SecurityError
+from minikafka.security.java_key_store import MAGIC, decrypted, read_java_key_store
 
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JCEKS_MAGIC = b"\xce\xce\xce\xce"
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
     "TLSv1.1": ssl.TLSVersion.TLSv1_1,
@@ -83,7 +85,7 @@ def _load_key(context: ssl.SSLContext, properties: Properties) -> bool:
             text = _normalized(content.decode("ascii", "replace"))
         else:
             store_password = properties.get("ssl.keystore.password")
-            text = _pkcs12_key(what, content, store_password, password or store_password)
+            text = _store_key(what, content, store_password, password or store_password)
             password = None
     elif chain.strip() and key.strip():
         what, text = "ssl.keystore.certificate.chain", _normalized(key + "\n" + chain)
@@ -123,7 +125,7 @@ def _load_trust(context: ssl.SSLContext, properties: Properties) -> None:
         if b"-----BEGIN" in content:
             text = _normalized(content.decode("ascii", "replace"))
         else:
-            text = _pkcs12_certificates(what, content, properties.get("ssl.truststore.password"))
+            text = _store_certificates(what, content, properties.get("ssl.truststore.password"))
     elif inline.strip():
         what, text = "ssl.truststore.certificates", _normalized(inline)
     else:
@@ -142,12 +144,42 @@ def _read(what: str, location: str) -> bytes:
         content = Path(location).read_bytes()
     except OSError as error:
         raise SecurityError(f"{what}: {error.strerror or error}") from error
-    if content[:4] in _JKS_MAGICS:
+    if content[:4] == _JCEKS_MAGIC:
         raise SecurityError(
-            f"{what}: Java's JKS format is not supported; convert it: keytool -importkeystore -srckeystore {location}"
+            f"{what}: Java's JCEKS format is not supported; convert it: keytool -importkeystore -srckeystore {location}"
             f" -destkeystore {Path(location).stem}.p12 -deststoretype PKCS12"
         )
     return content
+
+
+def _store_key(what: str, content: bytes, store_password: str | None, key_password: str | None) -> str:
+    """PEM of the private key and its chain in a PKCS12 or JKS store."""
+    if content[:4] != MAGIC:
+        return _pkcs12_key(what, content, store_password, key_password)
+    try:
+        keys = read_java_key_store(content, store_password or None).keys
+        if not keys or not keys[0][1]:
+            raise SecurityError(f"{what}: contains no private key with a certificate")
+        key, chain = keys[0]
+        return _pem("PRIVATE KEY", decrypted(key, key_password or "")) + "".join(_pem("CERTIFICATE", one) for one in chain)
+    except SecurityError:
+        raise
+    except ValueError as error:
+        raise SecurityError(f"{what}: the JKS store cannot be read: {error} (ssl.keystore.password, ssl.key.password)") from error
+
+
+def _store_certificates(what: str, content: bytes, password: str | None) -> str:
+    """PEM of the trusted certificates in a PKCS12 or JKS store."""
+    if content[:4] != MAGIC:
+        return _pkcs12_certificates(what, content, password)
+    try:
+        return "".join(_pem("CERTIFICATE", one) for one in read_java_key_store(content, password or None).certificates)
+    except ValueError as error:
+        raise SecurityError(f"{what}: the JKS store cannot be read: {error} (ssl.truststore.password)") from error
+
+
+def _pem(kind: str, der: bytes) -> str:
+    return f"-----BEGIN {kind}-----\n{base64.encodebytes(der).decode()}-----END {kind}-----\n"
 
 
 def _pkcs12_key(what: str, content: bytes, store_password: str | None, key_password: str | None) -> str:
@@ -218,7 +250,8 @@ def certificate_warning(properties: Properties) -> str | None:
             content = Path(location).read_bytes()
             text = content.decode("ascii", "replace")
             if "-----BEGIN" not in text:
-                text = _pkcs12_key("", content, properties.get("ssl.keystore.password"), None)
+                password = properties.get("ssl.keystore.password")
+                text = _store_key("", content, password, properties.get("ssl.key.password") or password)
         found = re.search(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", _normalized(text), re.DOTALL)
         if found is None:
             return None

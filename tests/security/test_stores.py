@@ -99,10 +99,10 @@ def test_pkcs12(tmp_path: Path) -> None:
 
 
 def test_errors_about_unusable_files(tmp_path: Path) -> None:
-    (tmp_path / "key.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    (tmp_path / "key.jceks").write_bytes(b"\xce\xce\xce\xce\0\0\0\2")
     (tmp_path / "none.pem").write_text("nothing")
     with pytest.raises(SecurityError, match=r"keytool -importkeystore"):
-        server_context({"ssl.keystore.location": str(tmp_path / "key.jks")})
+        server_context({"ssl.keystore.location": str(tmp_path / "key.jceks")})
     with pytest.raises(SecurityError, match=r"neither PEM nor a PKCS12 store"):
         server_context({"ssl.keystore.location": str(tmp_path / "none.pem")})
     with pytest.raises(SecurityError, match=r"No such file"):

@@ -36,10 +36,10 @@ SECURITY = [
     _p("ssl.keystore.key", "password", None, "Private key of this broker, as PEM.", dynamic=True),
     _p("ssl.keystore.location", "string", None, "File with this broker's key and certificates: PEM or PKCS12.", dynamic=True),
     _p("ssl.keystore.password", "password", None, "Password of that file.", dynamic=True),
-    _p("ssl.keystore.type", "string", "JKS", "Format of that file; what the file holds decides, PEM or PKCS12 (JKS is not read).", dynamic=True),
+    _p("ssl.keystore.type", "string", "JKS", "Format of that file; what the file holds decides: PEM, PKCS12 or JKS.", dynamic=True),
     _p("ssl.principal.mapping.rules", "string", "DEFAULT", "Rules that make a short name of a certificate's distinguished name."),
     _p("ssl.truststore.certificates", "password", None, "Certificates that are trusted, as PEM.", dynamic=True),
     _p("ssl.truststore.location", "string", None, "File with the certificates that are trusted: PEM or PKCS12.", dynamic=True),
     _p("ssl.truststore.password", "password", None, "Password of that file.", dynamic=True),
-    _p("ssl.truststore.type", "string", "JKS", "Format of that file; what the file holds decides, PEM or PKCS12 (JKS is not read).", dynamic=True),
+    _p("ssl.truststore.type", "string", "JKS", "Format of that file; what the file holds decides: PEM, PKCS12 or JKS.", dynamic=True),
 ]
