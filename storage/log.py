@@ -191,8 +191,8 @@ class Log:
     def read(self, offset: int, bytes_max: int, *, end_offset: int, at_least_one: bool = True) -> ReadResult:
         """Read batches of one segment, from the batch that holds `offset`, up to `bytes_max` bytes and below `end_offset` (exclusive).
 
-        `at_least_one`: the first batch is returned whole even if it is larger. The slice is empty if there is nothing below `end_offset`
-        yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
+        `at_least_one`: the first batch is returned whole even if it is larger; else the slice is empty then, because a part of a batch
+        helps nobody. It is also empty if there is nothing below `end_offset` yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         watermarks, segments = self.watermarks, self.segments
         log_end_offset = watermarks.log_end_offset
@@ -211,11 +211,11 @@ class Log:
                 limit = segment.size
                 if stop is not None and stop.segment_base_offset <= segment.base_offset:
                     limit = stop.file_position if stop.segment_base_offset == segment.base_offset else 0
-                size = min(limit - position, max(bytes_max, first_size) if at_least_one else bytes_max)
+                size = min(limit - position, max(bytes_max, first_size))
                 where = OffsetPosition(offset, segment.base_offset, position)
-                if size <= 0:
-                    return ReadResult(empty_slice(), where, bytes_max < first_size)
-                return ReadResult(segment.slice(position, size), where, not at_least_one and bytes_max < first_size)
+                if size <= 0 or (bytes_max < first_size and not at_least_one):
+                    return ReadResult(empty_slice(), where)
+                return ReadResult(segment.slice(position, size), where)
         except OSError as error:
             raise self.fail("read the log", error) from error
         return ReadResult(empty_slice(), self._end_position())

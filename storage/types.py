@@ -67,14 +67,13 @@ class OffsetPosition(NamedTuple):
 
 class ReadResult:
     """The result of a read. `slice` starts at a batch boundary and may end inside a batch; its first batch may begin below the requested
-    offset. `position` is the start of the read. `is_first_batch_incomplete`: `bytes_max` cut the first batch."""
+    offset. `position` is the start of the read."""
 
-    __slots__ = ("is_first_batch_incomplete", "position", "slice")
+    __slots__ = ("position", "slice")
 
-    def __init__(self, slice: FileSlice, position: OffsetPosition, is_first_batch_incomplete: bool = False) -> None:
+    def __init__(self, slice: FileSlice, position: OffsetPosition) -> None:
         self.slice = slice
         self.position = position
-        self.is_first_batch_incomplete = is_first_batch_incomplete
 
 
 class TimestampOffset(NamedTuple):
