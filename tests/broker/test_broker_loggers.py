@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.admin import broker_loggers
+from minikafka.broker.admin.kafka_loggers import KAFKA_LOGGERS
 from minikafka.client import Admin, BrokerError
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -67,3 +69,21 @@ def test_nothing_is_changed_when_a_change_is_only_tried() -> None:
     assert broker_loggers.levels() == before
     with pytest.raises(ApiError):
         broker_loggers.alter([("root", 9, "TRACE")], validate_only=True)
+
+
+def test_every_logger_of_apache_kafka_is_one_that_this_package_writes_to() -> None:
+    package = Path(broker_loggers.__file__).parents[2]
+    written = {name for path in package.rglob("*.py") for name in re.findall(r'getLogger\("([\w.]+)"\)', path.read_text())}
+    assert set(KAFKA_LOGGERS.values()) <= written | {"minikafka"}
+    assert KAFKA_LOGGERS["kafka.log.LogCleaner"] == KAFKA_LOGGERS["org.apache.kafka.storage.internals.log.LogCleaner$CleanerThread"]
+    assert KAFKA_LOGGERS["org.apache.kafka.server.quota.ClientQuotaManager$ThrottledChannelReaper"] == "minikafka.quotas"
+    assert (KAFKA_LOGGERS["kafka"], KAFKA_LOGGERS["LogFutureTimestampLogger"]) == ("minikafka", "minikafka")
+
+
+def test_what_has_no_level_of_its_own_has_its_parents_under_kafkas_names_too() -> None:
+    broker_loggers.alter([("kafka", broker_loggers.SET, "TRACE")], validate_only=False)
+    assert {broker_loggers.levels()[name] for name in ("kafka.server.ControllerServer", "kafka.log.LogCleaner")} == {"TRACE"}
+    broker_loggers.alter([("kafka.log.LogCleaner", broker_loggers.SET, "ERROR")], validate_only=False)
+    assert broker_loggers.levels()["kafka.server.ControllerServer"] == "TRACE"
+    broker_loggers.alter([("kafka.log.LogCleaner", broker_loggers.DELETE, "")], validate_only=False)
+    assert broker_loggers.levels()["kafka.log.LogCleaner"] == "TRACE"

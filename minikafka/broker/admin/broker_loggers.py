@@ -1,4 +1,4 @@
-"""Loggers as configurations (resource type 8, KIP-412): this process's loggers under their own names and under Kafka's well-known ones.
+"""Loggers as configurations (resource type 8, KIP-412): this process's loggers under their own names and under Kafka's.
 
 Rules and texts are those of Kafka's RuntimeLoggerManager. Levels are not stored: a restart forgets them, as in Kafka. Brokers that are
 threads of one process share them.
@@ -7,49 +7,28 @@ threads of one process share them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
+from minikafka.broker.admin.kafka_loggers import KAFKA_LOGGERS, OWN
 from minikafka.wire.errors import ApiError, ErrorCode
 
 ROOT = "root"
-OWN = "minikafka"
 TRACE = 5
 LEVELS = {
     "DEBUG": logging.DEBUG, "ERROR": logging.ERROR, "FATAL": logging.CRITICAL, "INFO": logging.INFO, "TRACE": TRACE,
     "WARN": logging.WARNING,
 }  # fmt: skip
-#: Loggers of Kafka that runbooks and tools name, and ours that say the same things.
-KAFKA_LOGGERS = {
-    "kafka": OWN,
-    "kafka.authorizer.logger": "minikafka.authorizer",
-    "kafka.cluster.Partition": "minikafka.replicas",
-    "kafka.controller": "minikafka.controller",
-    "kafka.controller.KafkaController": "minikafka.controller",
-    "kafka.coordinator.group": "minikafka.group",
-    "kafka.coordinator.transaction": "minikafka.transaction",
-    "kafka.log.LogCleaner": "minikafka.cleaner",
-    "kafka.log.LogManager": "minikafka.storage",
-    "kafka.network.Processor": "minikafka.net",
-    "kafka.network.RequestChannel": "minikafka.net",
-    "kafka.network.SocketServer": "minikafka.net",
-    "kafka.request.logger": "minikafka.net",
-    "kafka.server.ClientQuotaManager": "minikafka.quotas",
-    "kafka.server.KafkaApis": "minikafka.net",
-    "kafka.server.ReplicaFetcherThread": "minikafka.fetcher",
-    "kafka.server.ReplicaManager": "minikafka.replicas",
-    "org.apache.kafka": OWN,
-    "org.apache.kafka.controller": "minikafka.controller",
-    "org.apache.kafka.raft": "minikafka.raft",
-    "state.change.logger": "minikafka.replicas",
-}
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def levels() -> dict[str, str]:
     """Name -> Kafka's level, in the order of names."""
+    return {name: _level_name(_logger(name).getEffectiveLevel()) for name in sorted(_names())}
+
+
+def _names() -> set[str]:
     own = {name for name in logging.Logger.manager.loggerDict if name == OWN or name.startswith(f"{OWN}.")}
-    names = sorted({ROOT, *own, *KAFKA_LOGGERS})
-    return {name: _level_name(_logger(name).getEffectiveLevel()) for name in names}
+    return {ROOT, *own, *KAFKA_LOGGERS}
 
 
 def check_broker_id(name: str, node_id: int) -> None:
@@ -62,20 +41,20 @@ def check_broker_id(name: str, node_id: int) -> None:
 
 def alter(changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
     """(logger, operation, level) each. Raises ApiError before anything is changed."""
-    changes = list(changes)
+    changes, names = list(changes), _names()
     for name, operation, level in changes:
-        _check(name, operation, level)
+        _check(name, operation, level, names)
     for name, operation, level in () if validate_only else changes:
         _logger(name).setLevel(LEVELS[str(level)] if operation == SET else logging.NOTSET)
 
 
-def _check(name: str, operation: int, level: str | None) -> None:
+def _check(name: str, operation: int, level: str | None, names: Container[str]) -> None:
     if operation in (APPEND, SUBTRACT):
         word = "APPEND" if operation == APPEND else "SUBTRACT"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
     if operation not in (SET, DELETE):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} is not allowed for the BROKER_LOGGER resource")
-    if name not in levels():
+    if name not in names:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
     if operation == DELETE and name == ROOT:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
