@@ -63,7 +63,7 @@ async def test_new_users_of_plain_and_passwords_that_cannot_be_read(broker: Embe
             pass
     login = jaas_config("PLAIN", {"username": "admin", "password": USERS["admin"], "user_admin": USERS["admin"], "user_bob": LATER})
     name = f"{PREFIX}.plain.sasl.jaas.config"
-    await asyncio.to_thread(alter, broker, name, login, "")
+    await asyncio.to_thread(alter, broker, name, login)
     await broker.aio.wait_until(lambda: "have new keys, authorities and users" in broker.logs(400), "the new users")
     async with Producer(broker.bootstrap_servers, security=bob) as producer:
         await producer.send("t", b"x")

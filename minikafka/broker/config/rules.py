@@ -13,7 +13,7 @@ from minikafka.broker.config.group_rules import (
     fault_together,
     kind_of_number,
 )
-from minikafka.broker.config.listeners import base_of
+from minikafka.broker.config.listeners import LISTENER_LIMITS, base_of
 from minikafka.broker.config.properties import Property
 from minikafka.broker.config.table import BROKER_PROPERTIES
 from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited
@@ -28,6 +28,18 @@ TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 
 
 #: A topic property that exists for tests and is not shown.
 HIDDEN_PROPERTIES = frozenset({"internal.segment.bytes"})
+
+#: Key and trust stores can be changed only for single listeners (DynamicBrokerConfig.DYNAMIC_SECURITY_CONFIGS).
+STORES = frozenset(
+    {
+        "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password",
+        "ssl.keystore.type", "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
+    }
+)  # fmt: skip
+#: What brokers cannot have in common, beside the properties of TLS, SASL and single listeners; and what listeners of all brokers may have
+#: in common (DynamicBrokerConfig.PER_BROKER_CONFIGS, CLUSTER_LEVEL_LISTENER_CONFIGS).
+_OF_ONE_BROKER = frozenset({"cordoned.log.dirs", "listener.security.protocol.map", "listeners", "principal.builder.class"})
+_OF_ALL_LISTENERS = frozenset({*LISTENER_LIMITS, "num.network.threads"})
 
 _TYPE_WORDS = {"short": "SHORT", "int": "INT", "long": "LONG", "double": "DOUBLE"}
 
@@ -96,12 +108,19 @@ class BrokerConfigRules:
             entry = BROKER_PROPERTIES.get(name)
             if entry is not None and not entry.dynamic:
                 return f"Cannot update these configs dynamically: [{name}]"
-            entry = entry or base_of(name)
-            if entry is None:
+            if name in STORES:
+                return f"These security configs can be dynamically updated only per-listener using the listener prefix: [{name}]"
+            base = base_of(name)
+            if base is None and entry is None:
                 return None  # Kafka stores what plugins may know
-            if entry.name == "max.connections" and value.strip() == "0":
+            found = base or entry
+            assert found is not None
+            if found.name == "max.connections" and value.strip() == "0":
                 return "Invalid max.connections 0"
-            return fault_of(entry, value)
+            is_own = name in _OF_ONE_BROKER or name.startswith(("ssl.", "sasl.")) if base is None else base.name not in _OF_ALL_LISTENERS
+            if is_own and not resource_name:
+                return f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
+            return fault_of(found, value)
         if resource_type == RESOURCE_GROUP:
             return self._fault_of_group(name, value) if name in GROUP_PROPERTIES else f"Unknown group config name: {name}"
         return None
