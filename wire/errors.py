@@ -269,3 +269,5 @@ class ApiError(Exception):
         super().__init__(message or code.text)
         self.code = code
         self.message = message or code.text
+        #: What is said beyond the code; None where that is nothing, as Apache Kafka's ApiError has it.
+        self.detail = message or None

@@ -12,6 +12,7 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
+from minikafka.broker.partitions import log_placement
 from minikafka.broker.partitions.partition import Partition
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
@@ -94,6 +95,22 @@ async def test_a_replica_moves_while_it_is_written_to(tmp_path: Path) -> None:
     async with live_node(tmp_path, log_dirs=2) as node:
         assert places(node)[0].path == target.path
         assert len(await values(node)) == 90
+
+
+async def test_a_replica_that_does_not_exist_yet_is_created_in_the_directory_that_was_chosen_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_placement, "PREFERENCES_MAX", 2)
+    async with live_node(tmp_path, log_dirs=2) as node:
+        first, second = node.directories
+        assert await move(node, "/nowhere") == ErrorCode.LOG_DIR_NOT_FOUND
+        for topic, directory in (("forgotten", second), ("t", first), ("u", second), ("t", second)):
+            assert await move(node, directory.path, topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            for topic in ("t", "u", "forgotten"):
+                await admin.create_topic(topic, partitions=1, replication_factor=1)
+        assert [places(node, topic)[0] for topic in ("t", "u")] == [second, second]
+        assert places(node, "forgotten")[0] is first, "only the newest choices are kept, and this is the emptier directory"
 
 
 async def test_a_relative_log_directory_is_reported_under_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

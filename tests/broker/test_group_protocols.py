@@ -15,6 +15,7 @@ from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.join_group import JoinGroupRequest
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
@@ -67,3 +68,17 @@ async def test_a_broker_serves_the_protocols_that_it_names(tmp_path: Path, proto
         "streams": [UNSUPPORTED, UNSUPPORTED] if "streams" in refused else [MISSING, NONE],
         "share": [MISSING],
     }
+
+
+async def test_an_error_that_says_no_more_than_its_code_has_no_message(tmp_path: Path) -> None:
+    streams = StreamsGroupHeartbeatRequest(
+        group_id="s", member_id="m", rebalance_timeout_ms=1000, active_tasks=[], standby_tasks=[], warmup_tasks=[],
+        topology=StreamsGroupHeartbeatRequest.Topology(epoch=0, subtopologies=[]),
+    )  # fmt: skip
+    consumer = ConsumerGroupHeartbeatRequest(
+        group_id="c", member_id="m", rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
+    )
+    share = ShareGroupHeartbeatRequest(group_id="h", member_id="m", subscribed_topic_names=["t"])
+    async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
+        answers = [await peer.ask(request, 1) for request in (streams, consumer, share)]
+    assert [(answer.error_code, answer.error_message) for answer in answers] == [(ErrorCode.NOT_COORDINATOR, None)] * 3

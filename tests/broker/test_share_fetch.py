@@ -191,6 +191,14 @@ async def second_life(node: Node) -> None:
     assert await c.take() == [(10, 10, 1)]
     wrong = await c.acknowledge(10, 10, ACCEPT, epoch=99)
     assert wrong.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    newcomer = Member(node, c.channel, "newcomer")
+    newcomer.topic_id = c.topic_id
+    named = [
+        [(p.partition_index, p.acquired_records) for topic in (await newcomer.fetch(wait_ms=1)).responses for p in topic.partitions]
+        for _ in range(2)
+    ]
+    assert named == [[(0, [])], []], "the first answer of a session names what could give records and has none; later ones do not"
+    await newcomer.acknowledge(0, 0, ACCEPT, epoch=-1)
     final = await c.acknowledge(10, 10, ACCEPT, epoch=-1)
     assert final.error_code == ErrorCode.NONE
     assert (await c.fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.replicas")
 _ZERO_UUID = bytes(16)
+#: Replicas that do not exist yet and whose directory was chosen: the oldest choices are forgotten beyond this. Kafka has no such limit.
+PREFERENCES_MAX = 100_000
 
 
 class LogPlacement:
@@ -30,6 +32,8 @@ class LogPlacement:
         self._directories = directories
         self._cordons = cordons
         self._assignments = assignments
+        #: Where AlterReplicaLogDirs wants replicas that do not exist yet.
+        self._preferred: dict[tuple[str, int], LogDirectory] = {}
         #: Logs set aside because the cluster has no such replica here, or has it in another directory.
         self.strays = 0
         self.stray_bytes = 0
@@ -37,11 +41,19 @@ class LogPlacement:
     def log(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, config: LogConfig, wall_ms: int) -> Log:
         """The replica's log, created if it does not exist. Raises StorageError, ApiError(KAFKA_STORAGE_ERROR)."""
         directory = self._find(topic, topic_id, index, registration)
+        preferred = self._preferred.pop((topic, index), None)
         if directory is None:
-            directory = self._place_for(registration)
+            directory = preferred if preferred is not None and not preferred.is_offline else self._place_for(registration)
         else:
             directory.logs[topic, index].update_config(config)
         return directory.create_log(topic, index, topic_id, config, wall_ms)
+
+    def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:
+        """Create this replica in `directory` when it is assigned to this broker. Forgotten with a restart, as in Kafka."""
+        self._preferred.pop((topic, index), None)
+        if len(self._preferred) >= PREFERENCES_MAX:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[topic, index] = directory
 
     def _find(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration) -> LogDirectory | None:
         """The directory that has the log. Two have it if the broker stopped between the renames of a move. Then the directory in the

@@ -411,7 +411,8 @@ class ReplicaManager:
         self.changed(partition)
 
     def alter_directory(self, path: str, topic: str, index: int) -> ErrorCode:
-        """Move a replica to the log directory at `path`. If it is there already, only another move of it is cancelled."""
+        """Move a replica to the log directory at `path`. If it is there already, only another move of it is cancelled. If it does not exist
+        yet, it will be created there."""
         # DescribeLogDirs reports absolute paths; log.dirs may be relative.
         wanted = os.path.abspath(path)
         target = next((d for d in self.directories if os.path.abspath(d.path) == wanted and not d.is_offline), None)
@@ -420,6 +421,10 @@ class ReplicaManager:
         try:
             partition = self.require(topic, None, index)
         except ApiError as error:
+            if target in self.cordons:
+                return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                self.placement.prefer(topic, index, target)
             return ErrorCode.REPLICA_NOT_AVAILABLE if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.code
         if target in self.cordons and target.logs.get(partition.key) is not partition.log:
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -12,7 +12,7 @@ from minikafka.broker.partitions.leader_hint import name_leader
 from minikafka.broker.share.fetch_read import end_offset, read
 from minikafka.broker.share.group_requests import SHARE_VERSION, is_member_id
 from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
-from minikafka.core.share.sessions import FINAL_EPOCH, Partition, ShareSession
+from minikafka.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Partition, ShareSession
 from minikafka.core.share.state import SharePartitionKey
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
@@ -265,32 +265,36 @@ class ShareFetchHandlers:
         return response
 
     def _take(self, fetch: _ShareFetch, held: Held, left: int, bytes_max: int) -> tuple[_PartitionData | None, int]:
-        """What one partition gives, and how many records that are; None when there is nothing to say."""
+        """What one partition gives, and how many records that are; None when there is nothing to say. As in Apache Kafka, the first answer
+        of a session also names partitions that could give records and have none."""
         if not self.leader.is_held(held):
             return _refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         core, log, session = held.core, held.partition.log, fetch.session
-        if core is None or left <= 0 or not self.leader.sessions.is_current(session):
+        if core is None or not self.leader.sessions.is_current(session):
             # Nobody is there any more to whom something could be given.
             return None, 0
+        nothing = _PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
+        if left <= 0:
+            return nothing, 0
         rules = self.settings.rules(session.group_id)
         if core.fetch_offset < log.log_start_offset:
             core.log_start_moved(log.log_start_offset)
         if not core.can_acquire or core.fetch_offset >= end_offset(held.partition, is_read_committed=rules.is_read_committed):
-            return None, 0
+            return nothing, 0
         try:
             found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
         except (ApiError, StorageError, CorruptRecord) as error:
             return _refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
         if fetch.context.limits is not None and fetch.context.fetched(len(found.data)) > 0:  # type: ignore[attr-defined]
             # Above its quota: nothing is given out, so that nothing is locked in vain.
-            return None, 0
+            return nothing, 0
         request = fetch.request
         acquired = core.acquire(
             session.member_id, request.share_acquire_mode, request.batch_size, left, found.fetched, self._clock.now_ms()
         )
         self.leader.settle(held)
         if not acquired:
-            return None, 0
+            return nothing, 0
         records = found.records_of(acquired)
         held.partition.bytes_out += len(records)
         kind = ShareFetchResponse.AcquiredRecords

@@ -58,7 +58,7 @@ class StreamsGroupHandlers:
             check_topic_names(topology_topics(request))
             index, shard = self._groups.shard(request.group_id)
         except ApiError as error:
-            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.detail)
         shard.streams_heartbeat(context, request, client_of(context), self._clock.now_ms())
         self._groups.run_effects(index, shard)
         return None

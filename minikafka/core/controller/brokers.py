@@ -129,17 +129,16 @@ class BrokerControl:
                     )
 
     def _check_features(self, request: BrokerRegistrationRequest) -> None:
+        """In Kafka's order: what the request names, then whether it names metadata.version, then the finalized features it leaves out."""
+        finalized = self._state.image.features
         supported = {entry.name: (entry.min_supported_version, entry.max_supported_version) for entry in request.features}
-        for name, level in self._state.image.features.items():
-            low, high = supported.get(name, (0, 0))
-            if level != 0 and not low <= level <= high:
-                raise ApiError(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
-                    f"The broker wants a version between {low} and {high}, inclusive.",
-                )
+        for name, (low, high) in supported.items():
+            _check_level(name, finalized.get(name, 0), low, high)
         if METADATA_VERSION not in supported:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unable to register because the broker does not support {METADATA_VERSION}.")
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
+        for name, level in finalized.items():
+            if name not in supported:
+                _check_level(name, level, 0, 0)
 
     def unregister(self, request: UnregisterBrokerRequest) -> Result:
         """UnregisterBroker: take the broker out of every ISR and forget it."""
@@ -297,6 +296,15 @@ class BrokerControl:
             broker = self._state.image.brokers.get(broker_id)
             if broker is not None and broker.epoch == epoch and not broker.fenced:
                 yield self.fence(broker)
+
+
+def _check_level(name: str, level: int, low: int, high: int) -> None:
+    if level != 0 and not low <= level <= high:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Unable to register because the broker does not support finalized version {level} of {name}. "
+            f"The broker wants a version between {low} and {high}, inclusive.",
+        )
 
 
 def _registration(request: BrokerRegistrationRequest, epoch: int, same: BrokerRegistration | None) -> RegisterBrokerRecord:

@@ -121,6 +121,7 @@ def test_registrations_that_are_refused() -> None:
     assert code_of(driver.register, 2, log_dirs=[directory_of(1)]) is ErrorCode.INVALID_REGISTRATION
     feature = BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=20)
     assert code_of(driver.register, 2, features=[feature]) is ErrorCode.UNSUPPORTED_VERSION
+    assert code_of(driver.register, 2, features=[]) is ErrorCode.INVALID_REGISTRATION
     assert list(driver.image.brokers) == [1]
 
 

@@ -318,4 +318,4 @@ class ConsumerGroups:
 
 def error_answer(error: ApiError) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat's answer with nothing but an error."""
-    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.detail)

@@ -428,4 +428,4 @@ def _deleted(group: ShareGroup, gone: Iterable[bytes]) -> Records:
 
 
 def _failed(error: ApiError) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.detail)

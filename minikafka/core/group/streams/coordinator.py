@@ -305,5 +305,5 @@ class StreamsGroups:
 
 def _failed(error: ApiError) -> StreamsGroupHeartbeatResponse:
     """A heartbeat's answer with an error. As in Apache Kafka, UNKNOWN_SERVER_ERROR has no message."""
-    message = None if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else error.message
+    message = None if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else error.detail
     return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=message)
