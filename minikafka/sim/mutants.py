@@ -103,7 +103,7 @@ def hunt_with_tests(mutant: Mutant, root: Path) -> Caught | None:
 
 
 def table(root: Path, *, on_caught: Callable[[Mutant, Caught | None], None] = lambda mutant, caught: None) -> list[str]:
-    """The lines of the table in README.md."""
+    """The lines of the table in RESULTS.md."""
     lines = ["| mutant | what is broken | caught by | seeds |", "|---|---|---|---|"]
     for mutant in MUTANTS.values():
         caught = hunt_with_tests(mutant, root) if mutant.tests else hunt(mutant)

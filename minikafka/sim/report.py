@@ -1,4 +1,4 @@
-"""Writes the generated tables of README.md: `python -m minikafka.sim.report [totals.json] [--found] [--mutants]`.
+"""Writes the generated tables of RESULTS.md: `python -m minikafka.sim.report [totals.json] [--found] [--mutants]`.
 
 The totals come from `minikafka sim ... --save totals.json`, the findings from `found.json`. The mutants are hunted again, which takes some
 minutes.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parent / "README.md"
+RESULTS = Path(__file__).parent / "RESULTS.md"
 FOUND = Path(__file__).parent / "found.json"
 
 
@@ -39,21 +39,8 @@ def totals_table(totals: dict[str, Any]) -> list[str]:
         f"| violations | {len(totals['failed_seeds'])}"
         + (f" (seeds {', '.join(map(str, totals['failed_seeds']))})" if totals["failed_seeds"] else "")
         + " |",
-        "",
-        "| commit | seeds | simulated hours | records acknowledged | violations |",
-        "|---|---|---|---|---|",
-        *(_run_line(commit, run) for commit, run in totals.get("runs", {}).items()),
-        "",
-        "| fault | times |",
-        "|---|---|",
     ]
-    lines += [f"| {kind} | {count:,} |" for kind, count in sorted(faults.items(), key=lambda item: -item[1])]
     return lines
-
-
-def _run_line(commit: str, run: dict[str, Any]) -> str:
-    failed = ", ".join(map(str, run["failed_seeds"])) or "none"
-    return f"| {commit} | {run['seeds']:,} | {run['simulated_hours']:,.1f} | {run['acknowledged_records']:,} | {failed} |"
 
 
 def found_table(entries: list[dict[str, Any]]) -> list[str]:
@@ -64,7 +51,7 @@ def found_table(entries: list[dict[str, Any]]) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """Replace the tables that the arguments name."""
-    text = README.read_text()
+    text = RESULTS.read_text()
     for name in arguments:
         if name == "--mutants":
             from minikafka.sim.mutants import table
@@ -74,7 +61,7 @@ def main(arguments: list[str]) -> None:
             text = replace(text, "found", found_table(json.loads(FOUND.read_text())))
         else:
             text = replace(text, "totals", totals_table(json.loads(Path(name).read_text())))
-    README.write_text(text)
+    RESULTS.write_text(text)
 
 
 if __name__ == "__main__":
