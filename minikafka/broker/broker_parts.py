@@ -1,4 +1,4 @@
-"""What a broker has on top of the metadata, put together: replication, coordinators, handlers."""
+"""Builds the parts of a broker on top of the metadata: replication, coordinators, handlers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from minikafka.storage.log_dir import LogDirectory
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """What a node has before it can be a broker. `authority` None: everybody may do everything."""
+    """The parts of a node that a broker is built on. `authority` None: there is no authorizer, and every request is allowed."""
 
     config: BrokerConfig
     settings: Settings
@@ -78,11 +78,11 @@ class Foundation:
     raft: RaftHost
     metadata: MetadataHost
     security: NodeSecurity
-    #: Of the memory that clients' requests and answers take.
+    #: Bounds the memory of clients' requests and responses.
     budget: MemoryBudget
     authority: Authority | None
     quotas: ClientQuotaHost
-    #: The broker's own, by name, and as it registers them: name -> (host, port, security protocol).
+    #: The broker's listeners by name. `registered_listeners`, for the controller: name -> (host, port, security protocol).
     listeners: dict[str, Listener]
     registered_listeners: dict[str, tuple[str, int, int]]
     features: Features
@@ -92,11 +92,11 @@ class Handlers(Protocol):
     """Serves some APIs."""
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them."""
+        """Register them."""
 
 
 class BrokerParts:
-    """The parts of a broker. They are started and stopped by the node."""
+    """The parts of a broker. The node starts and stops them."""
 
     def __init__(self, node: Foundation) -> None:
         config, environment, metadata = node.config, node.environment, node.metadata
@@ -121,7 +121,7 @@ class BrokerParts:
         self.shares = ShareParts(config, environment, self.replicas, metadata, self.controller_channel, steps, inter_broker, self.settings)
         self.groups = GroupHost(
             config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns,
-            self.shares.settings.of_groups, self.shares.persister, StreamsGroupSettings(config, self.settings, metadata).of_groups,
+            self.shares.settings.for_groups, self.shares.persister, StreamsGroupSettings(config, self.settings, metadata).for_groups,
             InternalTopics(config, environment, self.forwarder, partial(uncreatable, node.authority)),
         )  # fmt: skip
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
@@ -214,7 +214,7 @@ class BrokerParts:
         self.shares.serve(self.groups, self.dispatcher, None if authority is None else partial(judge_share_fetch, authority))
 
     async def close_channels(self) -> None:
-        """Those to the controller; what waits for an answer fails with ConnectionError."""
+        """Close the channels to the controller. Pending requests fail with ConnectionError."""
         for channel in (self.controller_channel, self.heartbeat_channel, self.forwarding_channel):
             await channel.close()
 

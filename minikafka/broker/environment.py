@@ -1,4 +1,4 @@
-"""Everything of the outside world that a broker touches, so that the simulator can hand it another world."""
+"""A broker's whole interface to the outside world. The simulator passes its own."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from minikafka.storage.filesystem import FileSystem
 
 @dataclass(slots=True)
 class Environment:
-    """Network, disk, time, randomness, and a place for work that blocks."""
+    """Network, disk, time, randomness, and threads for blocking work."""
 
     network: Network
     filesystem: FileSystem
     clock: Clock
     random: random.Random
     loop: asyncio.AbstractEventLoop
-    #: Runs a blocking function elsewhere: `await run_blocking(function, *arguments)`.
+    #: Runs a blocking function in a thread: `await run_blocking(function, *arguments)`.
     run_blocking: Callable[..., Awaitable[Any]]
-    #: A monotonic clock fine enough to measure requests by, in seconds; None: they are not measured.
+    #: A monotonic clock, in seconds, with a fine enough resolution to time requests; None: requests are not timed.
     monotonic_s: Callable[[], float] | None = None
-    #: Knows how long the loop's turns take; None: nobody watches.
+    #: Measures how long turns of the event loop take; None: they are not measured.
     loop_watch: LoopWatch | None = None
-    #: How many connections leave enough file descriptors for files.
+    #: The number of connections that still leaves enough file descriptors for files.
     connections_max: int = (1 << 31) - 1
     #: Owns the tasks and timers of the node.
     supervisor: Supervisor = field(init=False)

@@ -1,4 +1,4 @@
-"""The composition root: one process as broker, controller, or both. Order of start and stop, and nothing else."""
+"""The composition root: one process as broker, controller, or both. It only defines the order of start and stop."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class StartError(Exception):
 class Node:
     """A node of the cluster.
 
-    Life: `await start()` returns when the node is in service; `await stop()` leaves the cluster in order. `failed` is set to the reason
-    when the node cannot go on.
+    `await start()` returns when the node is in service. `await stop()` is a controlled shutdown. `failed` is set to the reason when the
+    node cannot continue.
     """
 
     def __init__(self, config: BrokerConfig, environment: Environment) -> None:
@@ -77,7 +77,7 @@ class Node:
         self.controller: ControllerHost | None = None
         self.registrar: ControllerRegistrar | None = None
         self.timeline = Timeline(environment.clock.wall_ms)
-        #: Who may do what; None where authorizer.class.name is not set, and everybody may do everything.
+        #: The authorizer; None if authorizer.class.name is not set, and every request is allowed.
         self.authority: Authority | None = None
         self.quotas = ClientQuotaHost(config, environment)
         self._metadata_directory: LogDirectory | None = None
@@ -85,9 +85,9 @@ class Node:
         self._stopping = False
         #: TLS and SASL of every listener and of connections to other nodes.
         self.security: NodeSecurity
-        #: What clients' requests and answers may take of memory.
+        #: Bounds the memory of clients' requests and responses.
         self.budget = MemoryBudget(config.queued_max_request_bytes)
-        #: From the beginning of the start to being in service, recovery of logs included.
+        #: Duration of the start, recovery of logs included.
         self.start_took_ms = 0
         self._bootstrap_users: dict[tuple[str, int], UserScramCredentialRecord] = {}
         self.raft: RaftHost
@@ -96,9 +96,9 @@ class Node:
     # -- start -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Come into service. Raises StartError, StorageError, OSError."""
+        """Start the node; return when it is in service. Raises StartError, StorageError, OSError."""
         config = self.config
-        begun_ms = self.environment.clock.now_ms()
+        started_ms = self.environment.clock.now_ms()
         try:
             self._open_security()
             self._open_directories()
@@ -116,7 +116,7 @@ class Node:
         except BaseException:
             await self._abandon()
             raise
-        self.start_took_ms = self.environment.clock.now_ms() - begun_ms
+        self.start_took_ms = self.environment.clock.now_ms() - started_ms
         self.audits.start()
         self.ready.set()
 
@@ -128,7 +128,7 @@ class Node:
         self.security.use_scram_records(self._scram_record)
 
     def _scram_record(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
-        """Controllers that know no metadata yet know the users of `storage format`: by them they find each other."""
+        """The credentials of a user. Before there is metadata, controllers authenticate each other with users of `storage format`."""
         image = self.metadata.image
         return (image.scram if image.features else self._bootstrap_users).get((user, mechanism))
 
@@ -137,7 +137,7 @@ class Node:
         for path in format_added_directories(
             filesystem, config.directories, config.metadata_directory, self.environment.random.randbytes, self.environment.clock.wall_ms()
         ):
-            logger.info("log directory %s is new: formatted", path)
+            logger.info("formatted new log directory %s", path)
         for path in config.directories:
             directory = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter)
             self.directories.append(directory)
@@ -150,18 +150,18 @@ class Node:
                     raise
                 logger.error("log directory %s cannot be used: %s", path, error)
                 continue
-            self._belongs(path, meta)
+            self._check_owner(path, meta)
         if all(directory.is_offline for directory in self.directories):
             raise StartError("every log directory has failed: " + "; ".join(str(d.failure) for d in self.directories))
         path = config.metadata_directory.rstrip("/")
         found = next((d for d in self.directories if d.path == path), None)
         if found is None:
             found = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed)
-            self._belongs(path, found.open())
+            self._check_owner(path, found.open())
         self._metadata_directory = found
 
-    def _belongs(self, path: str, meta: MetaProperties) -> None:
-        """Raises StartError when a directory is another node's or of another cluster than those before."""
+    def _check_owner(self, path: str, meta: MetaProperties) -> None:
+        """Raises StartError if a directory belongs to another node, or to another cluster than the previous directories."""
         if meta.node_id != self.config.node_id:
             raise StartError(f"{path} belongs to node {meta.node_id}, this is node {self.config.node_id}: check node.id and log.dirs")
         if self.cluster_id and meta.cluster_id != self.cluster_id:
@@ -234,7 +234,7 @@ class Node:
         self._controller_dispatcher = dispatcher
 
     def _bootstrap_features(self) -> Mapping[str, int] | None:
-        """Feature levels (and users) that `storage format` chose; they count only while the metadata log is empty."""
+        """Feature levels (and users) that `storage format` stored. They apply only while the metadata log is empty."""
         assert self._metadata_directory is not None
         records = read_bootstrap(self.environment.filesystem, self._metadata_directory.path)
         self._bootstrap_users = {(r.name, r.mechanism): r for r in records if isinstance(r, UserScramCredentialRecord)}
@@ -243,8 +243,10 @@ class Node:
     async def _listen(
         self, endpoints: list[Endpoint], dispatcher: Callable[[], Dispatcher], pace_of: Callable[[str], Callable[[], int] | None]
     ) -> None:
-        """Bind, because real ports are registered; connections wait until the node is in service and accepts them. `pace_of` tells what a
-        listener asks about new connections."""
+        """Bind the listeners, because the actual ports are registered. They accept connections only when the node is in service.
+
+        `pace_of(listener)`: the function that the listener asks about each new connection (`ConnectionRates.of`), or None.
+        """
         config = self.config
         limits = ConnectionLimits(
             frame_bytes_max=config.socket_request_max_bytes,
@@ -258,29 +260,29 @@ class Node:
         for endpoint in endpoints:
             security = self.security.listeners.get(endpoint.name)
             session: Callable[[Connection], ConnectionHandler]
-            # Replication and the quorum go on whatever clients do.
+            # Clients must not be able to stop replication or the quorum.
             limits = replace(limits, budget=None if endpoint.name in brokers_only else self.budget)
-            held, tls = limits, None
+            listener_limits, tls = limits, None
             if security is None:
                 session = partial(_session, dispatcher, endpoint.name)
             else:
                 session = partial(secured_session, security, dispatcher, limits, self.environment)
                 tls = security.tls
                 if security.sasl is not None:
-                    held = replace(limits, frame_bytes_max=security.sasl.frame_bytes_max)
+                    listener_limits = replace(limits, frame_bytes_max=security.sasl.frame_bytes_max)
             self.listeners[endpoint.name] = await self.environment.network.listen(
-                endpoint.host, endpoint.port, session, held, tls, pace_of(endpoint.name)
+                endpoint.host, endpoint.port, session, listener_limits, tls, pace_of(endpoint.name)
             )
 
     def _advertised_address(self, endpoint: Endpoint) -> tuple[str, int]:
-        """What others connect to: the advertised address, the real port for 0, this machine's name for every address."""
+        """The address for others: as advertised, with the actual port for 0 and this machine's name for a wildcard address."""
         advertised = self.config.advertised.get(endpoint.name, endpoint)
         host = advertised.host if advertised.host not in ("", "0.0.0.0", "::") else socket.gethostname()
         return host, advertised.port or self.listeners[endpoint.name].port
 
     @property
     def registered_listeners(self) -> dict[str, tuple[str, int, int]]:
-        """The broker's listeners as it registers them: name -> (host, port, security protocol)."""
+        """The broker's listeners for its registration: name -> (host, port, security protocol)."""
         return {e.name: (*self._advertised_address(e), e.security_protocol) for e in self.config.broker_listeners}
 
     def _inter_broker_address(self) -> str:
@@ -363,7 +365,7 @@ class Node:
 
     @property
     def controller_dispatcher(self) -> Dispatcher | None:
-        """What serves the controller's listeners, if this node has any."""
+        """The dispatcher of the controller listeners; None if this node is not a controller."""
         return self._controller_dispatcher
 
     @property
@@ -371,7 +373,7 @@ class Node:
         """Whether `stop` has begun."""
         return self._stopping
 
-    # -- facts -----------------------------------------------------------------------------------------------------
+    # -- lines -----------------------------------------------------------------------------------------------------
 
     def features(self) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]:
         """Supported and finalized features for ApiVersions, and the epoch of the finalized ones."""
@@ -379,29 +381,29 @@ class Node:
         image = self.metadata.image
         finalized = [(name, level) for name, level in image.features.items() if level > 0]
         if self.raft.kraft_version > 0:
-            # It is in control records of the metadata log, not in the image.
+            # kraft.version is in control records of the metadata log, not in the image.
             finalized.append((KRAFT_VERSION, self.raft.kraft_version))
         return supported, finalized, image.offset
 
     # -- failure ---------------------------------------------------------------------------------------------------
 
     def _log_state(self, failed: asyncio.Future[BaseException]) -> None:
-        """What is known of a node that cannot go on, for whoever reads its log."""
+        """Log the state of a node that cannot continue."""
         if failed.cancelled():
             return
         broker = self.broker
-        facts = [f"node {self.config.node_id} cannot go on: {failed.result()}"]
+        lines = [f"node {self.config.node_id} cannot continue: {failed.result()}"]
         if hasattr(self, "metadata"):
             raft = self.raft
-            facts.append(f"metadata quorum: epoch {raft.leader_epoch}, leader {'none' if raft.leader_id is None else raft.leader_id}")
-            facts.append(f"high watermark {raft.high_watermark}, image at offset {self.metadata.offset}")
+            lines.append(f"metadata quorum: epoch {raft.leader_epoch}, leader {'none' if raft.leader_id is None else raft.leader_id}")
+            lines.append(f"high watermark {raft.high_watermark}, image at offset {self.metadata.offset}")
         if self.controller is not None:
-            facts.append(f"controller: {'active' if self.controller.is_active else 'not active'}")
+            lines.append(f"controller: {'active' if self.controller.is_active else 'not active'}")
         if broker is not None:
             lifecycle, partitions = broker.lifecycle, broker.replicas.partitions.values()
-            facts.append(f"broker epoch {lifecycle.broker_epoch}, {'fenced' if lifecycle.fenced else 'not fenced'}")
-            facts.append(f"{len(partitions)} partitions, leader of {sum(p.leader is not None for p in partitions)}")
-        logger.critical("%s", "; ".join(facts))
+            lines.append(f"broker epoch {lifecycle.broker_epoch}, {'fenced' if lifecycle.fenced else 'not fenced'}")
+            lines.append(f"{len(partitions)} partitions, leader of {sum(p.leader is not None for p in partitions)}")
+        logger.critical("%s", "; ".join(lines))
 
     def _directory_failed(self, directory: LogDirectory, failure: StorageError) -> None:
         logger.error("log directory %s is offline: %s", directory.path, failure)
@@ -415,7 +417,7 @@ class Node:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Move leaderships away, answer what waits, write checkpoints, leave the quorum."""
+        """Hand over leaderships, answer pending requests, write checkpoints, leave the quorum."""
         if self._stopping:
             return
         self._stopping = True
@@ -458,7 +460,7 @@ class Node:
         logger.info("node %d has stopped", self.config.node_id)
 
     async def _abandon(self) -> None:
-        """End as a process that is killed does: nothing in memory is written or told any more, the next life recovers from the disk."""
+        """End like a killed process: nothing in memory is written or sent any more. The next start recovers from the disk."""
         self.supervisor.close()
         for listener in self.listeners.values():
             listener.close()

@@ -1,8 +1,8 @@
-"""The owner of a node's background work: an exception that nobody expected never ends anything in silence.
+"""Supervises a node's background work: no unexpected exception goes unnoticed.
 
-A task or a callback that fails leaves a state that nobody knows. So the node ends, loudly, as Kafka's does by its
-`ProcessTerminatingFaultHandler`; its next life recovers from the disk as after a crash. Where less is concerned, `Ends` says what ends in
-the node's place: one connection, the controller's term, one shard.
+When a task or a callback fails, its state is unknown. So the node ends with an error, like Kafka's with its
+`ProcessTerminatingFaultHandler`; the next start recovers from the disk as after a crash. If the failure concerns only a part of the node,
+`Ends` names the part that ends instead: one connection, the controller's term, one shard.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NODE = "node"
 
 
 class BrokenInvariant(Exception):
-    """A node cannot go on, because of an exception that nobody expected; its cause is that exception."""
+    """A node cannot continue because of an unexpected exception, which is the cause of this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What an unexpected exception ends in the node's place."""
+    """The part of a node that an unexpected exception ends instead of the node."""
 
     #: The label of the metric: connection, term, shard, …
     kind: str
@@ -37,9 +37,9 @@ class Ends:
 
 
 class Supervisor:
-    """Starts the tasks and timers of one node and hears of their exceptions.
+    """Starts the tasks and timers of one node and handles their exceptions.
 
-    `failed` is set to the reason when the node cannot go on. `unexpected` counts exceptions that nobody expected, by what they ended.
+    `failed` is set to the reason when the node cannot continue. `unexpected` counts unexpected exceptions by the kind of what they ended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,7 +76,7 @@ class Supervisor:
 
     @contextmanager
     def watching(self, name: str, *, ends: Ends | None = None) -> Iterator[None]:
-        """Around what somebody else calls: its exceptions end here."""
+        """Handle exceptions of the body. Use it in callbacks that other parts call."""
         try:
             yield
         except Exception as error:
@@ -85,13 +85,13 @@ class Supervisor:
     # -- exceptions ------------------------------------------------------------------------------------------------
 
     def caught(self, name: str, error: BaseException, ends: Ends | None = None) -> None:
-        """`name` has raised what nobody expected: say so, count it, and end what it concerns."""
+        """Handle an unexpected exception of `name`: log it, count it, and end the part of the node that it concerns."""
         if self._closed:
             return
         kind = NODE if ends is None else ends.kind
         self.unexpected[kind] += 1
-        logger.critical("%s failed inside, which ends the %s: %s", name, kind, _named(error), exc_info=error)
-        reason = f"{name} failed inside: {_named(error)}"
+        logger.critical("%s failed unexpectedly, which ends the %s: %s", name, kind, _named(error), exc_info=error)
+        reason = f"{name} failed unexpectedly: {_named(error)}"
         if ends is None:
             self.break_down(reason, error)
             return
@@ -102,26 +102,26 @@ class Supervisor:
             self.break_down(f"{reason}; the {kind} cannot be ended: {_named(second)}", second)
 
     def break_down(self, reason: str, error: BaseException) -> None:
-        """A broken invariant of ours: the node ends."""
+        """End the node because of an unexpected exception."""
         broken = BrokenInvariant(reason)
         broken.__cause__ = error
         self.fail(broken)
 
     def fail(self, reason: BaseException) -> None:
-        """The node cannot go on. The first reason counts."""
+        """End the node. Only the first reason is kept."""
         if not self.failed.done():
             self.failed.set_result(reason)
 
     @property
     def is_broken(self) -> bool:
-        """Whether the node ends because of an exception that nobody expected: nothing that it has in memory can be relied on."""
+        """Whether the node ends because of an unexpected exception. Nothing in its memory can be trusted then."""
         return self.failed.done() and isinstance(self.failed.result(), BrokenInvariant)
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The loop's exception handler (`loop.set_exception_handler`), for what no task, timer or handler has caught.
+        """The loop's exception handler (`loop.set_exception_handler`), for exceptions that no task, timer or handler has caught.
 
-        A callback that fails ends the node. What asyncio says of a connection (`transport`, `protocol`) ends that connection, which whoever
-        says so sees to. A task or future whose exception nobody fetched belongs to a library, for ours are started here.
+        A failed callback ends the node. An exception with a `transport` or `protocol` ends only its connection, which the reporting code
+        closes. A failed task belongs to a library and ends only itself: all tasks of the node are started by the supervisor.
         """
         error = context.get("exception")
         if not isinstance(error, Exception):
@@ -134,7 +134,7 @@ class Supervisor:
             self.caught(context.get("message", "a task"), error, Ends("task", _nothing))
 
     def close(self) -> None:
-        """The node has stopped: cancel what still runs, and take no notice of what that brings."""
+        """The node has stopped: cancel the remaining tasks and ignore their exceptions."""
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
@@ -145,4 +145,4 @@ def _named(error: BaseException) -> str:
 
 
 def _nothing(reason: str) -> None:
-    """It has ended by itself."""
+    """Nothing is left to end."""

@@ -208,7 +208,7 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     status = 0
     if node.failed.done():
-        logger.error("the node cannot go on: %s", node.failed.result())
+        logger.error("the node cannot continue: %s", node.failed.result())
         status = EXIT_FAILED
     else:
         logger.info("stopping: moving leaderships to other brokers first")

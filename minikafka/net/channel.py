@@ -181,8 +181,8 @@ class Channel:
 
     def _failed(self, error: BaseException) -> None:
         """End this connection after an unexpected error, and report the error to the loop's exception handler."""
-        self._loop.call_exception_handler({"message": f"{self} failed inside", "exception": error, "protocol": self})
-        self.close(f"it failed inside: {error}")
+        self._loop.call_exception_handler({"message": f"{self} failed unexpectedly", "exception": error, "protocol": self})
+        self.close(f"unexpected error: {error}")
 
     async def _renewed(self, security: ChannelSecurity) -> None:
         try:

@@ -41,8 +41,8 @@ class FlushQueue:
                     connection.flush()
                 except Exception as error:
                     # One failing connection must not hold back the others' responses.
-                    context = {"message": f"sending to {connection} failed inside", "exception": error, "protocol": connection}
+                    context = {"message": f"sending to {connection} failed unexpectedly", "exception": error, "protocol": connection}
                     self._loop.call_exception_handler(context)
                     close = getattr(connection, "close", None)
                     if close is not None:
-                        close("sending failed inside")
+                        close("sending failed unexpectedly")

@@ -274,7 +274,7 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RUNTIME}:CoordinatorRuntime._time_out", _forget_what_is_late),),
      "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "failed-append-forgotten", "breaks": "a disk fails in the midst of an append, and the shard goes on",
-     "patches": ((f"{RUNTIME}:CoordinatorRuntime._load_anew", _constant(None)),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
+     "patches": ((f"{RUNTIME}:CoordinatorRuntime._reload", _constant(None)),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "loaded-in-one-turn", "breaks": "a coordinator replays its log in one turn of the loop",
      "patches": (("minikafka.broker.coordinators.loader:STEP_RECORDS", lambda original: 10**9),
                  ("minikafka.broker.coordinators.loader:STEP_BYTES", lambda original: 10**9)),

@@ -221,7 +221,7 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     failed = runner.node.failed.done()
     if failed:
-        logging.getLogger("minikafka.node").error("the node cannot go on: %s", runner.node.failed.result())
+        logging.getLogger("minikafka.node").error("the node cannot continue: %s", runner.node.failed.result())
     await runner.stop()
     return int(failed)
 

@@ -222,7 +222,7 @@ def write_witness(cluster: EmbeddedCluster) -> int:
 def failures(log: str, lines_each: int = 60) -> str:
     """What a log says of exceptions that nobody expected, each with its stack; the last lines when it says nothing."""
     lines = log.splitlines()
-    found = [number for number, line in enumerate(lines) if " failed inside" in line]
+    found = [number for number, line in enumerate(lines) if " failed unexpectedly" in line]
     return "\n".join(line for number in found[:5] for line in lines[number : number + lines_each]) or "\n".join(lines[-lines_each:])
 
 

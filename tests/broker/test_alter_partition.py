@@ -131,7 +131,7 @@ async def test_an_error_of_ours_ends_the_node(error: Exception) -> None:
     story = Story(error)
     story.submit(0)
     reason = await asyncio.wait_for(asyncio.shield(story.supervisor.failed), 5)
-    assert isinstance(reason, BrokenInvariant) and f"changes of in-sync replicas failed inside: {type(error).__name__}" in str(reason)
+    assert isinstance(reason, BrokenInvariant) and f"changes of in-sync replicas failed unexpectedly: {type(error).__name__}" in str(reason)
 
 
 async def test_an_answer_that_cannot_be_taken_ends_the_node() -> None:

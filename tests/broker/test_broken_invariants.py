@@ -67,7 +67,7 @@ async def test_a_node_whose_metadata_cannot_be_followed_ends(tmp_path: Path) -> 
         asking = asyncio.ensure_future(create(node, "t"))
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         reason = await asyncio.wait_for(asyncio.shield(node.failed), 10)
-        assert isinstance(reason, BrokenInvariant) and "the metadata quorum failed inside: KeyError" in str(reason)
+        assert isinstance(reason, BrokenInvariant) and "the metadata quorum failed unexpectedly: KeyError" in str(reason)
         assert node.raft.failure is not None and node.supervisor.unexpected["node"] == 1
         asking.cancel()
 
@@ -126,7 +126,7 @@ class Coordinator:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def is_wanted(self, support: object) -> bool:
+    def is_enabled(self, support: object) -> bool:
         return True
 
     def verify(self, *request: Any) -> None:
@@ -150,7 +150,7 @@ async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it()
     assert len(coordinator.asked) == 1
     coordinator.asked.pop()({})
     coordinator.asked.pop()({})
-    assert first.closed == ["a transactional produce failed inside: KeyError: 'an error of ours'"] and served == ["second"]
+    assert first.closed == ["a transactional produce failed unexpectedly: KeyError: 'an error of ours'"] and served == ["second"]
     assert supervisor.unexpected == {"connection": 1} and not supervisor.failed.done()
 
 
@@ -167,7 +167,7 @@ async def test_a_controller_whose_timer_fails_gives_up_its_term(caplog: pytest.L
     plane.controller._on_timer()
     assert await asyncio.wait_for(resigned, 5) == plane.raft.leader_epoch
     assert not plane.controller.is_active and plane.environment.supervisor.unexpected == {"term": 1}
-    assert "the controller's timer failed inside, which ends the term" in caplog.text
+    assert "the controller's timer failed unexpectedly, which ends the term" in caplog.text
 
 
 async def test_a_controller_that_cannot_take_office_ends_the_node(
@@ -180,4 +180,5 @@ async def test_a_controller_that_cannot_take_office_ends_the_node(
     with pytest.raises((StartError, KeyError), match="an error of ours"):
         async with live_node(tmp_path):
             pass
-    assert "the metadata quorum failed inside, which ends the node: KeyError" in caplog.text and "node 1 cannot go on" in caplog.text
+    assert "the metadata quorum failed unexpectedly, which ends the node: KeyError" in caplog.text
+    assert "node 1 cannot continue" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 from minikafka.broker.coordinators.transaction_coordinator import TransactionHost, refused_for
 from minikafka.broker.coordinators.transaction_markers import MarkerSender
-from minikafka.broker.coordinators.transaction_verification import _told
+from minikafka.broker.coordinators.transaction_verification import _producer_error
 from minikafka.core.transaction.effects import Markers
 from minikafka.core.transaction.verification import Support, Verification
 from minikafka.wire.errors import ErrorCode
@@ -115,4 +115,5 @@ def test_nothing_is_added_that_the_coordinators_metadata_do_not_have() -> None:
     assert reported == [{HERE: E.OPERATION_NOT_ATTEMPTED, GONE: E.UNKNOWN_TOPIC_OR_PARTITION}] and not shard.added
     host.add_or_verify(Verification("x", 7, 0, frozenset({HERE}), adds=True), reported.append)
     assert len(shard.added) == 1
-    assert {_told(code, Support.ADDS) for code in refused_for([HERE, GONE], frozenset({GONE})).values()} == {E.NOT_ENOUGH_REPLICAS}
+    refused = refused_for([HERE, GONE], frozenset({GONE})).values()
+    assert {_producer_error(code, Support.ADDS) for code in refused} == {E.NOT_ENOUGH_REPLICAS}

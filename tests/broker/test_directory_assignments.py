@@ -110,4 +110,4 @@ async def test_an_error_of_ours_ends_the_node(error: Exception) -> None:
     assignments.observe((TOPIC, 0), OLD, NEW)
     reason = await asyncio.wait_for(asyncio.shield(supervisor.failed), 5)
     assert isinstance(reason, BrokenInvariant)
-    assert f"assignments of replicas to directories failed inside: {type(error).__name__}" in str(reason)
+    assert f"assignments of replicas to directories failed unexpectedly: {type(error).__name__}" in str(reason)

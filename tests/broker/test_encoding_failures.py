@@ -41,5 +41,5 @@ async def test_it_is_counted_as_a_failure_inside(tmp_path: Path, is_long: bool, 
             writer.close()
             assert supervisor.unexpected["connection"] == number
         assert not supervisor.failed.done()
-    logged = [record for record in caplog.records if record.levelno == logging.CRITICAL and "failed inside" in record.getMessage()]
+    logged = [record for record in caplog.records if record.levelno == logging.CRITICAL and "failed unexpectedly" in record.getMessage()]
     assert len(logged) == 2 and all(record.exc_info for record in logged)

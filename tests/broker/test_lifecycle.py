@@ -158,7 +158,7 @@ async def test_an_error_of_ours_in_the_heartbeats_ends_the_node() -> None:
     plane.metadata.image.features["metadata.version"] = 30
     await lifecycle.start()
     reason = await asyncio.wait_for(asyncio.shield(plane.environment.supervisor.failed), 5)
-    assert "heartbeats to the controller failed inside: KeyError" in str(reason)
+    assert "heartbeats to the controller failed unexpectedly: KeyError" in str(reason)
     await lifecycle.stop()
 
 

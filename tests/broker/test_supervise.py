@@ -52,7 +52,7 @@ async def test_a_task_that_fails_ends_the_node(caplog: pytest.LogCaptureFixture)
         await turns()
     reason = supervisor.failed.result()
     assert isinstance(reason, BrokenInvariant) and isinstance(reason.__cause__, KeyError)
-    assert str(reason) == "heartbeats to the controller failed inside: KeyError: 'lost'"
+    assert str(reason) == "heartbeats to the controller failed unexpectedly: KeyError: 'lost'"
     assert supervisor.is_broken and supervisor.unexpected == {"node": 1}
     assert caplog.records[0].exc_info is not None, "the traceback is in the log"
 
@@ -69,7 +69,7 @@ async def test_a_task_that_ends_because_what_it_awaits_was_cancelled_ends_the_no
     await turns()
     answer.cancel()
     await turns()
-    assert "heartbeats to the controller failed inside: UnexpectedCancellation" in str(supervisor.failed.result())
+    assert "heartbeats to the controller failed unexpectedly: UnexpectedCancellation" in str(supervisor.failed.result())
 
 
 async def test_a_cancelled_task_does_not_stop_the_node() -> None:
@@ -95,7 +95,7 @@ async def test_a_base_exception_does_not_end_a_task_silently() -> None:
     task = supervisor.start(exits(), "loading")
     await turns()
     assert isinstance(task.exception(), Exit)
-    assert str(supervisor.failed.result()) == "loading failed inside: Exit: now"
+    assert str(supervisor.failed.result()) == "loading failed unexpectedly: Exit: now"
 
 
 async def test_a_timer_that_fails_ends_the_node() -> None:
@@ -109,7 +109,7 @@ async def test_a_timer_that_fails_ends_the_node() -> None:
     await asyncio.wait_for(asyncio.shield(supervisor.failed), 5)
     while supervisor.unexpected["node"] < 2:
         await asyncio.sleep(0)
-    assert str(supervisor.failed.result()) == "loading failed inside: ValueError: groups", "the first reason counts"
+    assert str(supervisor.failed.result()) == "loading failed unexpectedly: ValueError: groups", "the first reason counts"
 
 
 async def test_less_than_the_node_ends_where_that_is_the_rule() -> None:
@@ -117,7 +117,7 @@ async def test_less_than_the_node_ends_where_that_is_the_rule() -> None:
     closed: list[str] = []
     supervisor.start(fails(), "Metadata v12", ends=Ends("connection", closed.append))
     await turns()
-    assert closed == ["Metadata v12 failed inside: KeyError: 'lost'"]
+    assert closed == ["Metadata v12 failed unexpectedly: KeyError: 'lost'"]
     assert not supervisor.failed.done() and supervisor.unexpected == {"connection": 1}
 
 

@@ -28,7 +28,7 @@ class Coordinator:
     def __init__(self) -> None:
         self.asked: list[tuple[frozenset[Any], Callable[[dict[Any, ErrorCode]], None]]] = []
 
-    def is_wanted(self, support: object) -> bool:
+    def is_enabled(self, support: object) -> bool:
         return True
 
     def verify(self, name: str, producer_id: int, epoch: int, partitions: frozenset[Any], support: object, done: Any) -> None:

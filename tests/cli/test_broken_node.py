@@ -45,6 +45,6 @@ def test_a_node_whose_heartbeats_fail_inside_ends_with_a_status_and_its_state(tm
     )
     said = run.stdout + run.stderr
     assert run.returncode == 1, said
-    assert "heartbeats to the controller failed inside, which ends the node: KeyError: 'an error of ours'" in said
-    assert "Traceback" in said and "node 1 cannot go on" in said and "broker epoch" in said
+    assert "heartbeats to the controller failed unexpectedly, which ends the node: KeyError: 'an error of ours'" in said
+    assert "Traceback" in said and "node 1 cannot continue" in said and "broker epoch" in said
     assert not list((tmp_path / "data").glob(".kafka_cleanshutdown")), "what was in memory is not relied on: the next life recovers"

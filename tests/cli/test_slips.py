@@ -100,8 +100,8 @@ def test_why_a_broker_has_ended(before: int, tmp_path: Path) -> None:
     assert last_error(log) == ""
     with log.open("a") as file:
         file.write("2026-11-23 ERROR minikafka.log_dir: a directory is offline\n")
-        file.write("2026-11-23 ERROR minikafka.node: the node cannot go on: No space left on device\n")
+        file.write("2026-11-23 ERROR minikafka.node: the node cannot continue: No space left on device\n")
         file.write("2026-11-23 INFO  minikafka.node: ended\n")
-    assert last_error(log) == "the node cannot go on: No space left on device"
+    assert last_error(log) == "the node cannot continue: No space left on device"
     log.write_text("2026-11-23 ERROR minikafka.node: long ago\n" + "x" * LOG_END_BYTES)
     assert last_error(log) == ""

@@ -182,9 +182,9 @@ class GroupHandlers:
             _, shard = self._groups.shard(request.group_id)
         except ApiError as error:
             return self._fetch_error_v7(context, request, error.code)
-        wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+        requested = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
         response = OffsetFetchResponse(topics=[])
-        for name, indexes in self._wanted(shard, request.group_id, wanted):
+        for name, indexes in self._requested_topics(shard, request.group_id, requested):
             partitions = []
             for index in indexes:
                 is_unstable = request.require_stable and shard.offsets.is_open(request.group_id, name, index)
@@ -220,7 +220,7 @@ class GroupHandlers:
         return OffsetFetchResponse(topics=topics)
 
     @staticmethod
-    def _wanted(shard: GroupShard, group_id: str, topics: list[tuple[str, list[int]]] | None) -> list[tuple[str, list[int]]]:
+    def _requested_topics(shard: GroupShard, group_id: str, topics: list[tuple[str, list[int]]] | None) -> list[tuple[str, list[int]]]:
         if topics is not None:
             return topics
         every: dict[str, list[int]] = {}
@@ -243,7 +243,7 @@ class GroupHandlers:
         named: list[tuple[str, bytes | None, list[int]]]
         image = self._metadata.image
         if group.topics is None:
-            named = [(name, None, indexes) for name, indexes in self._wanted(shard, group.group_id, None)]
+            named = [(name, None, indexes) for name, indexes in self._requested_topics(shard, group.group_id, None)]
         elif by_id:
             named = []
             for topic in group.topics:
@@ -254,8 +254,8 @@ class GroupHandlers:
         else:
             named = [(topic.name, None, topic.partition_indexes) for topic in group.topics]
 
-        def fetched(wanted: tuple[str, bytes | None, list[int]]) -> OffsetFetchResponse.OffsetFetchResponseTopics:
-            name, topic_id, indexes = wanted
+        def fetched(requested: tuple[str, bytes | None, list[int]]) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+            name, topic_id, indexes = requested
             if topic_id is None:
                 existing = image.topics_by_name.get(name)
                 topic_id = existing.topic_id if existing is not None else b"\0" * 16
@@ -263,15 +263,15 @@ class GroupHandlers:
             return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=lazy_list(indexes, one))
 
         if by_id:
-            named = [wanted for wanted in named if wanted[1] is not None or wanted[0] in image.topics_by_name]
+            named = [requested for requested in named if requested[1] is not None or requested[0] in image.topics_by_name]
         answer.topics = lazy_list(named, fetched)
         return answer
 
     def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
         """OffsetDelete (KIP-496): answered when the tombstones are committed."""
-        wanted = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+        requested = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
         resolve = self._groups.resolve_topic
-        existing = [key for key in wanted if resolve(key[0], b"", key[1]) is not None]
+        existing = [key for key in requested if resolve(key[0], b"", key[1]) is not None]
         try:
             index, shard = self._shard_of(request.group_id)
             results = shard.check_delete_offsets(request.group_id, existing)

@@ -50,9 +50,11 @@ class StepQueue:
         self._stopped = False
 
     def run(self, work: Iterator[Step], after_step: Callable[[], None]) -> None:
-        """Run `work` to its end, and `after_step` after each step and at the end. The first step runs at once if the queue is empty. An
-        exception in the work ends it, and is raised here or in the turn of the step. If a step is a function, it runs in a thread, while
-        the other work goes on."""
+        """Run `work` to its end, and `after_step` after each step and at the end.
+
+        The first step runs at once if the queue is empty. A step that yields a function runs it in a thread, while other work continues. An
+        exception in the work ends it, and is raised here or in the turn of the step.
+        """
         is_idle = not self._waiting
         self._waiting.append((work, after_step))
         if is_idle and self._next is None:
@@ -75,10 +77,10 @@ class StepQueue:
         work, after_step = self._waiting[0]
         is_over = True
         try:
-            for beside in work:
-                is_over = beside is not None
-                if beside is not None:
-                    self._environment.supervisor.start(self._do(beside, work, after_step), "unpacking for coordinators")
+            for blocking in work:
+                is_over = blocking is not None
+                if blocking is not None:
+                    self._environment.supervisor.start(self._do(blocking, work, after_step), "unpacking for coordinators")
                 break
             after_step()
         finally:
@@ -87,8 +89,8 @@ class StepQueue:
             if self._waiting and self._next is None:
                 self._next = self._environment.supervisor.call_soon("long work of coordinators", self._turn)
 
-    async def _do(self, beside: Callable[[], None], work: Iterator[Step], after_step: Callable[[], None]) -> None:
-        await self._environment.run_blocking(beside)
+    async def _do(self, blocking: Callable[[], None], work: Iterator[Step], after_step: Callable[[], None]) -> None:
+        await self._environment.run_blocking(blocking)
         if not self._stopped:
             self.run(work, after_step)
 

@@ -34,7 +34,7 @@ logger = logging.getLogger("minikafka.coordinator")
 S = TypeVar("S", bound=Shard)
 
 
-def _of_no_interest(shard: Any, offset: int) -> None:
+def _ignore_offset(shard: Any, offset: int) -> None:
     """The default: most coordinators do not need the offsets of their records."""
 
 
@@ -61,7 +61,7 @@ class CoordinatorKind(Generic[S]):
     #: The base sequence of the shard's batches, as Kafka writes it; these batches have no sequence of a producer.
     base_sequence: int
     #: (shard, offset): called with the offset of the record that is replayed next.
-    on_offset: Callable[[S, int], None] = _of_no_interest
+    on_offset: Callable[[S, int], None] = _ignore_offset
 
 
 @dataclass(slots=True)
@@ -324,7 +324,7 @@ class CoordinatorRuntime(Generic[S]):
                     break
         except UNREADABLE as error:
             logger.error("%s-%d cannot be followed and is loaded again: %s", self.topic.name, led.index, error)
-            self._load_anew(led)
+            self._reload(led)
         except Exception as error:
             self._environment.supervisor.caught(f"the coordinator of {self.topic.name}-{led.index}", error, self._ends(led))
         finally:
@@ -337,9 +337,9 @@ class CoordinatorRuntime(Generic[S]):
             return False
         first = led.written[0] if led.written else None
         if first is None or reader.next_offset < first.first_offset:
-            for beside in reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led)):
-                if beside is not None:
-                    beside()
+            for blocking in reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led)):
+                if blocking is not None:
+                    blocking()
             return True
         if first.next_offset > end:
             return False
@@ -356,7 +356,7 @@ class CoordinatorRuntime(Generic[S]):
             append.on_done(ErrorCode.NONE, now_ms)
         return True
 
-    def _load_anew(self, led: _Led[S]) -> None:
+    def _reload(self, led: _Led[S]) -> None:
         if self._is_current(led):
             self._resign(led)
             self._load(led.index, led.leader_epoch)
@@ -420,7 +420,7 @@ class CoordinatorRuntime(Generic[S]):
         append.on_done(code, now_ms)
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             # Part of the batch may be in the log.
-            self._load_anew(led)
+            self._reload(led)
 
     def _batch(self, append: Append) -> bytearray:
         wall_ms = self._clock.wall_ms()
@@ -454,7 +454,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _ends(self, led: _Led[S]) -> Ends:
         """A shard that fails unexpectedly is given up and loaded again from its log."""
-        return Ends("shard", lambda reason: self._load_anew(led))
+        return Ends("shard", lambda reason: self._reload(led))
 
     def _time_out(self, led: _Led[S]) -> None:
         """Answer requests that have waited too long. Their records stay in the log."""

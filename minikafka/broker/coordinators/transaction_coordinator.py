@@ -99,38 +99,38 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         while shard.has_timed_out(now_ms):
             aborted = shard.abort_timed_out(now_ms)
             self.timeouts += len(aborted)
-            _tell("are aborted, because they took too long", index, aborted)
+            _log_ids("are aborted, because their transactions timed out", index, aborted)
             yield
 
     def _remove_expired(self, index: int, shard: TransactionShard) -> Iterator[None]:
         now_ms = self._clock.wall_ms()
         while shard.has_expired(now_ms):
-            _tell("are removed, because nobody has used them for transactional.id.expiration.ms", index, shard.remove_expired(now_ms))
+            _log_ids("are removed, because nobody has used them for transactional.id.expiration.ms", index, shard.remove_expired(now_ms))
             yield
 
     # -- verification ----------------------------------------------------------------------------------------------
 
-    def add_or_verify(self, asked: Verification, done: OnVerified) -> None:
+    def add_or_verify(self, verification: Verification, done: OnVerified) -> None:
         """Add or verify partitions for their leader, this broker or another. Calls `done(partition -> error)`, perhaps before returning."""
-        partitions = asked.partitions
+        partitions = verification.partitions
         unknown = self.unknown_partitions(partitions)
         if unknown:
             done(refused_for(partitions, unknown))
             return
         try:
-            if not asked.transactional_id:
+            if not verification.transactional_id:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
-            index, shard = self.shard(asked.transactional_id)
+            index, shard = self.shard(verification.transactional_id)
         except ApiError as error:
             done(dict.fromkeys(partitions, error.code))
             return
-        if not asked.adds:
-            done(shard.verify_partitions(asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions))
+        if not verification.adds:
+            done(shard.verify_partitions(verification.transactional_id, verification.producer_id, verification.producer_epoch, partitions))
             return
         shard.add_partitions(
-            asked.transactional_id,
-            asked.producer_id,
-            asked.producer_epoch,
+            verification.transactional_id,
+            verification.producer_id,
+            verification.producer_epoch,
             partitions,
             IMPLICIT_VERSION,
             lambda code: done(dict.fromkeys(partitions, code)),
@@ -209,7 +209,7 @@ def refused_for(partitions: Iterable[PartitionKey], unknown: frozenset[Partition
     return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED for key in partitions}
 
 
-def _tell(what: str, index: int, transactional_ids: list[str]) -> None:
+def _log_ids(what: str, index: int, transactional_ids: list[str]) -> None:
     if transactional_ids:
         named = ", ".join(transactional_ids[:NAMED_MAX]) + (", …" if len(transactional_ids) > NAMED_MAX else "")
         logger.info("%d transactional ids of %s-%d %s: %s", len(transactional_ids), TRANSACTIONS_TOPIC, index, what, named)

@@ -97,7 +97,8 @@ class TransactionHandlers:
             return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=0 if code is ErrorCode.NONE else -1)
 
         def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
-            context.respond(InitProducerIdResponse(error_code=_told(context, request, code), producer_id=producer_id, producer_epoch=epoch))
+            reported = _client_error(context, request, code)
+            context.respond(InitProducerIdResponse(error_code=reported, producer_id=producer_id, producer_epoch=epoch))
 
         if not request.transactional_id:
             done(ErrorCode.INVALID_REQUEST, -1, -1)
@@ -123,24 +124,24 @@ class TransactionHandlers:
         answers: dict[int, AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = {}
         if not request.transactions:
             return AddPartitionsToTxnResponse()
-        for number, wanted in enumerate(request.transactions):
-            partitions = frozenset((topic.name, index) for topic in wanted.topics for index in topic.partitions)
+        for number, requested in enumerate(request.transactions):
+            partitions = frozenset((topic.name, index) for topic in requested.topics for index in topic.partitions)
 
             def done(
                 results: dict[PartitionKey, ErrorCode],
                 number: int = number,
-                wanted: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction = wanted,
+                requested: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction = requested,
             ) -> None:
                 answers[number] = AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
-                    transactional_id=wanted.transactional_id, topic_results=_results(results)
+                    transactional_id=requested.transactional_id, topic_results=_results(results)
                 )
                 if len(answers) == len(request.transactions):
                     context.respond(AddPartitionsToTxnResponse(results_by_transaction=[answers[n] for n in sorted(answers)]))
 
-            asked = Verification(
-                wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions, adds=not wanted.verify_only
+            verification = Verification(
+                requested.transactional_id, requested.producer_id, requested.producer_epoch, partitions, adds=not requested.verify_only
             )
-            self._host.add_or_verify(asked, done)
+            self._host.add_or_verify(verification, done)
         return None
 
     def _add_for_client(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> None:
@@ -148,7 +149,7 @@ class TransactionHandlers:
         unknown = self._host.unknown_partitions(keys)
 
         def done(code: ErrorCode) -> None:
-            results = dict.fromkeys(keys, _told(context, request, code))
+            results = dict.fromkeys(keys, _client_error(context, request, code))
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(results)))
 
         if unknown:
@@ -188,7 +189,7 @@ class TransactionHandlers:
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         def done(code: ErrorCode) -> None:
-            context.respond(AddOffsetsToTxnResponse(error_code=_told(context, request, code)))
+            context.respond(AddOffsetsToTxnResponse(error_code=_client_error(context, request, code)))
 
         key = (OFFSETS_TOPIC, index)
         self._add(request.transactional_id, request.producer_id, request.producer_epoch, frozenset({key}), done)
@@ -198,7 +199,7 @@ class TransactionHandlers:
         """Answered when the decision is committed. v5 returns the producer id and epoch of the next transaction (KIP-890)."""
 
         def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
-            context.respond(EndTxnResponse(error_code=_told(context, request, code), producer_id=producer_id, producer_epoch=epoch))
+            context.respond(EndTxnResponse(error_code=_client_error(context, request, code), producer_id=producer_id, producer_epoch=epoch))
 
         try:
             if not request.transactional_id:
@@ -245,7 +246,7 @@ class TransactionHandlers:
             try:
                 if code is not ErrorCode.NONE:
                     raise ApiError(code)
-                # The marker or a new leader may have arrived while the coordinator was asked.
+                # The marker or a new leader may have arrived while the coordinator was verification.
                 now_index, shard = self._groups.shard(request.group_id)
                 if now_index != index or partition.leader is None:
                     raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -256,7 +257,7 @@ class TransactionHandlers:
             shard.commit_transactional(reply, request, context.api_version, self._groups.resolve_topic, self._clock.now_ms())
             self._groups.run_effects(index, shard)
 
-        if verification is None or not self._verifier.is_wanted(support):
+        if verification is None or not self._verifier.is_enabled(support):
             go_on(ErrorCode.NONE)
             return None
         key = (OFFSETS_TOPIC, index)
@@ -369,7 +370,7 @@ class TransactionHandlers:
         return response
 
 
-def _told(context: RequestContext, request: object, code: ErrorCode) -> ErrorCode:
+def _client_error(context: RequestContext, request: object, code: ErrorCode) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_VERSION_MIN[type(request)]:  # type: ignore[index]
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

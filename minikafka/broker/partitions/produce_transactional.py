@@ -34,7 +34,7 @@ GoOn = Callable[["Verdicts | None"], None]
 class TransactionVerifier(Protocol):
     """Asks the coordinators of transactions."""
 
-    def is_wanted(self, support: Support) -> bool:
+    def is_enabled(self, support: Support) -> bool:
         """Whether clients with this support are verified."""
 
     def verify(
@@ -76,7 +76,7 @@ class TransactionalProduce:
         asked = self._asked(context, request, batches)
         if not asked:
             return False
-        if not self._verifier.is_wanted(_support(context)):
+        if not self._verifier.is_enabled(_support(context)):
             go_on(_verdicts(asked))
             return True
         _copy_records(request)
@@ -92,7 +92,7 @@ class TransactionalProduce:
             asked = self._asked(context, request, self._batches(context, request))
         if asked is None:
             return True
-        if asked and self._verifier.is_wanted(_support(context)):
+        if asked and self._verifier.is_enabled(_support(context)):
             return self._ask(turn, context, request, asked, go_on)
         with self._watching(context):
             go_on(_verdicts(asked) if asked else None)

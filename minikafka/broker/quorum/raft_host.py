@@ -267,7 +267,7 @@ class RaftHost:
         return appended.end_offset - 1
 
     def resign(self, epoch: int) -> None:
-        """Give up the leadership of `epoch`, because the active controller cannot go on. Do not call it from callbacks of this class."""
+        """Give up the leadership of `epoch`, because the active controller cannot continue. Do not call it from callbacks of this class."""
         if not self._halted:
             self._carry_out(self.quorum.resign(epoch, self._now()))
 

@@ -1,4 +1,4 @@
-"""Where partitions end, this broker's own or others': for the lag of share groups (PartitionMetadataClient of Apache Kafka 4.3)."""
+"""Finds end offsets of partitions, local or remote, for the lag of share groups (PartitionMetadataClient of Apache Kafka 4.3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONSUMER = -1
 
 
 class EndOffsets:
-    """Asks the leaders."""
+    """Gets end offsets from the partitions' leaders."""
 
     def __init__(self, config: BrokerConfig, replicas: ReplicaManager, metadata: MetadataHost, peers: RaftPeers) -> None:
         self._node_id = config.node_id
@@ -33,23 +33,23 @@ class EndOffsets:
         self._peers = peers
 
     async def of(self, partitions: Iterable[Partition]) -> Ends:
-        """The high watermark of each partition, or why it is not known."""
+        """The high watermark of each partition, or the error that says why it is unavailable."""
         image = self._metadata.image
         ends: Ends = {}
-        elsewhere: dict[int, dict[str, list[Partition]]] = {}
+        remote: dict[int, dict[str, list[Partition]]] = {}
         for key in partitions:
             topic = image.topics_by_id.get(key[0])
             registration = None if topic is None else topic.partitions.get(key[1])
             if topic is None or registration is None:
                 ends[key] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
             elif registration.leader == self._node_id:
-                held = self._replicas.partition(topic.name, key[1])
-                is_leader = held is not None and held.leader is not None
-                ends[key] = (ErrorCode.NONE, held.high_watermark) if held and is_leader else (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+                local = self._replicas.partition(topic.name, key[1])
+                is_leader = local is not None and local.leader is not None
+                ends[key] = (ErrorCode.NONE, local.high_watermark) if local and is_leader else (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
             else:
-                elsewhere.setdefault(registration.leader, {}).setdefault(topic.name, []).append(key)
-        for found in await asyncio.gather(*(self._ask(leader, topics) for leader, topics in elsewhere.items())):
-            ends.update(found)
+                remote.setdefault(registration.leader, {}).setdefault(topic.name, []).append(key)
+        for answered_ends in await asyncio.gather(*(self._ask(leader, topics) for leader, topics in remote.items())):
+            ends.update(answered_ends)
         return ends
 
     def _ask(self, leader: int, topics: Mapping[str, list[Partition]]) -> asyncio.Future[Ends]:
@@ -72,13 +72,13 @@ class EndOffsets:
             answer.set_result({key: (ErrorCode.LEADER_NOT_AVAILABLE, -1) for keys in topics.values() for key in keys})
             return answer
         kind, partition = ListOffsetsRequest, ListOffsetsRequest.ListOffsetsPartition
-        wanted = [
+        requested = [
             kind.ListOffsetsTopic(
                 name=name,
                 partitions=[partition(partition_index=key[1], current_leader_epoch=-1, timestamp=LATEST) for key in keys],
             )
             for name, keys in topics.items()
         ]
-        request = kind(replica_id=CONSUMER, topics=wanted)
+        request = kind(replica_id=CONSUMER, topics=requested)
         self._peers.send(endpoint[0], endpoint[1], request, answered)
         return answer

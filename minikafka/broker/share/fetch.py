@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
-    from minikafka.broker.share.leader import Held, ShareLeader
+    from minikafka.broker.share.leader import HeldSharePartition, ShareLeader
     from minikafka.broker.share.settings import ShareGroupSettings
 
 RENEWAL_VERSION_MIN = 2
 _LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _PartitionData = ShareFetchResponse.PartitionData
-#: What came of acknowledgements, by partition.
+#: The error code and message of each partition's acknowledgements; NONE = written.
 Results = dict[Partition, tuple[ErrorCode, "str | None"]]
-#: context -> whether a topic must not be read.
+#: Makes, for a request, the test whether a topic may not be read.
 Judge = Callable[["RequestContext"], Callable[[str], bool]]
 
 
-class _Idle:
-    """A fetch that gets no session: it is told so when its time is up, so that the client does not ask in a circle."""
+class _WithoutSession:
+    """A fetch that gets no session. It fails only when its time is up, so that the client does not retry in a tight loop."""
 
     def __init__(self, context: RequestContext, code: ErrorCode) -> None:
         self._context = context
@@ -57,7 +57,7 @@ class _Idle:
 
 
 class _ShareFetch:
-    """One fetch: waits until a share partition has something to give out, and for its acknowledgements to be written."""
+    """One fetch. It waits until a share partition has records to hand out, and until its acknowledgements are written."""
 
     __slots__ = ("_handlers", "acknowledged", "context", "errors", "held", "is_done", "request", "response", "session")
 
@@ -66,28 +66,28 @@ class _ShareFetch:
         self.context = context
         self.request = request
         self.session = session
-        self.held: dict[Partition, Held] = {}
+        self.held: dict[Partition, HeldSharePartition] = {}
         self.errors: dict[Partition, ErrorCode] = {}
-        #: What came of the acknowledgements, when it is known.
+        #: The results of the acknowledgements; None = not all are known yet.
         self.acknowledged: Results | None = None
         self.response: ShareFetchResponse | None = None
-        #: Nothing is waited for any more but the acknowledgements.
+        #: The records are collected: only acknowledgements may still be awaited.
         self.is_done = False
 
     def close(self, reason: str) -> None:
-        """It failed inside: the client is told by the end of its connection."""
+        """An internal failure: close the client's connection."""
         self.context.close(reason)
 
     @property
     def keys(self) -> list[Hashable]:
-        """What may complete it."""
+        """The keys of events that may complete the fetch."""
         keys: list[Hashable] = []
         for held in self.held.values():
             keys += [held.wait_key, held.partition.key]
         return keys
 
     def add(self, partition: Partition) -> None:
-        """A partition of the session is to be fetched."""
+        """Fetch this partition of the session too."""
         handlers = self._handlers
         fault = handlers.fault_of(self.context, partition)
         if fault is not None:
@@ -99,7 +99,7 @@ class _ShareFetch:
             self.errors[partition] = error.code
 
     def try_complete(self) -> bool:
-        """Answer if there is something to give out or to say."""
+        """Answer if there are records to hand out, or an error to report."""
         if self.is_done:
             return True
         if not self._is_due():
@@ -133,29 +133,29 @@ class _ShareFetch:
         return gathered >= max(self.request.min_bytes, 1)
 
     def expire(self) -> None:
-        """max.wait.ms has passed: answer with what there is."""
+        """max.wait.ms has passed: answer with the available records."""
         if not self.is_done:
             self.collect()
 
     def collect(self) -> None:
-        """Take what there is, and answer when the acknowledgements are known."""
+        """Take the available records, and answer when the acknowledgements are known."""
         self.is_done = True
         self.response = self._handlers.collect(self)
         self.answer()
 
-    def acknowledgements_known(self, results: Results) -> None:
-        """All of them are written, or refused."""
+    def acknowledgements_settled(self, results: Results) -> None:
+        """Every acknowledgement was written or refused."""
         self.acknowledged = results
         self.answer()
 
     def answer(self) -> None:
-        """Answer when everything is there."""
+        """Answer if both the records and the results of the acknowledgements are there."""
         if self.response is not None and self.acknowledged is not None:
             self._handlers.respond(self, self.response, self.acknowledged)
 
 
 class ShareFetchHandlers:
-    """Serves both APIs on a broker listener."""
+    """Serves ShareFetch and ShareAcknowledge on a broker listener."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class ShareFetchHandlers:
         settings: ShareGroupSettings,
         judge: Judge | None,
     ) -> None:
-        """`judge`, with an authorizer: says which topics a request must not read."""
+        """`judge` (with an authorizer): finds topics that a request may not read."""
         self._clock = environment.clock
         self._replicas = replicas
         self._metadata = metadata
@@ -177,7 +177,7 @@ class ShareFetchHandlers:
         self.settings = settings
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them."""
+        """Register both APIs."""
         dispatcher.register(ShareFetchRequest, self.fetch)
         dispatcher.register(ShareAcknowledgeRequest, self.acknowledge)
         dispatcher.subscribe_connection_ends(self._connection_closed)
@@ -195,8 +195,10 @@ class ShareFetchHandlers:
             raise ApiError(ErrorCode.INVALID_REQUEST)
 
     def fault_of(self, context: RequestContext, partition: Partition) -> ErrorCode | None:
-        """UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED or UNKNOWN_TOPIC_OR_PARTITION; None when it may be read. (A session can have
-        thousands of unknown ones, for which exceptions would be dear.)"""
+        """UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED or UNKNOWN_TOPIC_OR_PARTITION; None when the partition may be read.
+
+        Returned and not raised: a session can have thousands of unknown partitions, and exceptions would be expensive.
+        """
         topic = self._metadata.image.topics_by_id.get(partition[0])
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -207,7 +209,7 @@ class ShareFetchHandlers:
     # -- ShareFetch ----------------------------------------------------------------------------------------------------
 
     def fetch(self, context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse | None:
-        """Acknowledge what goes with it, and wait for records."""
+        """Process the request's acknowledgements, then wait for records."""
         acknowledged = _acknowledgements(request)
         is_renewal = context.api_version >= RENEWAL_VERSION_MIN and request.is_renew_ack
         try:
@@ -218,13 +220,13 @@ class ShareFetchHandlers:
         except ApiError as error:
             if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
                 waiting = self._replicas.waiting
-                waiting.park(waiting.fetches, _Idle(context, error.code), [], request.max_wait_ms)
+                waiting.park(waiting.fetches, _WithoutSession(context, error.code), [], request.max_wait_ms)
                 return None
             return ShareFetchResponse(error_code=error.code)
         fetch = _ShareFetch(self, context, request, session)
         is_final = request.share_session_epoch == FINAL_EPOCH
         acknowledged = {partition: batches for partition, batches in acknowledged.items() if batches}
-        self._acknowledge(context, session, acknowledged, is_renewal, fetch.acknowledgements_known)
+        self._acknowledge(context, session, acknowledged, is_renewal, fetch.acknowledgements_settled)
         if not is_final and not is_renewal and request.max_records > 0 and request.max_bytes > 0:
             partitions = list(session.partitions)
             turn = request.share_session_epoch % len(partitions) if partitions else 0
@@ -238,16 +240,16 @@ class ShareFetchHandlers:
         return None
 
     def _session(self, context: RequestContext, request: ShareFetchRequest, *, has_acknowledgements: bool) -> ShareSession:
-        wanted = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]
+        requested = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]
         forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
         connection: Any = context.connection
         return self.leader.sessions.fetch(
-            request.group_id or "", request.member_id or "", request.share_session_epoch, wanted, forgotten, connection,
+            request.group_id or "", request.member_id or "", request.share_session_epoch, requested, forgotten, connection,
             has_acknowledgements=has_acknowledgements,
         )  # fmt: skip
 
     def collect(self, fetch: _ShareFetch) -> ShareFetchResponse:
-        """Give out what there is."""
+        """Acquire the available records of all partitions for the member."""
         response = ShareFetchResponse(responses=[])
         answers: dict[bytes, list[_PartitionData]] = {}
         left = fetch.request.max_records
@@ -264,14 +266,16 @@ class ShareFetchHandlers:
         response.responses = [kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in answers.items()]
         return response
 
-    def _take(self, fetch: _ShareFetch, held: Held, left: int, bytes_max: int) -> tuple[_PartitionData | None, int]:
-        """What one partition gives, and how many records that are; None when there is nothing to say. As in Apache Kafka, the first answer
-        of a session also names partitions that could give records and have none."""
+    def _take(self, fetch: _ShareFetch, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[_PartitionData | None, int]:
+        """One partition's records or error, and the number of records; None when it has neither.
+
+        As in Apache Kafka, the first answer of a session also names partitions that could hand out records but have none.
+        """
         if not self.leader.is_held(held):
             return _refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         core, log, session = held.core, held.partition.log, fetch.session
         if core is None or not self.leader.sessions.is_current(session):
-            # Nobody is there any more to whom something could be given.
+            # The share partition is loading, or the session has ended.
             return None, 0
         nothing = _PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
         if left <= 0:
@@ -286,7 +290,7 @@ class ShareFetchHandlers:
         except (ApiError, StorageError, CorruptRecord) as error:
             return _refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
         if fetch.context.limits is not None and fetch.context.fetched(len(found.data)) > 0:  # type: ignore[attr-defined]
-            # Above its quota: nothing is given out, so that nothing is locked in vain.
+            # Above its quota the client gets no records, so that none are locked in vain.
             return nothing, 0
         request = fetch.request
         acquired = core.acquire(
@@ -305,7 +309,7 @@ class ShareFetchHandlers:
         return data, sum(one.last_offset - one.first_offset + 1 for one in acquired)
 
     def respond(self, fetch: _ShareFetch, response: ShareFetchResponse, acknowledged: Results) -> None:
-        """Answer, with what came of the acknowledgements; a final fetch ends the session."""
+        """Send the response, with the results of the acknowledgements. A final fetch ends the session."""
         find = _finder(response)
         for partition, (code, message) in acknowledged.items():
             data = find(partition)
@@ -330,7 +334,7 @@ class ShareFetchHandlers:
     # -- ShareAcknowledge ----------------------------------------------------------------------------------------------
 
     def acknowledge(self, context: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse | None:
-        """Answered when all of it is written."""
+        """Answer when all acknowledgements are written or refused."""
         try:
             self._check(request)
             session = self.leader.sessions.acknowledge(request.group_id or "", request.member_id or "", request.share_session_epoch)
@@ -364,7 +368,7 @@ class ShareFetchHandlers:
         is_renewal: bool,
         on_results: Callable[[Results], None],
     ) -> None:
-        """`on_results(results)` when everything is written or refused, perhaps before this returns."""
+        """Call `on_results(results)` when every acknowledgement is written or refused, possibly before this returns."""
         results: Results = {}
         waiting = len(acknowledged) + 1
         may_renew = context.api_version >= RENEWAL_VERSION_MIN
@@ -395,7 +399,7 @@ class ShareFetchHandlers:
 
 
 def _acknowledgements(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[Partition, list[Acknowledgement]]:
-    """What the request says of records, by partition."""
+    """The request's acknowledgements by partition."""
     found: dict[Partition, list[Acknowledgement]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -415,7 +419,7 @@ def _refused(index: int, code: ErrorCode) -> _PartitionData:
 
 
 def _finder(response: ShareFetchResponse) -> Callable[[Partition], _PartitionData]:
-    """Gives the partitions of an answer; one that is not there is made."""
+    """A function that returns a partition of the response, and adds it if it is missing."""
     topics = {topic.topic_id: topic for topic in response.responses}
     answered = {(topic.topic_id, data.partition_index): data for topic in response.responses for data in topic.partitions}
 

@@ -1,4 +1,4 @@
-"""Reading a partition for share fetches: as much as will be given out, and which of its batches are aborted."""
+"""Reads a partition for share fetches: as many batches as needed, and which of them belong to aborted transactions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.storage.types import AbortedTransaction
 
-#: Read at first; doubled while more is wanted.
+#: Size of the first read; it grows fourfold until enough records are read.
 CHUNK_BYTES = 64 * 1024
 
 
 class ShareRead(NamedTuple):
-    """Whole batches, where each begins, and what a share partition is told of them."""
+    """Whole batches: their bytes, their headers, and the offsets that the share partition gets."""
 
     data: memoryview
     batches: list[RecordBatch]
     fetched: Fetched
 
     def records_of(self, acquired: list[Acquired]) -> memoryview:
-        """The batches that hold what was acquired, from the first to the last of them."""
+        """The bytes of the batches that contain the acquired records, from the first to the last."""
         first, last = acquired[0].first_offset, acquired[-1].last_offset
         start, end, position = 0, 0, 0
         for batch in self.batches:
@@ -37,14 +37,16 @@ class ShareRead(NamedTuple):
 
 
 def end_offset(partition: Partition, *, is_read_committed: bool) -> int:
-    """Exclusive end of what may be given out."""
+    """The exclusive end of the offsets that may be handed out."""
     marks = partition.log.watermarks
     return marks.last_stable_offset if is_read_committed else marks.high_watermark
 
 
 def read(partition: Partition, offset: int, records_max: int, bytes_max: int, *, is_read_committed: bool) -> ShareRead:
-    """Batches from the one that holds `offset`, until they have `records_max` offsets or `bytes_max` bytes. Raises ApiError and
-    StorageError."""
+    """Read batches, from the one that contains `offset`, up to `records_max` offsets or `bytes_max` bytes.
+
+    Raises ApiError, StorageError.
+    """
     end, size = end_offset(partition, is_read_committed=is_read_committed), min(CHUNK_BYTES, bytes_max)
     log = partition.log
     while True:
@@ -59,8 +61,8 @@ def read(partition: Partition, offset: int, records_max: int, bytes_max: int, *,
         size = min(4 * size, bytes_max)
     aborted = log.aborted_transactions(offset, batches[-1].next_offset) if is_read_committed and batches else []
     bounds = [(batch.base_offset, batch.last_offset) for batch in batches]
-    dead = [(batch.base_offset, batch.last_offset) for batch in batches if aborted and _is_aborted(batch, aborted)]
-    return ShareRead(data, batches, Fetched(offset, bounds, dead))
+    aborted_bounds = [(batch.base_offset, batch.last_offset) for batch in batches if aborted and _is_aborted(batch, aborted)]
+    return ShareRead(data, batches, Fetched(offset, bounds, aborted_bounds))
 
 
 def _is_aborted(batch: RecordBatch, aborted: list[AbortedTransaction]) -> bool:

@@ -33,12 +33,12 @@ _Partition = _Described.DescribeShareGroupOffsetsResponsePartition
 
 
 def is_member_id(member_id: str | None) -> bool:
-    """Whether it can be a member's id: a text of up to 36 characters."""
+    """Whether this is a valid member id: 1 to 36 characters."""
     return member_id is not None and 0 < len(member_id) <= MEMBER_ID_MAX
 
 
 class ShareGroupHandlers:
-    """Translates between the wire and the shards. All are refused while the feature `share.version` is 0."""
+    """Translates between the wire and the shards. Answers UNSUPPORTED_VERSION while the feature `share.version` is 0."""
 
     def __init__(
         self, groups: GroupHost, metadata: MetadataHost, environment: Environment, persister: SharePersister, ends: EndOffsets
@@ -50,7 +50,7 @@ class ShareGroupHandlers:
         self._ends = ends
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them on a broker listener."""
+        """Serve these APIs on a broker listener."""
         dispatcher.register(ShareGroupHeartbeatRequest, self.heartbeat)
         dispatcher.register(ShareGroupDescribeRequest, self.describe)
         dispatcher.register(DescribeShareGroupOffsetsRequest, self.describe_offsets)
@@ -59,11 +59,11 @@ class ShareGroupHandlers:
 
     @property
     def is_served(self) -> bool:
-        """Whether the cluster has share groups."""
+        """Whether the cluster's feature level enables share groups."""
         return self._metadata.image.features.get(SHARE_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse | None:
-        """Answered when what it changes is committed."""
+        """Answer when the change, if any, is committed."""
         if not self.is_served:
             return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if not is_member_id(request.member_id):
@@ -77,7 +77,7 @@ class ShareGroupHandlers:
         return None
 
     def describe(self, context: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-        """Share groups; another one is GROUP_ID_NOT_FOUND."""
+        """Describe share groups. Groups of other types are GROUP_ID_NOT_FOUND."""
         response = ShareGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
         for group in response.groups if request.include_authorized_operations else ():
             if not group.error_code:
@@ -101,7 +101,7 @@ class ShareGroupHandlers:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def alter_offsets(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse | None:
-        """Answered when the share coordinators have the new start offsets."""
+        """Answer when the share coordinators have stored the new start offsets."""
         try:
             self._check(request.group_id)
             index, shard = self._groups.shard(request.group_id)
@@ -112,7 +112,7 @@ class ShareGroupHandlers:
         return None
 
     def delete_offsets(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse | None:
-        """Answered when the share coordinators have forgotten the topics."""
+        """Answer when the share coordinators have deleted the state of the topics."""
         try:
             self._check(request.group_id)
             index, shard = self._groups.shard(request.group_id)
@@ -131,48 +131,48 @@ class ShareGroupHandlers:
     async def describe_offsets(
         self, context: RequestContext, request: DescribeShareGroupOffsetsRequest
     ) -> DescribeShareGroupOffsetsResponse:
-        """Start offset and lag of each partition, as the share coordinators know them."""
+        """Start offset and lag of each partition, from the share coordinators."""
         groups = await asyncio.gather(*(self._describe_group(group) for group in request.groups))
         return DescribeShareGroupOffsetsResponse(groups=list(groups))
 
-    async def _describe_group(self, wanted: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup) -> _Group:
-        answer, image = _Group(group_id=wanted.group_id, topics=[]), self._metadata.image
+    async def _describe_group(self, requested_group: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup) -> _Group:
+        answer, image = _Group(group_id=requested_group.group_id, topics=[]), self._metadata.image
         if not self.is_served:
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             return answer
         topics: dict[bytes, list[int]] = {}
         unknown: list[_Topic] = []
-        if wanted.topics is None:
+        if requested_group.topics is None:
             try:
-                group = self._groups.shard(wanted.group_id)[1].shares.groups.get(wanted.group_id)
+                group = self._groups.shard(requested_group.group_id)[1].shares.groups.get(requested_group.group_id)
             except ApiError as error:
                 answer.error_code, answer.error_message = error.code, error.code.text
                 return answer
             initialized = {} if group is None else group.initialized
             topics = {topic_id: sorted(states.partitions) for topic_id, states in initialized.items() if topic_id in image.topics_by_id}
         else:
-            for topic in wanted.topics:
+            for topic in requested_group.topics:
                 found = image.topics_by_name.get(topic.topic_name)
                 if found is not None:
                     topics.setdefault(found.topic_id, []).extend(topic.partitions)
                 else:
                     partitions = [_Partition(partition_index=index, start_offset=UNINITIALIZED) for index in topic.partitions]
                     unknown.append(_Topic(topic_name=topic.topic_name, topic_id=bytes(16), partitions=partitions))
-        answer.topics = [*await self._summaries(wanted.group_id, topics), *unknown]
+        answer.topics = [*await self._summaries(requested_group.group_id, topics), *unknown]
         return answer
 
     async def _summaries(self, group_id: str, topics: dict[bytes, list[int]]) -> list[_Topic]:
         kind = ReadShareGroupStateSummaryRequest
-        asked: dict[bytes, list[Any]] = {
+        requested: dict[bytes, list[Any]] = {
             topic_id: [kind.PartitionData(partition=index, leader_epoch=-1) for index in indexes] for topic_id, indexes in topics.items()
         }
-        summaries = await self._persister.ask_all(kind, group_id, asked) if asked else {}
+        summaries = await self._persister.ask_all(kind, group_id, requested) if requested else {}
         with_lag = [key for key, summary in summaries.items() if _has_lag(summary)]
         ends = await self._ends.of(with_lag)
         answers = []
         for topic_id, indexes in topics.items():
             topic = self._metadata.image.topics_by_id.get(topic_id)
-            partitions = [_told(index, summaries[topic_id, index], ends.get((topic_id, index))) for index in indexes]
+            partitions = [_described(index, summaries[topic_id, index], ends.get((topic_id, index))) for index in indexes]
             answers.append(_Topic(topic_name="" if topic is None else topic.name, topic_id=topic_id, partitions=partitions))
         return answers
 
@@ -181,8 +181,8 @@ def _has_lag(summary: Any) -> bool:
     return not summary.error_code and UNINITIALIZED not in (summary.start_offset, summary.delivery_complete_count)
 
 
-def _told(index: int, summary: Any, end: tuple[ErrorCode, int] | None) -> _Partition:
-    """One partition; `end` is there when its lag can be told."""
+def _described(index: int, summary: Any, end: tuple[ErrorCode, int] | None) -> _Partition:
+    """The answer for one partition; `end` is None when its lag is unknown."""
     if summary.error_code:
         return _Partition(partition_index=index, start_offset=UNINITIALIZED, leader_epoch=0)
     if end is None:

@@ -1,4 +1,6 @@
-"""Share partitions that this broker leads: they read their state, write it before anybody is answered, and go with the leadership.
+"""The share partitions that this broker leads.
+
+They load their state from the share coordinator and write every change to it before a member is answered. They end with the leadership.
 
 Rules: kafka.server.share.SharePartitionManager of Apache Kafka 4.3.
 """
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from minikafka.broker.share.settings import ShareGroupSettings
 
 logger = logging.getLogger("minikafka.coordinator")
-#: What share coordinators say, in words for a member (SharePartition.fetchPersisterError).
+#: Error of a share coordinator -> error for the member (SharePartition.fetchPersisterError).
 _REPORTED = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -43,12 +45,12 @@ _REPORTED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
-#: After these the share partition is read anew.
+#: After these errors the share partition is dropped; the next fetch loads it again.
 _FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-class Held:
-    """A share partition in this broker's hands. `core` None: its state is being read."""
+class HeldSharePartition:
+    """A share partition that this broker leads."""
 
     __slots__ = ("core", "error", "key", "leader_epoch", "partition", "timer")
 
@@ -56,20 +58,25 @@ class Held:
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
+        #: None until the state is loaded.
         self.core: SharePartition | None = None
-        #: Why it is no more.
+        #: Why it was dropped; None while it is held.
         self.error: ErrorCode | None = None
+        #: The timer of the next lock that expires, and its deadline in ms.
         self.timer: tuple[asyncio.TimerHandle, int] | None = None
 
     @property
     def wait_key(self) -> tuple[str, SharePartitionKey]:
-        """What fetches wait for beside records."""
+        """The key that wakes fetches when records may be handed out again, beside the partition's own."""
         return ("share", self.key)
 
 
 class ShareLeader:
-    """Share partitions by key. One is there from the first fetch of its group until the group's last session here ends, the leadership
-    does, or a share coordinator says that somebody else leads."""
+    """Share partitions by key.
+
+    A share partition is held from the first fetch of its group until the group's last session on this broker ends, the leadership ends, or
+    a share coordinator reports another leader.
+    """
 
     def __init__(
         self,
@@ -86,27 +93,30 @@ class ShareLeader:
         self._metadata = metadata
         self._persister = persister
         self._settings = settings
-        self._held: dict[SharePartitionKey, Held] = {}
+        self._held: dict[SharePartitionKey, HeldSharePartition] = {}
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         replicas.subscribe_losses(self._lost)
         metadata.subscribe(self._metadata_changed)
 
     def stop(self) -> None:
-        """Whoever waits for a write is told that this broker does not lead any more."""
+        """Answer all pending writes: this broker no longer leads."""
         for held in list(self._held.values()):
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    # -- getting hold of one -------------------------------------------------------------------------------------------
+    # -- lookup and loading --------------------------------------------------------------------------------------------
 
-    def get(self, key: SharePartitionKey) -> Held:
-        """A share partition, which may be reading its state. Raises NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION."""
+    def get(self, key: SharePartitionKey) -> HeldSharePartition:
+        """A share partition; its state may still be loading.
+
+        Raises NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION.
+        """
         partition = self._led(key)
         held = self._held.get(key)
         if held is not None and (held.partition is not partition or held.leader_epoch != partition.leader_epoch):
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             held = None
         if held is None:
-            held = self._held[key] = Held(key, partition)
+            held = self._held[key] = HeldSharePartition(key, partition)
             self._environment.supervisor.start(self._load(held), "the state of a share partition", ends=self._ends(held))
         return held
 
@@ -118,16 +128,16 @@ class ShareLeader:
         partition.leading()
         return partition
 
-    def is_held(self, held: Held) -> bool:
-        """Whether it is still the one of its key, and this broker leads."""
+    def is_held(self, held: HeldSharePartition) -> bool:
+        """Whether the share partition was not dropped, and this broker still leads it in the same epoch."""
         partition = held.partition
         return self._held.get(held.key) is held and partition.leader is not None and partition.leader_epoch == held.leader_epoch
 
-    def _ends(self, held: Held) -> Ends:
-        """What fails unexpectedly in the work for one share partition ends that one, and no broker: the next fetch reads its state anew."""
+    def _ends(self, held: HeldSharePartition) -> Ends:
+        """An unexpected failure drops this share partition only; the next fetch loads it again."""
         return Ends("share partition", lambda reason: self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    async def _load(self, held: Held) -> None:
+    async def _load(self, held: HeldSharePartition) -> None:
         result = await self._persister.ask(ReadShareGroupStateRequest, held.key, leader_epoch=held.leader_epoch)
         if self._held.get(held.key) is not held:
             return
@@ -145,15 +155,15 @@ class ShareLeader:
         batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in result.state_batches]
         unsound = next((batch for batch in batches if not is_sound(batch)), None)
         if unsound is not None:
-            # Kafka's leader fails as well. Whoever deletes or alters the group's offsets mends it.
-            logger.error("%s cannot be read: its state has %s", held.key.text, unsound)
+            # Apache Kafka's leader fails here too. Deleting or altering the group's offsets repairs it.
+            logger.error("The state of share partition %s is invalid: %s", held.key.text, unsound)
             self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         state = ShareState(0, result.state_epoch, held.leader_epoch, result.start_offset, -1, batches)
-        held.core = SharePartition(state, start, self._rules_of(held.key.group_id))
+        held.core = SharePartition(state, start, self._rules(held.key.group_id))
         self._wake(held)
 
-    def _rules_of(self, group_id: str) -> Callable[[], ShareRules]:
+    def _rules(self, group_id: str) -> Callable[[], ShareRules]:
         def rules() -> ShareRules:
             found = self._settings.rules(group_id)
             return ShareRules(
@@ -162,8 +172,8 @@ class ShareLeader:
 
         return rules
 
-    async def _first_offset(self, held: Held) -> int:
-        """Where a group begins that nobody has told (share.auto.offset.reset)."""
+    async def _first_offset(self, held: HeldSharePartition) -> int:
+        """Where a new group starts (share.auto.offset.reset)."""
         log, strategy = held.partition.log, self._settings.rules(held.key.group_id).auto_offset_reset.strip().lower()
         if strategy == "earliest":
             return log.log_start_offset
@@ -173,12 +183,12 @@ class ShareLeader:
             return log.high_watermark if found is None else int(found.offset)
         return log.high_watermark
 
-    # -- what becomes of it --------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
-    def _wake(self, held: Held) -> None:
+    def _wake(self, held: HeldSharePartition) -> None:
         self._replicas.waiting.fetches.wake(held.wait_key)
 
-    def _drop(self, held: Held, code: ErrorCode) -> None:
+    def _drop(self, held: HeldSharePartition, code: ErrorCode) -> None:
         if self._held.get(held.key) is held:
             del self._held[held.key]
         held.error = code
@@ -199,7 +209,7 @@ class ShareLeader:
                 self._drop(held, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def acknowledge(self, key: SharePartitionKey, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done) -> None:
-        """What a member says of its records; `done` when it is written, perhaps before this returns."""
+        """Process a member's acknowledgements. `done` is called when they are written or refused, possibly before this returns."""
         held = self._held.get(key)
         try:
             self._led(key)
@@ -209,14 +219,14 @@ class ShareLeader:
             done(error.code, error.code.text)
             return
         if held.core is None:
-            # Whoever held its records has lost them with the leader before.
-            done(ErrorCode.INVALID_RECORD_STATE, "The share partition is being read.")
+            # All locks were lost with the previous leader.
+            done(ErrorCode.INVALID_RECORD_STATE, "The share partition is loading.")
             return
         held.core.acknowledge(member_id, acknowledgements, done, self._clock.now_ms())
         self.settle(held)
 
     def release(self, session: ShareSession) -> None:
-        """A session has ended: what its member holds goes back, and a group without sessions is forgotten when that is written."""
+        """A session has ended: release its member's records. Drop the group's share partitions if that was its last session."""
         for topic_id, index in session.partitions:
             held = self._held.get(SharePartitionKey(session.group_id, topic_id, index))
             if held is not None and held.core is not None:
@@ -224,15 +234,15 @@ class ShareLeader:
                 self.settle(held)
         if not self.sessions.is_used(session.group_id):
             for held in [held for held in self._held.values() if held.key.group_id == session.group_id]:
-                self._forget_unused(held)
+                self._drop_unused(held)
 
-    def _forget_unused(self, held: Held) -> None:
+    def _drop_unused(self, held: HeldSharePartition) -> None:
         is_unused = not self.sessions.is_used(held.key.group_id)
         if is_unused and self._held.get(held.key) is held and (held.core is None or held.core.is_quiet):
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def settle(self, held: Held) -> None:
-        """See to what a share partition wants after something was done to it: to be written, and to be told when a lock is over."""
+    def settle(self, held: HeldSharePartition) -> None:
+        """Carry out what a share partition needs after a change: a write, or a timer."""
         core = held.core
         if core is None or self._held.get(held.key) is not held:
             return
@@ -248,15 +258,15 @@ class ShareLeader:
         timer = self._environment.supervisor.call_later(delay_s, "locks of a share partition", self._due, held, ends=self._ends(held))
         held.timer = (timer, deadline_ms)
 
-    def _due(self, held: Held) -> None:
+    def _due(self, held: HeldSharePartition) -> None:
         held.timer = None
         if held.core is not None and self._held.get(held.key) is held:
-            is_returned = held.core.on_deadline(self._clock.now_ms())
+            has_released = held.core.on_deadline(self._clock.now_ms())
             self.settle(held)
-            if is_returned:
+            if has_released:
                 self._wake(held)
 
-    async def _write(self, held: Held, core: SharePartition, write: Write) -> None:
+    async def _write(self, held: HeldSharePartition, core: SharePartition, write: Write) -> None:
         kind = WriteShareGroupStateRequest.StateBatch
         result = await self._persister.ask(
             WriteShareGroupStateRequest,
@@ -281,11 +291,11 @@ class ShareLeader:
                 self._drop(held, reported)
             else:
                 self.settle(held)
-        self._forget_unused(held)
+        self._drop_unused(held)
 
 
 def _duration(text: str) -> timedelta:
-    """An ISO 8601 duration of days, hours, minutes and seconds; the rules of configuration let no other in."""
+    """Parse an ISO 8601 duration of days, hours, minutes and seconds; validation of the configuration admits no other."""
     units = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
     amounts: dict[str, float] = {}
     number = ""

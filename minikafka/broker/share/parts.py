@@ -1,4 +1,4 @@
-"""What a broker has of share groups (KIP-932), put together."""
+"""Builds a broker's parts for share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ShareParts:
-    """The share coordinator, and who asks it."""
+    """The share coordinator, its clients, and the share partitions that this broker leads."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ShareParts:
         self.leader = ShareLeader(config, environment, replicas, metadata, self.persister, self.settings)
 
     def serve(self, groups: GroupHost, dispatcher: Dispatcher, judge: Judge | None) -> None:
-        """Serve the APIs of share groups on a broker listener. `judge`, with an authorizer: says which topics a request must not read."""
+        """Serve the APIs of share groups on a broker listener. `judge` (with an authorizer): finds topics that a request may not read."""
         self._state_handlers.register(dispatcher)
         ShareGroupHandlers(groups, self._metadata, self._environment, self.persister, self._ends).register(dispatcher)
         ShareFetchHandlers(
@@ -63,11 +63,11 @@ class ShareParts:
         ).register(dispatcher)
 
     async def start(self) -> None:
-        """Begin the upkeep."""
+        """Start the periodic work of the share coordinator."""
         await self.states.start()
 
     async def stop(self) -> None:
-        """Answer what waits."""
+        """Answer pending requests and close connections."""
         self.leader.stop()
         await self.states.stop()
         self._peers.close()

@@ -1,4 +1,4 @@
-"""Asks the share coordinators of share partitions, this broker's own or others'.
+"""Sends requests to share coordinators, local or remote.
 
 Rules: org.apache.kafka.server.share.persister.PersisterStateManager of Apache Kafka 4.3.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from minikafka.broker.share.state_requests import ShareStateHandlers
     from minikafka.core.group.effects import StateQuestion
 
-#: How long a question is asked again, and the pauses between, ms: they double up to the longest.
-TRIES_MS_MAX = 15_000
+#: How long requests are retried, and the back-off between retries: it doubles from BACKOFF_MS to BACKOFF_MS_MAX.
+RETRY_MS_MAX = 15_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1000
-_TRY_AGAIN = frozenset(
+_RETRIABLE = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -37,7 +37,7 @@ _TRY_AGAIN = frozenset(
 
 
 class SharePersister:
-    """One question for one share partition; asked again while its coordinator is not there."""
+    """Initializes, reads, writes and deletes the states of share partitions; retries while their coordinators are unavailable."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class SharePersister:
         self._peers = peers
 
     async def ask(self, request_class: Any, key: SharePartitionKey, **partition: Any) -> Any:
-        """The partition result of one of the five requests; its error tells what came of it. `partition`: the fields of the request's."""
+        """The partition result of one of the five requests. `partition`: the fields of the request's PartitionData."""
         data = request_class.PartitionData(partition=key.partition, **partition)
         return (await self.ask_all(request_class, key.group_id, {key.topic_id: [data]}))[key.topic_id, key.partition]
 
     async def answer(self, question: StateQuestion) -> dict[tuple[bytes, int], tuple[ErrorCode, str | None]]:
-        """What a group coordinator wants to be done to states."""
+        """Initialize or delete states for a group coordinator."""
         topics: dict[bytes, list[Any]] = {}
         kind: Any = DeleteShareGroupStateRequest if question.state_epoch is None else InitializeShareGroupStateRequest
         for topic_id, partitions in question.topics.items():
@@ -77,31 +77,31 @@ class SharePersister:
     async def ask_all(
         self, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]
     ) -> dict[tuple[bytes, int], Any]:
-        """Partition results by topic id and partition; `topics`: the partitions of the request."""
+        """Partition results by topic id and partition. `topics`: the request's PartitionData by topic id."""
         clock = self._environment.clock
-        deadline_ms, backoff_ms = clock.now_ms() + TRIES_MS_MAX, BACKOFF_MS
-        left = [(topic_id, data) for topic_id, partitions in topics.items() for data in partitions]
+        deadline_ms, backoff_ms = clock.now_ms() + RETRY_MS_MAX, BACKOFF_MS
+        pending = [(topic_id, data) for topic_id, partitions in topics.items() for data in partitions]
         results: dict[tuple[bytes, int], Any] = {}
         await self._host.ensure_topic()
-        while left:
-            for found in await asyncio.gather(*self._questions(request_class, group_id, left)):
+        while pending:
+            for found in await asyncio.gather(*self._send_all(request_class, group_id, pending)):
                 results.update(found)
-            left = [(topic_id, data) for topic_id, data in left if _is_worth_another_try(results[topic_id, data.partition])]
-            if not left or clock.now_ms() + backoff_ms > deadline_ms:
+            pending = [(topic_id, data) for topic_id, data in pending if _is_retriable(results[topic_id, data.partition])]
+            if not pending or clock.now_ms() + backoff_ms > deadline_ms:
                 break
             await asyncio.sleep(backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
         return results
 
-    def _questions(self, request_class: Any, group_id: str, wanted: list[tuple[bytes, Any]]) -> list[asyncio.Future[Any]]:
-        """One for each broker that coordinates some of them."""
+    def _send_all(self, request_class: Any, group_id: str, requested: list[tuple[bytes, Any]]) -> list[asyncio.Future[Any]]:
+        """One request for each broker that coordinates some of the partitions."""
         by_leader: dict[int | None, dict[bytes, list[Any]]] = {}
-        for topic_id, data in wanted:
+        for topic_id, data in requested:
             leader = self._host.topic.leader_of(SharePartitionKey(group_id, topic_id, data.partition).text)
             by_leader.setdefault(leader, {}).setdefault(topic_id, []).append(data)
-        return [self._question(leader, request_class, group_id, topics) for leader, topics in by_leader.items()]
+        return [self._send(leader, request_class, group_id, topics) for leader, topics in by_leader.items()]
 
-    def _question(self, leader: int | None, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]) -> asyncio.Future[Any]:
+    def _send(self, leader: int | None, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         request = _request(request_class, group_id, topics)
 
@@ -134,19 +134,19 @@ class SharePersister:
 
 
 class Failure:
-    """Stands for a partition result where there was no answer."""
+    """The partition result when no answer arrived."""
 
     def __init__(self, code: ErrorCode) -> None:
         self.error_code = code
         self.error_message: str | None = code.text
 
 
-def _is_worth_another_try(result: Any) -> bool:
-    return result.error_code in _TRY_AGAIN
+def _is_retriable(result: Any) -> bool:
+    return result.error_code in _RETRIABLE
 
 
 def _request(request_class: Any, group_id: str, topics: dict[bytes, list[Any]]) -> Any:
-    # Each kind of request has a name of its own for a topic.
+    # Each request class has its own name for a topic.
     kind = next(value for name, value in vars(request_class).items() if name.endswith("StateData") or name.endswith("SummaryData"))
     return request_class(
         group_id=group_id, topics=[kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]

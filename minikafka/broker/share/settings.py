@@ -1,4 +1,4 @@
-"""What share groups are told by the configuration: the group's own, or else the broker's."""
+"""Configuration of share groups: the group's own value, else the broker's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupRules:
-    """What holds for the share partitions of one group. `auto_offset_reset`: "latest", "earliest" or "by_duration:PT..."."""
+    """Configuration of one group's share partitions. `auto_offset_reset`: "latest", "earliest" or "by_duration:PT..."."""
 
     record_lock_duration_ms: int
     delivery_count_limit: int
@@ -27,7 +27,7 @@ class ShareGroupRules:
 
 
 class ShareGroupSettings:
-    """Reads what holds now."""
+    """Reads the current values."""
 
     def __init__(self, config: BrokerConfig, settings: Settings, metadata: MetadataHost) -> None:
         self._config = config
@@ -36,11 +36,11 @@ class ShareGroupSettings:
 
     def _number(self, group_id: str, name: str, default: int) -> int:
         text = self._metadata.image.config(RESOURCE_GROUP, group_id).get(name, "")
-        # What other nodes have stored was not judged here.
+        # Apache Kafka's controllers may have stored a value that this version would refuse.
         return int(text) if text.strip().isdecimal() else default
 
     def intervals(self, group_id: str) -> ShareIntervals:
-        """Of a group's members."""
+        """The intervals of a group's members."""
         config = self._config
         return ShareIntervals(
             session_timeout_ms=self._number(group_id, "share.session.timeout.ms", config.group_share_session_timeout_ms),
@@ -51,7 +51,7 @@ class ShareGroupSettings:
         )
 
     def rules(self, group_id: str) -> ShareGroupRules:
-        """Of a group's share partitions."""
+        """The configuration of a group's share partitions."""
         config, own = self._config, self._metadata.image.config(RESOURCE_GROUP, group_id)
         return ShareGroupRules(
             record_lock_duration_ms=self._number(group_id, "share.record.lock.duration.ms", config.group_share_record_lock_duration_ms),
@@ -65,7 +65,7 @@ class ShareGroupSettings:
         )
 
     @property
-    def of_groups(self) -> ShareSettings:
-        """What every shard of the group coordinator is given."""
+    def for_groups(self) -> ShareSettings:
+        """The settings that each shard of the group coordinator gets."""
         config = self._config
         return ShareSettings(config.group_share_max_size, config.group_share_initialize_retry_interval_ms, self.intervals)

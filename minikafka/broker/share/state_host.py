@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.metadata_log import MetadataHost
 
 SHARE_STATE_TOPIC = "__share_group_state"
-#: (shard, reply): asks the shard.
+#: (shard, reply): sends a request to the shard.
 Ask = Callable[[ShareStateShard, Reply], None]
 
 
 class ShareStateHost(CoordinatorHost[ShareStateShard]):
-    """Gives the shards their configuration, and sees to it that their log does not grow for ever."""
+    """Configures the shards, and keeps their log from growing without bound."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
         self._environment = environment
         self._replicas = replicas
         self._topics = ImageTopics(metadata)
-        #: Topics that went while a partition was loaded.
+        #: Index of a partition that is loading -> topics that were deleted meanwhile.
         self._deleted: dict[int, list[bytes]] = {}
         topic = CoordinatorTopic(
             SHARE_STATE_TOPIC,
@@ -97,7 +97,10 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
             reply(outcome)
 
     def ask(self, key: SharePartitionKey, ask: Ask, reply: Reply, what: str) -> None:
-        """Have the shard of a share partition asked; `reply` perhaps before this returns. `what` cannot be done where it is not here."""
+        """Send a request to the shard of a share partition. `reply` is called with its outcome, possibly before this returns.
+
+        `what`: names the request in the error message when this broker does not serve the shard.
+        """
         try:
             index, shard = self.shard(key.text)
         except ApiError as error:
@@ -109,7 +112,7 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to delete what is superseded, and to write snapshots of what is cold."""
+        """Start to delete superseded records, and to write snapshots of share partitions that rarely change."""
         config = self._config
         self.every(config.share_coordinator_state_topic_prune_interval_ms, "share state: pruning", self._prune)
         self.every(config.share_coordinator_cold_partition_snapshot_interval_ms, "share state: snapshots", self._snapshot_cold)
@@ -126,7 +129,7 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
             if partition.log.increment_log_start_offset(min(offset, partition.log.high_watermark)):
                 partition.log.delete_old_segments(self._environment.clock.wall_ms())
         except StorageError:
-            # The storage has told of it; another leader may do better.
+            # The storage has reported the failure.
             return
         yield
 

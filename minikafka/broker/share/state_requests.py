@@ -1,4 +1,5 @@
-"""The APIs of the share coordinator: Initialize-, Read-, Write-, DeleteShareGroupState and ReadShareGroupStateSummary. Brokers ask them."""
+"""The APIs of the share coordinator, which only brokers call: Initialize-, Read-, Write-, DeleteShareGroupState and
+ReadShareGroupStateSummary."""
 
 from __future__ import annotations
 
@@ -27,29 +28,29 @@ Respond = Callable[[Any], None]
 _Ask = Callable[[ShareStateShard, SharePartitionKey, Any, Reply, int], None]
 
 
-def _initialize(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
-    shard.initialize(reply, key, wanted.state_epoch, wanted.start_offset, now_ms)
+def _initialize(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
+    shard.initialize(reply, key, requested.state_epoch, requested.start_offset, now_ms)
 
 
-def _read(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
-    shard.read(reply, key, wanted.leader_epoch, now_ms)
+def _read(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
+    shard.read(reply, key, requested.leader_epoch, now_ms)
 
 
-def _write(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
-    batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in wanted.state_batches]
-    write = StateWrite(wanted.state_epoch, wanted.leader_epoch, wanted.start_offset, wanted.delivery_complete_count, batches)
+def _write(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
+    batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in requested.state_batches]
+    write = StateWrite(requested.state_epoch, requested.leader_epoch, requested.start_offset, requested.delivery_complete_count, batches)
     shard.write(reply, key, write, now_ms)
 
 
-def _delete(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+def _delete(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
     shard.delete(reply, key, now_ms)
 
 
-def _summary(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+def _summary(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
     reply(shard.read_summary(key))
 
 
-#: request -> how a shard is asked, the response, its results and their partitions, and what it is called when it fails.
+#: Request -> (function that sends it to a shard, response class, class of a topic's result, name of the action in error messages).
 _KINDS: dict[type, tuple[_Ask, Any, Any, str]] = {
     InitializeShareGroupStateRequest: (
         _initialize, InitializeShareGroupStateResponse, InitializeShareGroupStateResponse.InitializeStateResult,
@@ -77,7 +78,7 @@ class ShareStateHandlers:
         self._clock = environment.clock
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them on a broker listener."""
+        """Serve these APIs on a broker listener."""
         for request in _KINDS:
             dispatcher.register(request, self._handle)
 
@@ -85,7 +86,7 @@ class ShareStateHandlers:
         self.serve(request, context.respond)
 
     def serve(self, request: Any, respond: Respond) -> None:
-        """Answer one of the five requests, when all its partitions have their answers; perhaps before this returns."""
+        """Answer one of the five requests when all its partitions are answered, possibly before this returns."""
         ask, response_class, result_class, what = _KINDS[type(request)]
         response = response_class(results=[])
         empty = [topic for topic in request.topics if not topic.partitions]
@@ -98,7 +99,7 @@ class ShareStateHandlers:
         def reply_to(result: Any) -> Reply:
             def reply(outcome: Outcome) -> None:
                 nonlocal waiting
-                _tell(result, outcome)
+                _fill(result, outcome)
                 waiting -= 1
                 if waiting == 0:
                     respond(response)
@@ -109,20 +110,20 @@ class ShareStateHandlers:
         for topic in request.topics:
             answer = result_class(topic_id=topic.topic_id, partitions=[])
             response.results.append(answer)
-            for wanted in topic.partitions:
-                result = response_class.PartitionResult(partition=wanted.partition)
+            for requested in topic.partitions:
+                result = response_class.PartitionResult(partition=requested.partition)
                 answer.partitions.append(result)
-                pairs.append((SharePartitionKey(request.group_id, topic.topic_id, wanted.partition), wanted, result))
-        for key, wanted, result in pairs:
+                pairs.append((SharePartitionKey(request.group_id, topic.topic_id, requested.partition), requested, result))
+        for key, requested, result in pairs:
 
-            def asked(shard: ShareStateShard, reply: Reply, key: SharePartitionKey = key, wanted: Any = wanted) -> None:
-                ask(shard, key, wanted, reply, now_ms)
+            def asked(shard: ShareStateShard, reply: Reply, key: SharePartitionKey = key, requested: Any = requested) -> None:
+                ask(shard, key, requested, reply, now_ms)
 
             self._host.ask(key, asked, reply_to(result), what)
 
 
-def _tell(result: Any, outcome: Outcome) -> None:
-    """Fill the answer of one share partition."""
+def _fill(result: Any, outcome: Outcome) -> None:
+    """Fill in the result of one share partition."""
     result.error_code, result.error_message = outcome.code, outcome.message
     state = outcome.state
     if state is None:

@@ -1,5 +1,7 @@
-"""The APIs of streams groups at their coordinator (KIP-1071): StreamsGroupHeartbeat, StreamsGroupDescribe and, as a broker of Apache Kafka
-without a plug-in answers it, StreamsGroupTopologyDescriptionUpdate (KIP-1331)."""
+"""The APIs of streams groups at their coordinator (KIP-1071): StreamsGroupHeartbeat and StreamsGroupDescribe.
+
+StreamsGroupTopologyDescriptionUpdate (KIP-1331) is answered as by an Apache Kafka broker without a plug-in.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,11 @@ NOT_STORED = 1
 
 
 class StreamsGroupHandlers:
-    """Translates between the wire and the shards. The APIs are refused while the feature `streams.version` is 0, and by a broker whose
-    `group.coordinator.rebalance.protocols` leave them out."""
+    """Translates between the wire and the shards.
+
+    Answers UNSUPPORTED_VERSION while the feature `streams.version` is 0, and if `group.coordinator.rebalance.protocols` does not list
+    `streams`.
+    """
 
     def __init__(self, config: BrokerConfig, groups: GroupHost, metadata: MetadataHost, environment: Environment) -> None:
         self._is_enabled = STREAMS in config.group_coordinator_rebalance_protocols
@@ -41,7 +46,7 @@ class StreamsGroupHandlers:
         self._clock = environment.clock
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them on a broker listener."""
+        """Serve these APIs on a broker listener."""
         dispatcher.register(StreamsGroupHeartbeatRequest, self.heartbeat)
         dispatcher.register(StreamsGroupDescribeRequest, self.describe)
         dispatcher.register(StreamsGroupTopologyDescriptionUpdateRequest, self.update_description)
@@ -51,7 +56,7 @@ class StreamsGroupHandlers:
         return self._is_enabled and self._metadata.image.features.get(STREAMS_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
-        """Answered when what it changes is committed."""
+        """Answer when the change, if any, is committed."""
         if not self._is_served:
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         try:
@@ -64,7 +69,7 @@ class StreamsGroupHandlers:
         return None
 
     def describe(self, context: RequestContext, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
-        """Streams groups; another one is GROUP_ID_NOT_FOUND."""
+        """Describe streams groups. Groups of other types are GROUP_ID_NOT_FOUND."""
         response = StreamsGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
         for group in response.groups if request.include_authorized_operations else ():
             if not group.error_code:
@@ -77,7 +82,7 @@ class StreamsGroupHandlers:
     def update_description(
         self, context: RequestContext, request: StreamsGroupTopologyDescriptionUpdateRequest
     ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-        """Descriptions of topologies are kept by a plug-in, a Java class. There is none: no member is asked for one, and none is taken."""
+        """Refuse the description: storing it takes a plug-in, which is a Java class. Members are never asked for one."""
         kind = StreamsGroupTopologyDescriptionUpdateResponse
         if not self._is_served:
             return kind(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -97,7 +102,7 @@ class StreamsGroupHandlers:
 
 
 def topology_topics(request: StreamsGroupHeartbeatRequest) -> list[str]:
-    """Names of all topics of the topology that a member brings. Raises STREAMS_INVALID_TOPOLOGY when it is too large."""
+    """Names of all topics of the topology in a heartbeat. Raises STREAMS_INVALID_TOPOLOGY when it is too large."""
     if request.topology is not None:
         check_size(request.topology)
     names: dict[str, None] = {}
@@ -110,7 +115,7 @@ def topology_topics(request: StreamsGroupHeartbeatRequest) -> list[str]:
 
 
 def check_topic_names(names: list[str]) -> None:
-    """Raises STREAMS_INVALID_TOPOLOGY for topics that no topology may have."""
+    """Raises STREAMS_INVALID_TOPOLOGY for Kafka's internal topics and for invalid names."""
     prohibited = [name for name in names if name in INTERNAL_TOPICS]
     if prohibited:
         message = f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."

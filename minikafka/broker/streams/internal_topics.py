@@ -1,4 +1,4 @@
-"""The internal topics of streams groups: repartition topics and changelogs, which the coordinator's broker has the controllers make."""
+"""Creates the internal topics of streams groups, repartition topics and changelogs, through the active controller."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from minikafka.broker.front.forwarding import Forwarder
     from minikafka.core.group.effects import Creation
 
-#: Topics whose creation has failed and is told of (DefaultAutoTopicCreationManager).
+#: Bound on failed creations that are remembered (DefaultAutoTopicCreationManager).
 FAILURES_MAX = 1000
-#: Topics that are being made at a time; further ones are asked for with a later heartbeat.
+#: Bound on topics that are being created at a time; a later heartbeat requests the others.
 CREATIONS_MAX = 1000
-#: The request by which they are made. From version 6 on a controller refuses what is beyond a quota, and makes nobody wait for it.
+#: From version 6 on, a controller refuses topics beyond a quota instead of delaying its answer.
 CREATE_TOPICS_VERSION = 7
-#: Failures that one answer names before it only counts.
-FAILURES_TOLD_MAX = 3
+#: Failures that one answer names; the others are counted.
+FAILURES_NAMED_MAX = 3
 #: (context, topics) -> those that its principal may not create.
 Unauthorized = Callable[[Any, Collection[str]], Collection[str]]
 logger = logging.getLogger("minikafka.coordinator")
 
 
 class InternalTopics:
-    """Makes them, each once at a time; what failed is told for two heartbeats, and then tried again."""
+    """Creates each topic once at a time. A failure is reported for two heartbeat intervals, then the creation is retried."""
 
     def __init__(self, config: BrokerConfig, environment: Environment, forwarder: Forwarder, unauthorized: Unauthorized) -> None:
         self._timeout_ms = config.request_timeout_ms
@@ -38,14 +38,14 @@ class InternalTopics:
         self._forwarder = forwarder
         self._unauthorized = unauthorized
         self._creating: set[str] = set()
-        #: Topic -> what went wrong, and until when that is told.
+        #: Topic -> error message, and until when it is reported.
         self._failures: dict[str, tuple[str, int]] = {}
 
     def create(self, creation: Creation) -> None:
-        """Have the topics made; if that may not be, or went wrong lately, the answer says so."""
+        """Create the topics. A missing permission or a recent failure is added to the heartbeat's answer."""
         forbidden = self._unauthorized(creation.reply, creation.topics)
         if forbidden:
-            _tell(creation, f"; Unauthorized to CREATE on topics {', '.join(forbidden)}.")
+            _add_detail(creation, f"; Unauthorized to CREATE on topics {', '.join(forbidden)}.")
             return
         now_ms = self._environment.clock.now_ms()
         for name, (_, until_ms) in list(self._failures.items()):
@@ -59,11 +59,11 @@ class InternalTopics:
             self._environment.supervisor.start(self._create(creation.reply, missing, lifetime_ms), "creation of internal topics")
         failed = [f"{name} ({self._failures[name][0]})" for name in creation.topics if name in self._failures]
         if failed:
-            more = f" and {len(failed) - FAILURES_TOLD_MAX} more" if len(failed) > FAILURES_TOLD_MAX else ""
-            _tell(creation, f"; Creation failed: {', '.join(failed[:FAILURES_TOLD_MAX])}{more}.")
+            more = f" and {len(failed) - FAILURES_NAMED_MAX} more" if len(failed) > FAILURES_NAMED_MAX else ""
+            _add_detail(creation, f"; Creation failed: {', '.join(failed[:FAILURES_NAMED_MAX])}{more}.")
 
     async def _create(self, context: Any, topics: list[InternalTopic], lifetime_ms: int) -> None:
-        """As whoever sent the heartbeat: what may be made at a time is bounded by the quota of its changes, as in Apache Kafka."""
+        """Create as the heartbeat's principal: its controller mutation quota applies, as in Apache Kafka."""
         request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=self._timeout_ms)
         try:
             response = await self._forwarder.forward(context, request, CREATE_TOPICS_VERSION)
@@ -71,7 +71,7 @@ class InternalTopics:
             self._creating.difference_update(topic.name for topic in topics)
         failures = {topic.name: topic.error_message or ErrorCode(topic.error_code).text for topic in response.topics if topic.error_code}
         if failures:
-            logger.warning("%d internal topics of a streams group were not created (%s ..)", len(failures), next(iter(failures.items())))
+            logger.warning("could not create %d internal topics of a streams group (%s ..)", len(failures), next(iter(failures.items())))
         until_ms = self._environment.clock.now_ms() + lifetime_ms
         for name, text in failures.items():
             if len(self._failures) < FAILURES_MAX:
@@ -88,7 +88,7 @@ def _creatable(topic: InternalTopic) -> CreateTopicsRequest.CreatableTopic:
     )
 
 
-def _tell(creation: Creation, text: str) -> None:
+def _add_detail(creation: Creation, text: str) -> None:
     statuses: Iterable[Any] = creation.answer.status or ()
     for status in statuses:
         if status.status_code == Status.MISSING_INTERNAL_TOPICS:

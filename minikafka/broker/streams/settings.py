@@ -1,4 +1,4 @@
-"""What streams groups are told by the configuration: the group's own, or else the broker's."""
+"""Configuration of streams groups: the group's own value, else the broker's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StreamsGroupSettings:
-    """Reads what holds now. What a group may not have is brought within the broker's bounds: they may have changed since it was set."""
+    """Reads the current values. A group's value is clamped to the broker's bounds, which may have changed since it was set."""
 
     def __init__(self, config: BrokerConfig, settings: Settings, metadata: MetadataHost) -> None:
         self._config = config
@@ -22,13 +22,13 @@ class StreamsGroupSettings:
         self._metadata = metadata
 
     def intervals(self, group_id: str) -> StreamsIntervals:
-        """Of one group."""
+        """The settings of one group."""
         config, own = self._config, self._metadata.image.config(RESOURCE_GROUP, group_id)
 
         def number(name: str, default: int, low: int = 0, high: int | None = None) -> int:
             text = own.get(f"streams.{name}", "").strip()
             if not text.isdecimal():
-                # It has none, or what other nodes have stored was not judged here.
+                # Not set, or stored by an Apache Kafka controller that accepts more.
                 return default
             return max(low, int(text) if high is None else min(int(text), high))
 
@@ -67,8 +67,8 @@ class StreamsGroupSettings:
         )
 
     @property
-    def of_groups(self) -> StreamsSettings:
-        """What every shard of the group coordinator is given."""
+    def for_groups(self) -> StreamsSettings:
+        """The settings that each shard of the group coordinator gets."""
         config = self._config
         return StreamsSettings(config.group_streams_max_size, tuple(config.group_streams_assignors), self.intervals)
 
