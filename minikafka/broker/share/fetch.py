@@ -277,28 +277,28 @@ class ShareFetchHandlers:
         if core is None or not self.leader.sessions.is_current(session):
             # The share partition is loading, or the session has ended.
             return None, 0
-        nothing = _PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
+        empty = _PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
         if left <= 0:
-            return nothing, 0
+            return empty, 0
         rules = self.settings.rules(session.group_id)
         if core.fetch_offset < log.log_start_offset:
             core.log_start_moved(log.log_start_offset)
         if not core.can_acquire or core.fetch_offset >= end_offset(held.partition, is_read_committed=rules.is_read_committed):
-            return nothing, 0
+            return empty, 0
         try:
             found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
         except (ApiError, StorageError, CorruptRecord) as error:
             return _refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
         if fetch.context.limits is not None and fetch.context.fetched(len(found.data)) > 0:  # type: ignore[attr-defined]
             # Above its quota the client gets no records, so that none are locked in vain.
-            return nothing, 0
+            return empty, 0
         request = fetch.request
         acquired = core.acquire(
             session.member_id, request.share_acquire_mode, request.batch_size, left, found.fetched, self._clock.now_ms()
         )
         self.leader.settle(held)
         if not acquired:
-            return nothing, 0
+            return empty, 0
         records = found.records_of(acquired)
         held.partition.bytes_out += len(records)
         kind = ShareFetchResponse.AcquiredRecords
