@@ -25,7 +25,7 @@ _NEEDS = {
 _OF_SPARK = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
 
 # Files with few, long tests begin first, so that no worker is left with one of them when the other has nothing more to do.
-_BEGIN_FIRST = ("chaos", "sim", "interop", "spark", "system")
+_BEGIN_FIRST = ("chaos", "sim", "interop", "kafka_suite", "spark", "system")
 
 
 def _begins(item: pytest.Item) -> int:

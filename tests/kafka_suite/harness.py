@@ -1,4 +1,4 @@
-"""Sets the suite up (jars by Maven, the shim by javac) and runs its classes in JVMs, one after the other."""
+"""Sets the suite up (jars by Maven, the shim by the compiler among them) and runs its classes in JVMs, one after the other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,13 +37,20 @@ appender.c.name=C
 appender.c.layout.type=PatternLayout
 appender.c.layout.pattern=[%d] %p %m (%c)%n
 """
+MANIFEST = """\
+Manifest-Version: 1.0
+Premain-Class: kafkasuite.Agent
+Can-Redefine-Classes: true
+Can-Retransform-Classes: true
+"""
 KINDS = ("minikafka", "kafka", "inprocess")
 
 
 @dataclass(slots=True, frozen=True)
 class Options:
     """How to run classes. `methods` is a regular expression; `kind` says whose brokers: those of minikafka, processes of Apache Kafka,
-    or Apache Kafka inside of the tests' process, as its own build runs them."""
+    or Apache Kafka inside of the tests' process, as its own build runs them. `node_libraries`: jars of another version for its
+    processes."""
 
     kind: str = "minikafka"
     methods: str = ""
@@ -50,6 +58,7 @@ class Options:
     class_timeout_s: int = 900
     combined: bool = False
     consumer_protocol: bool = True
+    node_libraries: Path | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,7 +76,7 @@ class Installed:
 
 def missing() -> str | None:
     """Why the suite cannot run here; None if it can."""
-    return apache_kafka.missing() or (None if shutil.which("javac") else "javac is not installed")
+    return apache_kafka.missing()
 
 
 def classes() -> list[str]:
@@ -98,19 +107,21 @@ def _made(name: str, sources: Sequence[Path], make: Callable[[Path], None]) -> P
 
 
 def _jars(directory: Path) -> None:
-    _run("mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+    command = ("mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+    _run(*command, "-DexcludeArtifactIds=bcprov-jdk15on")  # old, and before the newer one by its name
 
 
 def _compile(directory: Path, libraries: Path, sources: Sequence[Path]) -> None:
     out = directory / "classes"
-    services = out / "META-INF" / "services"
-    services.mkdir(parents=True)
-    (services / "org.junit.jupiter.api.extension.Extension").write_text("kafkasuite.Selection\n")
     (directory / "log4j2.properties").write_text(LOG4J)
-    manifest = directory / "manifest"
-    manifest.write_text("Premain-Class: kafkasuite.Agent\nCan-Redefine-Classes: true\nCan-Retransform-Classes: true\n")
-    _run("javac", "-nowarn", "-XDignore.symbol.file", "-d", str(out), "-cp", f"{libraries}/*", *map(str, sources))
-    _run("jar", "cfm", str(directory / "shim.jar"), str(manifest), "-C", str(out), ".")
+    jars = ":".join(str(path) for path in sorted(libraries.glob("*.jar")))
+    compiler = ("java", "-cp", f"{libraries}/*", "org.eclipse.jdt.internal.compiler.batch.Main")
+    _run(*compiler, "-17", "-nowarn", "-proc:none", "-d", str(out), "-cp", jars, *map(str, sources))
+    with zipfile.ZipFile(directory / "shim.jar", "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", MANIFEST)
+        archive.writestr("META-INF/services/org.junit.jupiter.api.extension.Extension", "kafkasuite.Selection\n")
+        for path in sorted(out.rglob("*.class")):
+            archive.write(path, path.relative_to(out))
 
 
 def _run(*command: str) -> None:
@@ -164,7 +175,7 @@ def _settings(installed: Installed, work: Path, address: Path, options: Options)
     settings = {
         "java.io.tmpdir": work / "tmp",
         "log4j2.configurationFile": installed.shim / "log4j2.properties",
-        "kafkasuite.libs": installed.libraries,
+        "kafkasuite.libs": options.node_libraries or installed.libraries,
         "kafkasuite.work": work,
         "kafkasuite.methods": options.methods,
         "kafkasuite.test.timeout": f"{options.test_timeout_s} s",

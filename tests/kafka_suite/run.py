@@ -24,6 +24,7 @@ from kafka_suite import harness, results  # noqa: E402
 @click.option("--together", default=1, help="Classes that share a JVM, which takes seconds of a core to start and to warm.")
 @click.option("--combined", is_flag=True, help="Variants with combined nodes, too.")
 @click.option("--consumer-protocol/--no-consumer-protocol", default=True, help="Variants with the group protocol of KIP-848, too.")
+@click.option("--node-libraries", type=click.Path(path_type=Path, exists=True), help="Jars of another version for --kind kafka.")
 @click.option("--work", type=click.Path(path_type=Path), help="Keep outputs, properties and logs here (a new directory in /tmp).")
 @click.option("--keep", is_flag=True, help="Put the results into results.tsv, which the documentation's table is made from.")
 def main(pattern: str, work: Path | None, keep: bool, together: int, **options: Any) -> None:

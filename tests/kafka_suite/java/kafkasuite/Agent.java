@@ -47,7 +47,7 @@ public final class Agent {
 
     /** What a broker holds: only objects that ReplicaView made answer, from what the broker tells by its protocol. */
     private void insides() {
-        replace("kafka.server.KafkaApis", namedOneOf("metadataCache", "clusterId", "brokerId"), "apis");
+        replace("kafka.server.KafkaApis", members(), "apis");
         replace("kafka.server.ReplicaManager", members(), "replicaManager");
         replace("kafka.log.LogManager", members(), "logManager");
         replace("kafka.cluster.Partition", members(), "partition");

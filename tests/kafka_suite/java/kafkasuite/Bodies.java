@@ -83,7 +83,8 @@ public final class Bodies {
         switch (method.getName()) {
             case "clusterId": return node.shared.clusterId();
             case "brokerId": return node.id();
-            default: return node.metadataCache();
+            case "metadataCache": return node.metadataCache();
+            default: throw Recorder.internals("KafkaApis." + method.getName());
         }
     }
 

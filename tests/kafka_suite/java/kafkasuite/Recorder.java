@@ -46,8 +46,8 @@ public final class Recorder implements TestExecutionListener {
     public static void metrics() {
         String between = "kafkasuite\\..*|.*KafkaYammerMetrics|kafka\\.server\\.(Broker|Controller)Server.*";
         StackWalker.getInstance().walk(frames -> frames.filter(frame -> !frame.getClassName().matches(between)).findFirst())
-            .filter(frame -> frame.getClassName().matches(".*(Test|TestUtils)(\\$.*)?") && !frame.getMethodName().equals("clearYammerMetrics"))
-            .ifPresent(frame -> asked("metrics in memory"));
+            .filter(frame -> frame.getClassName().matches(".*(Test|TestUtils)(\\$.*)?") && !frame.getMethodName().contains("clearYammerMetrics"))
+            .ifPresent(frame -> asked("metrics in memory (" + frame.getMethodName() + ")"));
     }
 
     private static String name(TestIdentifier test) {
