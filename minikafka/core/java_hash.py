@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from operator import mul
 from typing import TypeVar
 
 UINT32 = 0xFFFFFFFF
@@ -13,11 +15,22 @@ TABLE_SIZE_MIN = 16
 
 def string_hash(text: str) -> int:
     """`String.hashCode` as an unsigned 32-bit number: 31-based over UTF-16 units."""
-    value = 0
-    encoded = text_order(text)
-    for position in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & UINT32
-    return value
+    units = memoryview(text.encode("utf-16-le" if sys.byteorder == "little" else "utf-16-be", "surrogatepass")).cast("H")
+    powers = _POWERS if len(units) <= len(_POWERS) else _powers(len(units))
+    total: int = sum(map(mul, units, powers[len(powers) - len(units) :]))
+    return total & UINT32
+
+
+def _powers(count: int) -> list[int]:
+    """The first powers of 31, modulo 2 ** 32, the largest exponent first."""
+    found = [1]
+    while len(found) < count:
+        found.append(31 * found[-1] & UINT32)
+    return found[::-1]
+
+
+#: Enough for most names.
+_POWERS = _powers(256)
 
 
 def partition_for_key(key: str, partitions: int) -> int:

@@ -1,55 +1,63 @@
 """Requests drawn from the schemas, and damaged ones, against a cluster of three brokers with an authorizer.
 
 `PYTHONPATH=.:tests python -m bench.fuzz --frames N`; a bounded slice runs with the tests (tests/broker/test_fuzz_slice.py).
-Every API and version that brokers and controllers serve, produced batches of all codecs included; a part of the frames has bytes changed,
-cut or put in, and a part comes from `fuzz_corpus.txt` (listener, what it is, the frame in base64), damaged or not. With `--wild` the APIs
-come, too, that may rightly change the cluster so that it serves nobody: then only exceptions, memory and descriptors are looked at.
-What is looked at all the while and afterwards: no unexpected exception of the brokers, none of them fenced, another client is answered, its
-records are all there, memory and descriptors do not grow with the frames, and the replicas agree (audit).
+Every API and version that brokers and controllers serve, produced batches of all codecs included (`fuzz_requests`); a part of the frames
+has bytes changed, cut or put in, and a part comes from `fuzz_corpus.txt` (listener, what it is, the frame in base64), damaged or not. With
+`--wild` the APIs come, too, that may rightly change the cluster so that it serves nobody: then only exceptions, memory and descriptors
+are looked at. What is looked at all the while and afterwards: no unexpected exception of the brokers, none of them fenced, another client
+is answered within its time, its records are all there, memory and descriptors do not grow with the frames, and the replicas agree (audit).
+
+Frames are sent some at a time on each of several connections, and one is counted when the broker has read it: it, or a later one of its
+connection, was answered, or it ended the connection. The machine's load is in the time of another client's slowest request; so the stalls
+of the brokers' loops are held to the bound by their processor time.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import random
+import itertools
 import socket
 import struct
 import threading
 import time
-import zlib
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from multiprocessing import get_context
 from typing import Any
 
 import confluent_kafka
-from helpers.wire_values import random_value
+from bench.fuzz_requests import Drawn, Learned, Requests
 
 from minikafka.testing import EmbeddedCluster
-from minikafka.wire.batch import build_batch
-from minikafka.wire.compression import CompressionType
 from minikafka.wire.frame import encode_request
-from minikafka.wire.grammar import grammar
 from minikafka.wire.messages.api_versions import ApiVersionsRequest
-from minikafka.wire.registry import apis
 
-#: What would rightly change the cluster so that the rest is no test any more: registrations, dynamic configuration, ACLs, quotas, voters.
-LEFT_OUT = frozenset({30, 31, 33, 44, 45, 49, 57, 64, 80, 81, 82})
-#: On controllers, beside those: elections, heartbeats and registrations in another's name, and changes of replication.
-LEFT_OUT_ON_CONTROLLERS = LEFT_OUT | {52, 53, 54, 56, 58, 62, 63, 70, 73}
-CORPUS = Path(__file__).parent / "fuzz_corpus.txt"
-CORPUS_SHARE = 0.05
 CONFIG = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
     "auto.create.topics.enable": "false",
+    "group.min.session.timeout.ms": "20",
+    "group.initial.rebalance.delay.ms": "0",
 }
 WITNESS = "witness"
-DAMAGED_SHARE = 0.4
-ANSWER_S = 0.05
+TARGETS = ["target", "compacted"]
+#: Frames that are sent before their answers are read. A damaged one comes last, because most of them end the connection.
+FRAMES_AT_ONCE_MAX = 12
+CONNECTIONS_PER_LISTENER = 4
+#: How long answers are waited for at least and at most: some requests are rightly not answered, or much later; and so often as long as
+#: the last answers took, for a busy machine.
+ANSWER_S_MIN, ANSWER_S_MAX, ANSWER_TIMES = 0.05, 5.0, 4
+#: Connections with unanswered requests that stay open.
+UNANSWERED_MAX = 4
+#: Of every so many answers one is decoded, for its ids and epochs.
+LEARNED_OF = 4
+#: Another client's slowest request, and the longest turn of a broker's loop in processor time.
+SLOWEST_MS, LONGEST_TURN_CPU_S = 100.0, 0.1
+#: Correlation ids of the requests that end what is sent at once; those of requests are smaller.
+_LAST = itertools.count(0x7E000000)
 
 
 @dataclass
@@ -59,116 +67,140 @@ class Report:
     frames: int = 0
     answers: int = 0
     closed: int = 0
+    cpu_s: float = 0.0
     by_api: Counter[str] = field(default_factory=Counter)
     slowest_ms: float = 0.0
     longest_turns: dict[str, float] = field(default_factory=dict)
     memory_mib: dict[int, tuple[float, float]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-
-def records(draw: random.Random) -> bytes:
-    """A batch, more or less as a producer writes it."""
-    rows = [(n, draw.choice([0, -1, 1 << 62, 1_700_000_000_000]), b"k", draw.randbytes(draw.choice([0, 9, 900])), ()) for n in range(3)]
-    batch = build_batch(rows, compression=draw.choice(list(CompressionType)), producer_id=draw.choice([-1, -1, 7]))
-    if draw.random() < 0.3:
-        struct.pack_into(">b", batch, draw.randrange(len(batch)), draw.randrange(-128, 128))
-    return bytes(batch)
-
-
-def aim(value: Any, draw: random.Random, names: list[str]) -> None:
-    """Let a request speak of things that are there, now and then."""
-    for declared in value.FIELDS:
-        held = getattr(value, declared.name)
-        if declared.name in ("topic", "name") and isinstance(held, str) and draw.random() < 0.7:
-            setattr(value, declared.name, draw.choice(names))
-        elif declared.name == "records" and draw.random() < 0.9:
-            setattr(value, declared.name, records(draw))
-        elif declared.name in ("index", "partition", "partition_index") and draw.random() < 0.8:
-            setattr(value, declared.name, draw.randrange(2))
-        elif declared.name in ("timeout_ms", "max_wait_ms") and isinstance(held, int):
-            setattr(value, declared.name, draw.randrange(20))
-        for item in held if isinstance(held, list) else [held]:
-            if hasattr(item, "FIELDS"):
-                aim(item, draw, names)
+    def add(self, other: Report) -> None:
+        """Count what another one has counted."""
+        self.frames += other.frames
+        self.answers += other.answers
+        self.closed += other.closed
+        self.cpu_s += other.cpu_s
+        self.by_api += other.by_api
+        self.problems += other.problems
 
 
-@cache
-def corpus(listener: str) -> list[tuple[str, bytes]]:
-    """Frames that have once done harm, or came near it."""
-    rows = [line.split() for line in CORPUS.read_text().splitlines() if line and not line.startswith("#")]
-    return [(what, zlib.decompress(base64.b64decode(text))) for kind, what, text in rows if kind == listener]
+class Thrower:
+    """Sends requests to one listener, over one connection after the other."""
 
+    def __init__(self, address: tuple[str, int], requests: Requests) -> None:
+        self._address = address
+        self._requests = requests
+        self._unanswered: deque[socket.socket] = deque()
+        self._peer: socket.socket | None = None
+        self._buffer = bytearray()
+        self._patience_s = ANSWER_S_MIN
+        self.report = Report()
 
-def request(draw: random.Random, names: list[str], listener: str = "broker", *, wild: bool = False) -> tuple[str, bytes]:
-    """A request's name and its frame."""
-    if draw.random() < CORPUS_SHARE and corpus(listener):
-        name, kept = draw.choice(corpus(listener))
-        frame = bytearray(kept)
-        if draw.random() < DAMAGED_SHARE:
-            damage(frame, draw)
-        return name, bytes(frame)
-    left_out = frozenset() if wild else LEFT_OUT if listener == "broker" else LEFT_OUT_ON_CONTROLLERS
-    api = draw.choice([api for api in apis() if listener in api.listeners and api.key not in left_out])
-    version = draw.randint(api.min_version, api.max_version)
-    value = random_value(grammar(api.request, version), draw)
-    aim(value, draw, names)
-    frame = bytearray(b"".join(bytes(piece) for piece in encode_request(value, version, draw.randrange(1 << 31), "fuzz")))
-    if draw.random() < DAMAGED_SHARE:
-        damage(frame, draw)
-    return api.name, bytes(frame)
-
-
-def damage(frame: bytearray, draw: random.Random) -> None:
-    """Change, cut or put in bytes behind the size, which stays right now and then only."""
-    for _ in range(draw.choice([1, 1, 3])):
-        at = draw.randrange(4, len(frame))
-        kind = draw.randrange(3)
-        if kind == 0:
-            frame[at] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)])
-        elif kind == 1 and len(frame) > 16:
-            del frame[max(at, 12) :]
-        else:
-            frame[at:at] = draw.randbytes(draw.choice([1, 4, 200]))
-    if draw.random() < 0.95:
-        struct.pack_into(">i", frame, 0, len(frame) - 4)
-
-
-def throw(
-    address: tuple[str, int], count: int, draw: random.Random, names: list[str], report: Report, listener: str, *, wild: bool
-) -> None:
-    """Send frames, on a new connection when the broker has closed one."""
-    peer: socket.socket | None = None
-    for _ in range(count):
-        if peer is None:
-            try:
-                peer = socket.create_connection(address, 30)
-            except OSError as error:
-                report.problems.append(f"{listener} {address[1]} takes no connections: {error}")
-                return
-            peer.settimeout(ANSWER_S)
-        name, frame = request(draw, names, listener, wild=wild)
-        report.frames += 1
-        report.by_api[name] += 1
-        try:
-            peer.sendall(frame)
-            answer = peer.recv(1 << 20)
-        except TimeoutError:
-            continue
-        except OSError:
-            answer = b""
-        if answer:
-            report.answers += 1
-        else:
-            report.closed += 1
+    def throw(self, count: int) -> Report:
+        """Send until `count` frames were read."""
+        while self.report.frames < count and not self.report.problems:
+            if self._peer is None:
+                self._connect()
+            else:
+                self._exchange(self._peer)
+        for peer in (*self._unanswered, *filter(None, [self._peer])):
             peer.close()
-            peer = None
-    if peer is not None:
-        peer.close()
+        return self.report
+
+    def _connect(self) -> None:
+        try:
+            self._peer = socket.create_connection(self._address, 30)
+        except OSError as error:
+            self.report.problems.append(f"{self._address[1]} takes no connections: {error}")
+            return
+        self._peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer.clear()
+
+    def _batch(self) -> list[Drawn]:
+        drawn: list[Drawn] = []
+        while len(drawn) < FRAMES_AT_ONCE_MAX and not (drawn and drawn[-1].is_damaged):
+            drawn.append(next(self._requests))
+        return drawn
+
+    def _exchange(self, peer: socket.socket) -> None:
+        batch, last = self._batch(), next(_LAST)
+        frames = bytearray()
+        for number, drawn in enumerate(batch):
+            frames += drawn.frame
+            if not drawn.is_damaged:
+                struct.pack_into(">i", frames, len(frames) - len(drawn.frame) + 8, number)
+        frames += b"".join(bytes(piece) for piece in encode_request(ApiVersionsRequest(), 0, last, "last"))  # type: ignore[arg-type]
+        answered, end = self._answers(peer, frames, batch, last)
+        self.report.answers += answered
+        if end == "answered":
+            read = batch
+        else:
+            self._peer = None
+            read = batch[: answered + 1]
+            if end == "closed":
+                self.report.closed += 1
+                peer.close()
+            else:
+                self._unanswered.append(peer)
+                if len(self._unanswered) > UNANSWERED_MAX:
+                    self._unanswered.popleft().close()
+        self.report.frames += len(read)
+        self.report.by_api.update(drawn.name for drawn in read)
+
+    def _answers(self, peer: socket.socket, frames: bytearray, batch: list[Drawn], last: int) -> tuple[int, str]:
+        """How many came, and why no more did: the last was answered, the connection is closed, or time is up."""
+        count, buffer, began_s = 0, self._buffer, time.monotonic()
+        deadline_s = began_s + self._patience_s
+        try:
+            peer.settimeout(30)
+            peer.sendall(frames)
+            while True:
+                while len(buffer) >= 8 and len(buffer) >= (size := 4 + int.from_bytes(buffer[:4])):
+                    answer = bytes(buffer[4:size])
+                    del buffer[:size]
+                    correlation_id = int.from_bytes(answer[:4])
+                    if correlation_id == last:
+                        took_s = time.monotonic() - began_s
+                        self._patience_s = max(ANSWER_S_MIN, ANSWER_TIMES * took_s, 0.9 * self._patience_s)
+                        return count, "answered"
+                    count += 1
+                    if correlation_id < len(batch) and count % LEARNED_OF == 0:
+                        self._requests.learn(batch[correlation_id], answer)
+                peer.settimeout(max(deadline_s - time.monotonic(), 0.001))
+                data = peer.recv(1 << 18)
+                if not data:
+                    return count, "closed"
+                buffer += data
+        except TimeoutError:
+            self._patience_s = min(1.5 * self._patience_s, ANSWER_S_MAX)
+            return count, "late"
+        except OSError:
+            return count, "closed"
+
+
+def throw_all(listeners: list[tuple[str, str, int]], frames: int, *, wild: bool) -> Report:
+    """Throw so many frames at each of some listeners: a seed, the kind, the port."""
+    learned: Learned = {}
+    began_s = time.process_time()
+    total = Report()
+    with ThreadPoolExecutor(len(listeners) * CONNECTIONS_PER_LISTENER) as threads:
+        running = [
+            threads.submit(
+                Thrower(("127.0.0.1", port), Requests(f"{seed}-{number}", kind, TARGETS, learned, wild=wild)).throw,
+                frames // CONNECTIONS_PER_LISTENER,
+            )
+            for seed, kind, port in listeners
+            for number in range(CONNECTIONS_PER_LISTENER)
+        ]
+        for future in running:
+            total.add(future.result())
+    total.cpu_s = time.process_time() - began_s
+    return total
 
 
 def watch(address: tuple[str, int], stop: threading.Event, report: Report) -> None:
     """Another client: how long its slowest request takes."""
-    asked = b"".join(bytes(piece) for piece in encode_request(ApiVersionsRequest(), 0, 1, "witness"))
+    asked = b"".join(bytes(piece) for piece in encode_request(ApiVersionsRequest(), 0, 1, "witness"))  # type: ignore[arg-type]
     with socket.create_connection(address) as peer:
         peer.settimeout(30)
         while not stop.wait(0.02):
@@ -180,30 +212,53 @@ def watch(address: tuple[str, int], stop: threading.Event, report: Report) -> No
             report.slowest_ms = max(report.slowest_ms, 1000 * (time.perf_counter() - began_s))
 
 
+class TurnWatch:
+    """The longest turns of the brokers' loops over the whole run: a broker remembers those of its last minute."""
+
+    def __init__(self, cluster: EmbeddedCluster, report: Report) -> None:
+        self._cluster = cluster
+        self._report = report
+
+    def look(self) -> None:
+        """Look at what the brokers remember now."""
+        for broker in self._cluster.brokers:
+            for name, value in self._cluster.metrics(broker.node_id).items():
+                if name.startswith("minikafka_loop_longest_turn"):
+                    key = f"{broker.node_id}: {name.removeprefix('minikafka_loop_longest_turn_')}"
+                    self._report.longest_turns[key] = max(value, self._report.longest_turns.get(key, 0))
+
+    def run(self, stop: threading.Event) -> None:
+        """Look again and again."""
+        while not stop.wait(30):
+            self.look()
+
+
 def run(frames: int, seed: int = 1, *, mode: Any = "process", wild: bool = False) -> Report:
     """Throw so many frames at each listener of three brokers."""
     report = Report()
-    with EmbeddedCluster(3, topics={WITNESS: 2, "target": 2, "compacted": {"partitions": 2, "configs": {"cleanup.policy": "compact"}}},
-                         config=CONFIG, mode=mode) as cluster:  # fmt: skip
+    topics = {WITNESS: 2, "target": 2, "compacted": {"partitions": 2, "configs": {"cleanup.policy": "compact"}}}
+    with EmbeddedCluster(3, topics=topics, config=CONFIG, mode=mode) as cluster:
         produced = write_witness(cluster)
         before = {broker.node_id: cluster.metrics(broker.node_id) for broker in cluster.brokers}
-        stop, threads = threading.Event(), []
-        for broker in cluster.brokers:
-            address = ("127.0.0.1", broker.port)
-            threads.append(threading.Thread(target=watch, args=(address, stop, report)))
-        throwers = []
-        for number, broker in enumerate(cluster.brokers):
-            for listener, port in zip(("broker", "controller"), broker.ports, strict=False):
-                draw = random.Random(f"{seed}-{number}-{listener}")
-                arguments = (("127.0.0.1", port), frames, draw, ["target", "compacted"], report, listener)
-                throwers.append(threading.Thread(target=throw, args=arguments, kwargs={"wild": wild}))
-        for thread in (*threads, *throwers):
+        stop, turns = threading.Event(), TurnWatch(cluster, report)
+        watchers: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(turns.run, (stop,))]
+        watchers += [(watch, (("127.0.0.1", broker.port), stop, report)) for broker in cluster.brokers]
+        threads = [threading.Thread(target=target, args=arguments) for target, arguments in watchers]
+        for thread in threads:
             thread.start()
-        for thread in throwers:
-            thread.join()
+        listeners = [
+            (f"{seed}-{number}-{kind}", kind, port)
+            for number, broker in enumerate(cluster.brokers)
+            for kind, port in zip(("broker", "controller"), broker.ports, strict=False)
+        ]
+        # The throwers have a process of their own, so that the other client's time has none of theirs in it.
+        executor: Executor = ThreadPoolExecutor(1) if mode == "thread" else ProcessPoolExecutor(1, get_context("spawn"))
+        with executor:
+            report.add(executor.submit(throw_all, listeners, frames, wild=wild).result())
         stop.set()
         for thread in threads:
             thread.join()
+        turns.look()
         judge_machine(cluster, before, report)
         if not wild:
             judge(cluster, produced, report)
@@ -227,25 +282,29 @@ def failures(log: str, lines_each: int = 60) -> str:
 
 
 def judge_machine(cluster: EmbeddedCluster, before: dict[int, dict[str, float]], report: Report) -> None:
-    """Exceptions, memory and descriptors."""
+    """Exceptions, the loops' turns, memory and descriptors."""
     for broker in cluster.brokers:
         found, was = cluster.metrics(broker.node_id), before[broker.node_id]
         for name, value in found.items():
             if name.startswith("minikafka_unexpected_exceptions_total") and value > was.get(name, 0):
                 report.problems.append(f"broker {broker.node_id}: {value:.0f} of {name}\n{failures(cluster.logs(1 << 20))}")
-            if name.startswith("minikafka_loop_longest_turn_seconds"):
-                report.longest_turns[f"{broker.node_id}: {name}"] = value
+        report.cpu_s += found["process_cpu_seconds_total"] - was["process_cpu_seconds_total"]
         memory = [metrics["process_resident_memory_bytes"] / (1 << 20) for metrics in (was, found)]
         report.memory_mib[broker.node_id] = (memory[0], memory[1])
         if memory[1] > memory[0] + 256:
             report.problems.append(f"broker {broker.node_id} grew from {memory[0]:.0f} to {memory[1]:.0f} MiB")
         if found["process_open_fds"] > was["process_open_fds"] + 200:
             report.problems.append(f"broker {broker.node_id} has {found['process_open_fds']:.0f} descriptors")
+    report.problems += [
+        f"broker {name}: {value:.3f} s"
+        for name, value in report.longest_turns.items()
+        if "cpu_seconds" in name and value > LONGEST_TURN_CPU_S
+    ]
 
 
 def judge(cluster: EmbeddedCluster, produced: int, report: Report) -> None:
     """Hold the cluster against what must be true."""
-    cluster.wait_healthy([WITNESS, "target", "compacted"], timeout_s=30)
+    cluster.wait_healthy([WITNESS, *TARGETS], timeout_s=30)
     consumer = confluent_kafka.Consumer(cluster.client_config(**{"group.id": "judge", "auto.offset.reset": "earliest"}))
     consumer.assign([confluent_kafka.TopicPartition(WITNESS, index, 0) for index in range(2)])
     seen: set[bytes] = set()
@@ -258,7 +317,7 @@ def judge(cluster: EmbeddedCluster, produced: int, report: Report) -> None:
     if len(seen) != produced:
         report.problems.append(f"{produced - len(seen)} records of the witness are gone")
     try:
-        cluster.audit(topics=[WITNESS, "target", "compacted"])
+        cluster.audit(topics=[WITNESS, *TARGETS])
     except Exception as error:  # whatever it finds is a problem
         report.problems.append(f"audit: {error}")
 
@@ -271,6 +330,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     result = run(options.frames, options.seed, wild=options.wild)
     print(f"{result.frames} frames, {result.answers} answered, {result.closed} connections closed, {len(result.by_api)} APIs")
+    print(f"{result.cpu_s:.0f} CPU s, {result.frames / result.cpu_s:.0f} frames a CPU second")
     print(f"another client's slowest request {result.slowest_ms:.0f} ms; longest turns {result.longest_turns}; MiB {result.memory_mib}")
     print("\n".join(result.problems) or "nothing wrong")
     raise SystemExit(bool(result.problems))

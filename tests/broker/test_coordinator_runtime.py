@@ -177,6 +177,55 @@ async def test_large_compressed_batches_are_decompressed_beside_the_loop(monkeyp
     await world.stop()
 
 
+async def test_what_others_write_is_followed_in_steps_and_decompressed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows, on_loop, elsewhere = compression._windows, [0], [0]
+
+    def counting(codec: Any, data: Any, size_max: int) -> Iterator[bytes]:
+        for window in windows(codec, data, size_max):
+            (on_loop if threading.current_thread() is threading.main_thread() else elsewhere)[0] += len(window)
+            yield window
+
+    world = CoordinatorWorld()
+    world.lead()
+    partition = world.partitions[OFFSETS_TOPIC]
+    for start in range(0, 3 * LOADS, LOADS):
+        rows = [offset_of(number, "gone" if number % 2 else "t") for number in range(start, start + LOADS)]
+        append_records(partition.log, rows, compression=CompressionType.ZSTD)
+    monkeypatch.setattr(compression, "_windows", counting)
+    turns = 0
+    partition.replicate()
+    codes = commit(world, 7_000_000)
+    async with asyncio.timeout(20):
+        while not codes:
+            assert committed(world) != 7_000_000
+            await asyncio.sleep(0)
+            turns += 1
+            partition.replicate()
+    assert codes == [ErrorCode.NONE] and (committed(world), committed(world, "gone")) == (7_000_000, 3 * LOADS - 1)
+    assert turns >= 3 * LOADS // STEP_RECORDS - 2
+    assert elsewhere[0] > 3 * UNPACKED_BYTES_MAX and on_loop[0] <= 3 * (UNPACKED_BYTES_MAX + compression.WINDOW_BYTES)
+    await world.stop()
+
+
+async def test_a_leadership_that_ends_while_it_follows_answers_who_waits_and_replays_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    partition = world.partitions[OFFSETS_TOPIC]
+    for number in range(2 * LOADS):
+        append_records(partition.log, [offset_of(number)])
+    partition.replicate()
+    codes = commit(world, 7_000_000)
+    await asyncio.sleep(0)
+    led = world.groups.runtime._led[0]
+    assert led.is_following and not codes
+    world.lead(leader=False)
+    replayed = led.reader.records
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert codes == [ErrorCode.NOT_COORDINATOR] and led.reader.records == replayed < 2 * LOADS
+    await world.stop()
+
+
 async def test_the_queue_goes_on_with_others_while_something_is_done_beside_the_loop() -> None:
     world, order = CoordinatorWorld(), []
     done = threading.Event()

@@ -10,7 +10,7 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
-from minikafka.broker.share.fetch import _finder
+from minikafka.broker.share.fetch_operation import finder
 from minikafka.broker.share.state_host import SHARE_STATE_TOPIC
 from minikafka.core.share.state import SharePartitionKey, ShareState, update_record
 from minikafka.core.share.state_batches import StateBatch
@@ -223,7 +223,7 @@ def test_an_answer_is_not_searched_through_for_each_of_its_partitions() -> None:
     kind = ShareFetchResponse
     topics = [kind.ShareFetchableTopicResponse(topic_id=bytes([number] * 16), partitions=Counted()) for number in range(50)]
     response = kind(responses=Counted(topics))
-    find = _finder(response)
+    find = finder(response)
     walks = Counted.walks
     found = [find((bytes([number] * 16), index)) for number in range(100) for index in range(3)]
     assert Counted.walks == walks

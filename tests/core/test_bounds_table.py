@@ -70,7 +70,6 @@ NAMED_BY_NO_TEST = {
     "minikafka/core/metadata/image.py": "DIRECTORY_RESERVED_MAX",
     "minikafka/core/partition/follower.py": "IN_FLIGHT_MAX SESSION_EPOCH_MAX",
     "minikafka/core/pattern.py": "BYTES_MAX",
-    "minikafka/core/raft/leading.py": "OBSERVERS_MAX",
     "minikafka/core/raft/membership.py": "CHANGE_MS_MAX KRAFT_VERSION_MAX",
     "minikafka/core/raft/quorum.py": "EPOCH_STEP_MAX",
     "minikafka/core/scram.py": "ITERATIONS_MAX",

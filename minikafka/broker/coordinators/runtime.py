@@ -9,6 +9,7 @@ arrives late, is lost or was written by others.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -84,8 +85,8 @@ class _Led(Generic[S]):
     """
 
     __slots__ = (
-        "deadline", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_loaded", "is_loading", "leader_epoch", "partition",
-        "reader", "shard", "started_ms", "timeout", "written",
+        "deadline", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_following", "is_loaded", "is_loading",
+        "leader_epoch", "partition", "reader", "shard", "started_ms", "timeout", "written",
     )  # fmt: skip
 
     def __init__(self, index: int, leader_epoch: int, partition: Partition, shard: S, reader: CommittedReader, started_ms: int) -> None:
@@ -101,6 +102,8 @@ class _Led(Generic[S]):
         self.is_loading = False
         self.is_busy = False
         self.is_appending = False
+        #: Whether records that others wrote are replayed in steps. Effects wait meanwhile.
+        self.is_following = False
         #: Whether a failed append has been logged already. Clients may repeat the request often.
         self.has_refused = False
         #: The timer and time of the shard's next deadline; the timer of the oldest batch's time-out.
@@ -309,11 +312,11 @@ class CoordinatorRuntime(Generic[S]):
     def _go_on(self, led: _Led[S]) -> None:
         """Carry out effects and replay committed records until both are exhausted. A nested call returns at once and leaves the work to
         the outer one (`is_busy`)."""
-        if led.is_busy or led.is_appending or not led.is_loaded:
+        if led.is_busy or led.is_appending or led.is_following or not led.is_loaded:
             return
         led.is_busy = True
         try:
-            while self._is_current(led):
+            while self._is_current(led) and not led.is_following:
                 effects = led.shard.take_effects()
                 if effects:
                     for append in effects.appends:
@@ -322,13 +325,17 @@ class CoordinatorRuntime(Generic[S]):
                 elif not self._replay_next(led):
                     self._schedule(led)
                     break
-        except UNREADABLE as error:
-            logger.error("%s-%d cannot be followed and is loaded again: %s", self.topic.name, led.index, error)
-            self._reload(led)
         except Exception as error:
-            self._environment.supervisor.caught(f"the coordinator of {self.topic.name}-{led.index}", error, self._ends(led))
+            self._not_followed(led, error)
         finally:
             led.is_busy = False
+
+    def _not_followed(self, led: _Led[S], error: Exception) -> None:
+        if isinstance(error, UNREADABLE):
+            logger.error("%s-%d cannot be followed and is loaded again: %s", self.topic.name, led.index, error)
+            self._reload(led)
+        else:
+            self._environment.supervisor.caught(f"the coordinator of {self.topic.name}-{led.index}", error, self._ends(led))
 
     def _replay_next(self, led: _Led[S]) -> bool:
         """Replay the next batch of the shard itself, or the records of others before it. Returns False if nothing more is committed."""
@@ -337,9 +344,11 @@ class CoordinatorRuntime(Generic[S]):
             return False
         first = led.written[0] if led.written else None
         if first is None or reader.next_offset < first.first_offset:
-            for blocking in reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led)):
-                if blocking is not None:
-                    blocking()
+            steps = reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led))
+            for step in steps:
+                led.is_following = True
+                self._steps.run(self._following(led, step, steps), lambda: self._go_on(led))
+                break
             return True
         if first.next_offset > end:
             return False
@@ -355,6 +364,18 @@ class CoordinatorRuntime(Generic[S]):
         if not first.is_answered:
             append.on_done(ErrorCode.NONE, now_ms)
         return True
+
+    def _following(self, led: _Led[S], step: Step, steps: Iterator[Step]) -> Iterator[Step]:
+        """Replay records of others that are many or have to be decompressed: `step` and those that follow it."""
+        try:
+            for following in itertools.chain([step], steps):
+                yield following
+                if not self._is_current(led):
+                    return
+        except Exception as error:
+            self._not_followed(led, error)
+        finally:
+            led.is_following = False
 
     def _reload(self, led: _Led[S]) -> None:
         if self._is_current(led):

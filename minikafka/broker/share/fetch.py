@@ -5,12 +5,23 @@ Rules: KafkaApis.handleShareFetchRequest, DelayedShareFetch of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.leader_hint import name_leader
+from minikafka.broker.share.fetch_operation import (
+    ACKNOWLEDGE_COST,
+    Pace,
+    PartitionData,
+    Results,
+    ShareFetchOperation,
+    Steps,
+    finder,
+    refused,
+)
 from minikafka.broker.share.fetch_read import end_offset, read
 from minikafka.broker.share.group_requests import SHARE_VERSION, is_member_id
+from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
 from minikafka.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Partition, ShareSession
 from minikafka.core.share.state import SharePartitionKey
@@ -23,16 +34,17 @@ if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.front.turns import Turns
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.share.leader import HeldSharePartition, ShareLeader
     from minikafka.broker.share.settings import ShareGroupSettings
+    from minikafka.core.purgatory import Purgatory
 
 RENEWAL_VERSION_MIN = 2
 _LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-_PartitionData = ShareFetchResponse.PartitionData
-#: The error code and message of each partition's acknowledgements; NONE = written.
-Results = dict[Partition, tuple[ErrorCode, "str | None"]]
+#: Sentinel: a generator is exhausted.
+_LAST = object()
 #: Makes, for a request, the test whether a topic may not be read.
 Judge = Callable[["RequestContext"], Callable[[str], bool]]
 
@@ -56,104 +68,6 @@ class _WithoutSession:
         self._context.respond(ShareFetchResponse(error_code=self._code))
 
 
-class _ShareFetch:
-    """One fetch. It waits until a share partition has records to hand out, and until its acknowledgements are written."""
-
-    __slots__ = ("_handlers", "acknowledged", "context", "errors", "held", "is_done", "request", "response", "session")
-
-    def __init__(self, handlers: ShareFetchHandlers, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
-        self._handlers = handlers
-        self.context = context
-        self.request = request
-        self.session = session
-        self.held: dict[Partition, HeldSharePartition] = {}
-        self.errors: dict[Partition, ErrorCode] = {}
-        #: The results of the acknowledgements; None = not all are known yet.
-        self.acknowledged: Results | None = None
-        self.response: ShareFetchResponse | None = None
-        #: The records are collected: only acknowledgements may still be awaited.
-        self.is_done = False
-
-    def close(self, reason: str) -> None:
-        """An internal failure: close the client's connection."""
-        self.context.close(reason)
-
-    @property
-    def keys(self) -> list[Hashable]:
-        """The keys of events that may complete the fetch."""
-        keys: list[Hashable] = []
-        for held in self.held.values():
-            keys += [held.wait_key, held.partition.key]
-        return keys
-
-    def add(self, partition: Partition) -> None:
-        """Fetch this partition of the session too."""
-        handlers = self._handlers
-        fault = handlers.fault_of(self.context, partition)
-        if fault is not None:
-            self.errors[partition] = fault
-            return
-        try:
-            self.held[partition] = handlers.leader.get(SharePartitionKey(self.session.group_id, *partition))
-        except ApiError as error:
-            self.errors[partition] = error.code
-
-    def try_complete(self) -> bool:
-        """Answer if there are records to hand out, or an error to report."""
-        if self.is_done:
-            return True
-        if not self._is_due():
-            return False
-        self.collect()
-        return True
-
-    def _is_due(self) -> bool:
-        handlers, gathered = self._handlers, 0
-        for held in self.held.values():
-            if not handlers.leader.is_held(held):
-                return True
-            if held.core is None or not held.core.can_acquire:
-                continue
-            offset, log = held.core.fetch_offset, held.partition.log
-            is_read_committed = handlers.settings.rules(self.session.group_id).is_read_committed
-            end = end_offset(held.partition, is_read_committed=is_read_committed)
-            if log.failure is not None or offset < log.log_start_offset:
-                return True
-            if offset >= end:
-                continue
-            if self.request.min_bytes <= 1 or offset < held.core.next_offset:
-                return True
-            try:
-                start, stop = log.offset_position(offset), log.offset_position(end)
-            except (ApiError, StorageError):
-                return True
-            if start.segment_base_offset != stop.segment_base_offset:
-                return True
-            gathered += stop.file_position - start.file_position
-        return gathered >= max(self.request.min_bytes, 1)
-
-    def expire(self) -> None:
-        """max.wait.ms has passed: answer with the available records."""
-        if not self.is_done:
-            self.collect()
-
-    def collect(self) -> None:
-        """Take the available records, and answer when the acknowledgements are known."""
-        self.is_done = True
-        self.response = self._handlers.collect(self)
-        self.answer()
-
-    def acknowledgements_settled(self, results: Results) -> None:
-        """Every acknowledgement was written or refused."""
-        self.acknowledged = results
-        self.answer()
-
-    def answer(self) -> None:
-        """Answer if both the records and the results of the acknowledgements are there."""
-        if self.response is not None and self.acknowledged is not None:
-            self._handlers.respond(self, self.response, self.acknowledged)
-
-
 class ShareFetchHandlers:
     """Serves ShareFetch and ShareAcknowledge on a broker listener."""
 
@@ -172,19 +86,21 @@ class ShareFetchHandlers:
         self._replicas = replicas
         self._metadata = metadata
         self._judge = judge
-        self._bytes_max = config.fetch_max_bytes
+        self._supervisor = environment.supervisor
+        self._turns: Turns
+        self.fetch_bytes_max: int = config.fetch_max_bytes
         self.leader = leader
         self.settings = settings
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Register both APIs."""
+        self._turns = dispatcher.large.turns
         dispatcher.register(ShareFetchRequest, self.fetch)
         dispatcher.register(ShareAcknowledgeRequest, self.acknowledge)
         dispatcher.subscribe_connection_ends(self._connection_closed)
 
     def _connection_closed(self, connection: Any) -> None:
-        for session in self.leader.sessions.connection_closed(connection):
-            self.leader.release(session)
+        self.leader.release(self.leader.sessions.connection_closed(connection))
 
     def _check(self, request: Any) -> None:
         if self._metadata.image.features.get(SHARE_VERSION, 0) < 1:
@@ -223,21 +139,39 @@ class ShareFetchHandlers:
                 waiting.park(waiting.fetches, _WithoutSession(context, error.code), [], request.max_wait_ms)
                 return None
             return ShareFetchResponse(error_code=error.code)
-        fetch = _ShareFetch(self, context, request, session)
-        is_final = request.share_session_epoch == FINAL_EPOCH
+        fetch = ShareFetchOperation(self, context, request, session)
         acknowledged = {partition: batches for partition, batches in acknowledged.items() if batches}
-        self._acknowledge(context, session, acknowledged, is_renewal, fetch.acknowledgements_settled)
-        if not is_final and not is_renewal and request.max_records > 0 and request.max_bytes > 0:
-            partitions = list(session.partitions)
-            turn = request.share_session_epoch % len(partitions) if partitions else 0
-            for partition in partitions[turn:] + partitions[:turn]:
-                fetch.add(partition)
-        if not fetch.held or request.max_wait_ms <= 0:
-            fetch.expire()
-        elif not fetch.try_complete():
-            waiting = self._replicas.waiting
-            waiting.park(waiting.fetches, fetch, fetch.keys, request.max_wait_ms)
+        acknowledging = self._acknowledging(context, session, acknowledged, is_renewal, fetch.acknowledged)
+        is_final = request.share_session_epoch == FINAL_EPOCH
+        reads = not is_final and not is_renewal and request.max_records > 0 and request.max_bytes > 0
+        fetch.start(fetch.serving(acknowledging, reads=reads))
         return None
+
+    def park(self, fetch: ShareFetchOperation) -> Purgatory:
+        """Keep a fetch until its max_wait_ms have passed. Returns where it may watch keys."""
+        waiting = self._replicas.waiting
+        waiting.park(waiting.fetches, fetch, [], fetch.request.max_wait_ms)
+        return waiting.fetches
+
+    def go_on(self, fetch: ShareFetchOperation, steps: Steps) -> None:
+        """Take the remaining steps of a fetch, one per turn of the loop. Meanwhile nothing is read from its client."""
+        ends = Ends("connection", fetch.close)
+        self._supervisor.start(self._in_turns(fetch, steps), f"a share fetch from {fetch.context.connection}", ends=ends)
+
+    async def _in_turns(self, fetch: ShareFetchOperation, steps: Steps) -> None:
+        connection = fetch.context.connection
+        connection.hold()
+        try:
+            while not connection.closed:
+                await self._turns.next()
+                if next(steps, _LAST) is _LAST:
+                    break
+            fetch.stop()
+        except BaseException:
+            fetch.abandon()
+            raise
+        finally:
+            connection.go_on()
 
     def _session(self, context: RequestContext, request: ShareFetchRequest, *, has_acknowledgements: bool) -> ShareSession:
         requested = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]
@@ -248,36 +182,16 @@ class ShareFetchHandlers:
             has_acknowledgements=has_acknowledgements,
         )  # fmt: skip
 
-    def collect(self, fetch: _ShareFetch) -> ShareFetchResponse:
-        """Acquire the available records of all partitions for the member."""
-        response = ShareFetchResponse(responses=[])
-        answers: dict[bytes, list[_PartitionData]] = {}
-        left = fetch.request.max_records
-        bytes_max = min(fetch.request.max_bytes, self._bytes_max) // max(len(fetch.held), 1)
-        for partition, code in fetch.errors.items():
-            answers.setdefault(partition[0], []).append(_refused(partition[1], code))
-        for partition, held in fetch.held.items():
-            data, count = self._take(fetch, held, left, max(bytes_max, 1))
-            left -= count
-            if data is not None:
-                data.partition_index = partition[1]
-                answers.setdefault(partition[0], []).append(data)
-        kind = ShareFetchResponse.ShareFetchableTopicResponse
-        response.responses = [kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in answers.items()]
-        return response
-
-    def _take(self, fetch: _ShareFetch, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[_PartitionData | None, int]:
-        """One partition's records or error, and the number of records; None when it has neither.
-
-        As in Apache Kafka, the first answer of a session also names partitions that could hand out records but have none.
-        """
+    def take(self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[PartitionData | None, int]:
+        """What one partition delivers, at most `left` records, and how many records that are; None if there is nothing to report. As in
+        Apache Kafka, the first answer of a session also names partitions that could deliver records and have none."""
         if not self.leader.is_held(held):
-            return _refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
+            return refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         core, log, session = held.core, held.partition.log, fetch.session
         if core is None or not self.leader.sessions.is_current(session):
             # The share partition is loading, or the session has ended.
             return None, 0
-        empty = _PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
+        empty = PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
         if left <= 0:
             return empty, 0
         rules = self.settings.rules(session.group_id)
@@ -288,7 +202,7 @@ class ShareFetchHandlers:
         try:
             found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
         except (ApiError, StorageError, CorruptRecord) as error:
-            return _refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
+            return refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
         if fetch.context.limits is not None and fetch.context.fetched(len(found.data)) > 0:  # type: ignore[attr-defined]
             # Above its quota the client gets no records, so that none are locked in vain.
             return empty, 0
@@ -302,15 +216,15 @@ class ShareFetchHandlers:
         records = found.records_of(acquired)
         held.partition.bytes_out += len(records)
         kind = ShareFetchResponse.AcquiredRecords
-        data = _PartitionData(
+        data = PartitionData(
             records=records,
             acquired_records=[kind(first_offset=one[0], last_offset=one[1], delivery_count=one[2]) for one in acquired],
         )
         return data, sum(one.last_offset - one.first_offset + 1 for one in acquired)
 
-    def respond(self, fetch: _ShareFetch, response: ShareFetchResponse, acknowledged: Results) -> None:
+    def respond(self, fetch: ShareFetchOperation, response: ShareFetchResponse, acknowledged: Results) -> None:
         """Send the response, with the results of the acknowledgements. A final fetch ends the session."""
-        find = _finder(response)
+        find = finder(response)
         for partition, (code, message) in acknowledged.items():
             data = find(partition)
             data.acknowledge_error_code, data.acknowledge_error_message = code, message
@@ -329,7 +243,7 @@ class ShareFetchHandlers:
 
     def _end(self, session: ShareSession) -> None:
         if self.leader.sessions.remove(session.key) is not None:
-            self.leader.release(session)
+            self.leader.release([session])
 
     # -- ShareAcknowledge ----------------------------------------------------------------------------------------------
 
@@ -357,18 +271,36 @@ class ShareFetchHandlers:
             context.respond(response)
 
         is_renewal = context.api_version >= RENEWAL_VERSION_MIN and request.is_renew_ack
-        self._acknowledge(context, session, _acknowledgements(request), is_renewal, settled)
+        acknowledging = self._acknowledging(context, session, _acknowledgements(request), is_renewal, settled)
+        pace = Pace()
+        for _ in acknowledging:
+            if pace.is_over(ACKNOWLEDGE_COST):
+                ends = Ends("connection", context.close)
+                self._supervisor.start(self._acknowledge_on(context, acknowledging, pace), "acknowledgements", ends=ends)
+                break
         return None
 
-    def _acknowledge(
+    async def _acknowledge_on(self, context: RequestContext, acknowledging: Iterator[None], pace: Pace) -> None:
+        """Acknowledge the rest in later turns of the loop. Meanwhile nothing is read from the client."""
+        context.connection.hold()
+        try:
+            await self._turns.next()
+            for _ in acknowledging:
+                if pace.is_over(ACKNOWLEDGE_COST):
+                    await self._turns.next()
+        finally:
+            context.connection.go_on()
+
+    def _acknowledging(
         self,
         context: RequestContext,
         session: ShareSession,
         acknowledged: Mapping[Partition, list[Acknowledgement]],
         is_renewal: bool,
         on_results: Callable[[Results], None],
-    ) -> None:
-        """Call `on_results(results)` when every acknowledgement is written or refused, possibly before this returns."""
+    ) -> Iterator[None]:
+        """Acknowledge; yields after each partition. `on_results(results)` is called when everything is written or refused, perhaps before
+        the end."""
         results: Results = {}
         waiting = len(acknowledged) + 1
         may_renew = context.api_version >= RENEWAL_VERSION_MIN
@@ -395,6 +327,7 @@ class ShareFetchHandlers:
                 done(ErrorCode.NONE, None)
             else:
                 self.leader.acknowledge(SharePartitionKey(session.group_id, *partition), session.member_id, batches, done)
+            yield
         settle(None, ErrorCode.NONE, None)
 
 
@@ -412,27 +345,3 @@ def _check_renewal(request: ShareFetchRequest) -> None:
     """A fetch that renews locks fetches nothing (KIP-1222). Raises INVALID_REQUEST."""
     if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
         raise ApiError(ErrorCode.INVALID_REQUEST)
-
-
-def _refused(index: int, code: ErrorCode) -> _PartitionData:
-    return _PartitionData(partition_index=index, error_code=code, error_message=code.text, records=b"")
-
-
-def _finder(response: ShareFetchResponse) -> Callable[[Partition], _PartitionData]:
-    """A function that returns a partition of the response, and adds it if it is missing."""
-    topics = {topic.topic_id: topic for topic in response.responses}
-    answered = {(topic.topic_id, data.partition_index): data for topic in response.responses for data in topic.partitions}
-
-    def find(partition: Partition) -> _PartitionData:
-        data = answered.get(partition)
-        if data is None:
-            topic_id, index = partition
-            topic = topics.get(topic_id)
-            if topic is None:
-                topic = topics[topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
-                response.responses.append(topic)
-            data = answered[partition] = _PartitionData(partition_index=index, records=b"")
-            topic.partitions.append(data)
-        return data
-
-    return find

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ _REPORTED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
+#: Partitions that are released in one turn of the loop when sessions end; each may start a write.
+RELEASED_AT_ONCE = 64
 #: After these errors the share partition is dropped; the next fetch loads it again.
 _FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
@@ -94,6 +96,8 @@ class ShareLeader:
         self._persister = persister
         self._settings = settings
         self._held: dict[SharePartitionKey, HeldSharePartition] = {}
+        #: The same by the partition that this broker leads.
+        self._by_partition: dict[Partition, dict[SharePartitionKey, HeldSharePartition]] = {}
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         replicas.subscribe_losses(self._lost)
         metadata.subscribe(self._metadata_changed)
@@ -117,6 +121,7 @@ class ShareLeader:
             held = None
         if held is None:
             held = self._held[key] = HeldSharePartition(key, partition)
+            self._by_partition.setdefault(partition, {})[key] = held
             self._environment.supervisor.start(self._load(held), "the state of a share partition", ends=self._ends(held))
         return held
 
@@ -191,6 +196,10 @@ class ShareLeader:
     def _drop(self, held: HeldSharePartition, code: ErrorCode) -> None:
         if self._held.get(held.key) is held:
             del self._held[held.key]
+            others = self._by_partition[held.partition]
+            del others[held.key]
+            if not others:
+                del self._by_partition[held.partition]
         held.error = code
         if held.timer is not None:
             held.timer[0].cancel()
@@ -200,7 +209,7 @@ class ShareLeader:
         self._wake(held)
 
     def _lost(self, partition: Partition) -> None:
-        for held in [held for held in self._held.values() if held.partition is partition]:
+        for held in list(self._by_partition.get(partition, {}).values()):
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _metadata_changed(self, delta: Any, image: Any) -> None:
@@ -225,16 +234,38 @@ class ShareLeader:
         held.core.acknowledge(member_id, acknowledgements, done, self._clock.now_ms())
         self.settle(held)
 
-    def release(self, session: ShareSession) -> None:
-        """A session has ended: release its member's records. Drop the group's share partitions if that was its last session."""
-        for topic_id, index in session.partitions:
-            held = self._held.get(SharePartitionKey(session.group_id, topic_id, index))
-            if held is not None and held.core is not None:
-                held.core.release(session.member_id, lambda code, message: None)
-                self.settle(held)
-        if not self.sessions.is_used(session.group_id):
-            for held in [held for held in self._held.values() if held.key.group_id == session.group_id]:
+    def release(self, sessions: Sequence[ShareSession]) -> None:
+        """Sessions have ended: the records that their members hold can be delivered again, and a group without sessions is forgotten when
+        that is written. Long lists take several turns of the loop."""
+        steps = self._releasing(sessions)
+        for number, _ in enumerate(steps, 1):
+            if number % RELEASED_AT_ONCE == 0:
+                self._environment.supervisor.start(self._in_turns(steps), "the end of share sessions")
+                break
+
+    @staticmethod
+    async def _in_turns(steps: Iterator[None]) -> None:
+        await asyncio.sleep(0)
+        for number, _ in enumerate(steps, 1):
+            if number % RELEASED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _releasing(self, sessions: Sequence[ShareSession]) -> Iterator[None]:
+        for session in sessions:
+            for topic_id, index in session.partitions:
+                if self.sessions.has(session.key):
+                    # The member is back, and what it holds is its own.
+                    break
+                held = self._held.get(SharePartitionKey(session.group_id, topic_id, index))
+                if held is not None and held.core is not None:
+                    held.core.release(session.member_id, lambda code, message: None)
+                    self.settle(held)
+                yield
+        unused = {group_id for group_id in dict.fromkeys(session.group_id for session in sessions) if not self.sessions.is_used(group_id)}
+        for held in list(self._held.values()) if unused else ():
+            if held.key.group_id in unused:
                 self._drop_unused(held)
+                yield
 
     def _drop_unused(self, held: HeldSharePartition) -> None:
         is_unused = not self.sessions.is_used(held.key.group_id)

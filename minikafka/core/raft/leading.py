@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from minikafka.core.raft.replica import Replica
 
 
-#: With more replicas than this, the leader forgets observers that have not fetched within a fetch timeout, so that made-up ids cannot
-#: fill the memory.
+#: Most replicas of which the leader knows how far they are. For another one it forgets the observer that has not fetched for the longest
+#: time, so that made-up ids cannot fill the memory.
 OBSERVERS_MAX = 1024
 #: How long a voter's fetch waits at a leader in doubt.
 DOUBT_WAIT_MS = 20
@@ -136,8 +136,8 @@ def on_fetch(replica: Replica, token: Any, request: m.FetchRequest, now_ms: int)
         replica.respond(token, reply)
         return
     if request.replica.node_id >= 0:
-        if len(role.progress.replicas) >= OBSERVERS_MAX and role.progress.replica(request.replica) is None:
-            role.progress.drop_observers(replica.voters, now_ms - replica.fetch_timeout_ms)
+        if role.progress.replica(request.replica) is None:
+            role.progress.limit_observers(replica.voters, OBSERVERS_MAX - 1)
         role.progress.fetched(request.replica, request.offset, replica.log.end_offset, now_ms)
         note_contact(replica, role, request.replica, now_ms)
         update_high_watermark(replica, role, now_ms)

@@ -123,6 +123,14 @@ class Progress:
         for key in [key for key, replica in self.replicas.items() if replica.last_fetch_ms < before_ms and not voters.is_voter(key)]:
             del self.replicas[key]
 
+    def limit_observers(self, voters: VoterSet, most: int) -> None:
+        """Forget the observers that have not fetched for the longest time while there are more than `most` replicas."""
+        while len(self.replicas) > most:
+            observers = [(replica.last_fetch_ms, key) for key, replica in self.replicas.items() if not voters.is_voter(key)]
+            if not observers:
+                return
+            del self.replicas[min(observers, key=lambda observer: observer[0])[1]]
+
     def observers(self, voters: VoterSet, local: ReplicaKey) -> list[ReplicaProgress]:
         return [replica for key, replica in self.replicas.items() if not voters.is_voter(key) and key != local]
 

@@ -13,8 +13,8 @@ from minikafka.wire.errors import ApiError, ErrorCode
 #: Session epochs of a request that begins a session, and of one that ends it.
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2_147_483_647
-#: Most partitions of one session, because each of its fetches processes all of them in one turn of the event loop, and of all sessions,
-#: because a client can fill the memory with few bytes per partition. Kafka has no such limits.
+#: Most partitions of one session, because each of its fetches looks at all of them, and of all sessions, because a client can fill the
+#: memory with few bytes per partition. Kafka has no such limits.
 PARTITIONS_MAX = 5_000
 PARTITIONS_OF_ALL_MAX = 500_000
 #: Topic id and number.
@@ -157,6 +157,10 @@ class ShareSessions:
         """End the sessions of a connection."""
         found = (self.remove(key) for key in list(self._by_connection.get(connection, ())))
         return [session for session in found if session is not None]
+
+    def has(self, key: SessionKey) -> bool:
+        """Whether a member has a session."""
+        return key in self._sessions
 
     def is_used(self, group_id: str) -> bool:
         """Whether a group has a session."""

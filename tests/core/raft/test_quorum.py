@@ -10,6 +10,7 @@ import pytest
 
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
+from minikafka.core.raft.leading import OBSERVERS_MAX
 from minikafka.core.raft.log_state import LogState, Validity
 from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -299,6 +300,20 @@ def test_two_fetches_fit_into_the_time_that_a_leader_is_sure() -> None:
     assert [entry.deadline_ms - leader.now for entry in parked][-1] <= QuorumConfig().fetch_timeout_ms // 4
     assert leader.ask(fetch(9, 1, 3, 1, high_watermark=3, wait=30_000)) is None
     assert parked[-1].deadline_ms - leader.now == 30_000, "an observer decides nothing"
+
+
+def test_made_up_observers_have_a_bound_however_often_they_fetch() -> None:
+    leader = elected()
+    leader.ask(fetch(9, 1, 3, 1))
+    progress = leader.quorum.role.progress
+    for number in range(OBSERVERS_MAX + 50):
+        leader.now += number % 2
+        leader.ask(m.FetchRequest(1, ReplicaKey(1000, number.to_bytes(16)), 3, 1, -1, 0, 1000))
+        assert len(progress.replicas) <= OBSERVERS_MAX
+        if number % 100 == 0:
+            leader.ask(fetch(2, 1, 3, 1))
+            leader.ask(fetch(9, 1, 3, 1))
+    assert {key(2), key(9)} <= progress.replicas.keys(), "voters and who goes on fetching are known"
 
 
 def test_errors_of_a_fetch() -> None:
