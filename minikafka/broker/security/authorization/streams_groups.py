@@ -9,6 +9,7 @@ from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED,
 from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.streams.group_requests import check_topic_names, topology_topics
 from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.core.group.streams.describe import SUBTOPOLOGIES_AT_ONCE
 from minikafka.wire.errors import ApiError
 from minikafka.wire.message import Request
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
@@ -42,7 +43,8 @@ def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRe
     def merge(response: StreamsGroupDescribeResponse) -> Generator[None, None, StreamsGroupDescribeResponse]:
         groups = []
         for group in response.groups:
-            if not (yield from are_visible(authority, context, _described_topics(group), log=True)):
+            names = yield from _described_topics(group)
+            if not (yield from are_visible(authority, context, names, log=True)):
                 group = kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=_HIDDEN_TOPICS)
             elif request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
@@ -53,11 +55,14 @@ def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRe
     return merge
 
 
-def _described_topics(group: StreamsGroupDescribeResponse.DescribedGroup) -> list[str]:
+def _described_topics(group: StreamsGroupDescribeResponse.DescribedGroup) -> Generator[None, None, list[str]]:
     names: set[str] = set()
-    for subtopology in () if group.topology is None else group.topology.subtopologies or ():
+    subtopologies = () if group.topology is None else group.topology.subtopologies or ()
+    for number, subtopology in enumerate(subtopologies, 1):
         names.update(subtopology.source_topics, subtopology.repartition_sink_topics)
         names.update(topic.name for topic in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics))
+        if number % SUBTOPOLOGIES_AT_ONCE == 0:
+            yield
     return sorted(names)
 
 

@@ -11,9 +11,9 @@ from minikafka.core.group.streams.model import ConfiguredTopology, Topology
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
-#: Most entries of a topology: subtopologies, the topics that they read, write or keep their state in, and copartition groups. This many
-#: take a few milliseconds to configure, and limit the internal topics. Apache Kafka only limits the bytes of a request.
-TOPOLOGY_ENTRIES_MAX = 1_000
+#: Most entries of a topology: subtopologies, the topics that they read, write or keep their state in, and copartition groups. They limit
+#: the internal topics, and what is done at once beside the configuration. Apache Kafka only limits the bytes of a request.
+TOPOLOGY_ENTRIES_MAX = 4_000
 #: Most characters of an endpoint's host, as of a domain name (RFC 1035). Every member receives the endpoints of all others.
 ENDPOINT_HOST_MAX = 255
 #: Most tags of a client, and characters of each tag, of its rack and of its process id. Apache Kafka's clients have 5 tags of 50

@@ -6,13 +6,14 @@ plan in progress.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, append_error
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.assignment import Assignments
+from minikafka.core.group.consumer.assignor import Steps
 from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.sessions import Sessions
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
@@ -21,7 +22,7 @@ from minikafka.core.group.effects import Creation, Effects, Reply
 from minikafka.core.group.streams.checks import check_heartbeat
 from minikafka.core.group.streams.describe import described_group
 from minikafka.core.group.streams.group import StreamsGroup
-from minikafka.core.group.streams.heartbeat import HeartbeatPlanner, Moment
+from minikafka.core.group.streams.heartbeat import HeartbeatPlanner, Moment, Prepared
 from minikafka.core.group.streams.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MemberState, StreamsMember
 from minikafka.core.group.streams.plans import Plan, without
 from minikafka.core.group.streams.records import description_record, group_tombstones, replay_record
@@ -60,6 +61,8 @@ class StreamsGroups:
         self._hashes = TopicHashes(surroundings.topics)
         self._planner = HeartbeatPlanner(surroundings.settings, surroundings.topics, self._hashes)
         self._turns = Turns()
+        #: Group id -> who waits for the answer to the heartbeat whose topology is configured in steps.
+        self._under_preparation: dict[str, Reply] = {}
         self.groups: dict[str, StreamsGroup] = {}
         self.sessions = Sessions()
         #: Groups whose first assignment waits for more members.
@@ -83,6 +86,9 @@ class StreamsGroups:
     def shutdown(self) -> None:
         """Answer waiting requests with NOT_COORDINATOR."""
         self._turns.shutdown(0)
+        for reply in self._under_preparation.values():
+            self._answer(reply, StreamsGroupHeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR))
+        self._under_preparation.clear()
         self.sessions.clear()
         self.delays.clear()
 
@@ -101,20 +107,44 @@ class StreamsGroups:
             # A member whose heartbeat waits for its turn is alive.
             self._touch(request.group_id, request.member_id, now_ms)
 
-        def work(at_ms: int) -> bool:
+        def answered(at_ms: int, prepared: Prepared | None) -> bool:
             try:
-                plan = self._plan(request, client, at_ms)
+                plan = self._plan(request, client, at_ms, prepared)
             except ApiError as error:
                 self._answer(reply, _failed(error))
                 return False
             return self._carry_out(request.group_id, plan, reply, at_ms)
+
+        def work(at_ms: int) -> bool:
+            steps = self._preparing(request)
+            if steps is None:
+                return answered(at_ms, None)
+            self._under_preparation[request.group_id] = reply
+            self._effects().work.append(self._prepare(request.group_id, steps, answered, at_ms))
+            return True
 
         def refuse(code: ErrorCode, at_ms: int) -> None:
             self._answer(reply, StreamsGroupHeartbeatResponse(error_code=code))
 
         self._turns.run(request.group_id, work, refuse, now_ms)
 
-    def _plan(self, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int) -> Plan:
+    def _preparing(self, request: StreamsGroupHeartbeatRequest) -> Steps[Prepared] | None:
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        if request.member_epoch in _LEAVING or (group is None and request.member_epoch != JOIN_EPOCH):
+            return None
+        return self._planner.preparing(group or StreamsGroup(group_id), request)
+
+    def _prepare(
+        self, group_id: str, steps: Steps[Prepared], answered: Callable[[int, Prepared | None], bool], now_ms: int
+    ) -> Iterator[None]:
+        """Configure a topology in the group's turn, and answer the heartbeat that is about it."""
+        prepared = yield from steps
+        del self._under_preparation[group_id]
+        if not answered(now_ms, prepared):
+            self._turns.settled(group_id, now_ms)
+
+    def _plan(self, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int, prepared: Prepared | None) -> Plan:
         group_id = request.group_id
         group, is_leaving = self.groups.get(group_id), request.member_epoch in _LEAVING
         records: Records = []
@@ -126,7 +156,7 @@ class StreamsGroups:
         if is_leaving:
             return self._planner.leave(group, request)
         moment = Moment(
-            self._around.settings.intervals(group_id), self._around.wall_ms(now_ms), group_id in self.delays, is_existing=is_existing
+            self._around.settings.intervals(group_id), self._around.wall_ms(now_ms), group_id in self.delays, is_existing, prepared
         )
         plan = self._planner.heartbeat(group, request, client, moment)
         plan.records[:0] = records

@@ -13,6 +13,8 @@ from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeR
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
 _Kind = StreamsGroupDescribeResponse
+#: More subtopologies than this are described as they are encoded.
+SUBTOPOLOGIES_AT_ONCE = 16
 
 
 def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeResponse.DescribedGroup:
@@ -31,11 +33,11 @@ def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeR
 def _topology(group: StreamsGroup) -> StreamsGroupDescribeResponse.Topology | None:
     configured, topology = group.configured, group.topology
     if configured is not None and configured.is_ready and configured.subtopologies is not None:
-        subtopologies = [_configured(one, subtopology) for one, subtopology in configured.subtopologies.items()]
+        subtopologies = lazy_list(configured.subtopologies.items(), lambda item: _configured(*item), SUBTOPOLOGIES_AT_ONCE)
         return _Kind.Topology(epoch=configured.epoch, subtopologies=subtopologies)
     if topology is None:
         return None
-    recorded = [_recorded(topology.subtopologies[one]) for one in sorted(topology.subtopologies)]
+    recorded = lazy_list(sorted(topology.subtopologies), lambda one: _recorded(topology.subtopologies[one]), SUBTOPOLOGIES_AT_ONCE)
     return _Kind.Topology(epoch=topology.epoch, subtopologies=recorded)
 
 
@@ -109,8 +111,5 @@ def _assignment(tasks: TasksTuple) -> StreamsGroupDescribeResponse.Assignment:
 
 
 def _offsets(offsets: TaskOffsets) -> list[StreamsGroupDescribeResponse.TaskOffset]:
-    return [
-        _Kind.TaskOffset(subtopology_id=one, partition=partition, offset=offsets[one][partition])
-        for one in sorted(offsets)
-        for partition in sorted(offsets[one])
-    ]
+    tasks = [(one, partition, offset) for one in sorted(offsets) for partition, offset in sorted(offsets[one].items())]
+    return lazy_list(tasks, lambda task: _Kind.TaskOffset(subtopology_id=task[0], partition=task[1], offset=task[2]))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from minikafka.core.group.config import Client
-from minikafka.core.group.consumer.assignor import at_once
+from minikafka.core.group.consumer.assignor import Steps, at_once
 from minikafka.core.group.consumer.checks import check_released, existing_member, existing_static_member, invalid
 from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.targets import is_early
@@ -31,10 +31,12 @@ from minikafka.core.group.streams.records import (
 )
 from minikafka.core.group.streams.settings import StreamsIntervals, StreamsSettings
 from minikafka.core.group.streams.targets import is_large, target_changes, target_steps
-from minikafka.core.group.streams.topology import InvalidTopology, configure
+from minikafka.core.group.streams.topology import InvalidTopology, configure, configure_steps
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
+#: A topology with more entries is configured in steps, before the heartbeat's plan is made.
+CONFIGURED_AT_ONCE_MAX = 300
 #: From this version on, members understand the status MISSING_CLIENT_TAGS.
 TAGS_VERSION = 1
 _Answer = StreamsGroupHeartbeatResponse
@@ -47,14 +49,24 @@ _STALE = "The member's topology epoch {} is behind the group's topology epoch {}
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A topology that was configured beforehand, in steps, and the result, or why it cannot work."""
+
+    topology: Topology
+    metadata_hash: int
+    result: ConfiguredTopology | InvalidTopology
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """The conditions while a plan is made. `is_delayed`: the group's first assignment waits for more members. `is_existing`: the group
-    exists already."""
+    exists already. `prepared`: see `HeartbeatPlanner.preparing`."""
 
     intervals: StreamsIntervals
     wall_ms: int
     is_delayed: bool
     is_existing: bool
+    prepared: Prepared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ class HeartbeatPlanner:
             check_room(group, request, self._settings.size_max)
         plan = Plan(member_id=request.member_id)
         step = _step(group, request, client, plan.records)
-        topology, configured = self._look_at_topics(group, step, plan)
+        topology, configured = self._look_at_topics(group, step, plan, moment.prepared)
         epoch, configs = self._next_epoch(group, step, topology, configured, plan, moment)
         if configured.is_ready:
             check_tasks(configured, request)
@@ -98,7 +110,38 @@ class HeartbeatPlanner:
 
     # -- topology ------------------------------------------------------------------------------------------------------
 
-    def _look_at_topics(self, group: StreamsGroup, step: _Step, plan: Plan) -> tuple[Topology, ConfiguredTopology]:
+    def preparing(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> Steps[Prepared] | None:
+        """The steps that configure a large topology before the plan is made; None if the heartbeat configures none."""
+        topology = group.topology
+        if topology is None:
+            if request.topology is None:
+                return None
+            topology = Topology.of(topology_value(request.topology))
+        elif group.configured is not None and not group.is_refresh_due:
+            return None
+        return self._preparing(topology) if topology.entries > CONFIGURED_AT_ONCE_MAX else None
+
+    def _preparing(self, topology: Topology) -> Steps[Prepared]:
+        metadata_hash = self._hashes.of(topology.required_topics())
+        yield
+        try:
+            return Prepared(topology, metadata_hash, (yield from configure_steps(topology, self._topics, metadata_hash)))
+        except InvalidTopology as error:
+            return Prepared(topology, metadata_hash, error)
+
+    def _configure(self, topology: Topology, metadata_hash: int, prepared: Prepared | None) -> ConfiguredTopology:
+        try:
+            if prepared is None or prepared.metadata_hash != metadata_hash or prepared.topology != topology:
+                return configure(topology, self._topics, metadata_hash)
+            if isinstance(prepared.result, InvalidTopology):
+                raise prepared.result
+        except InvalidTopology as error:
+            raise ApiError(error.code, str(error)) from error
+        return prepared.result
+
+    def _look_at_topics(
+        self, group: StreamsGroup, step: _Step, plan: Plan, prepared: Prepared | None
+    ) -> tuple[Topology, ConfiguredTopology]:
         """The group's topology, and the same configured for the topics that exist now."""
         if step.updated != step.before:
             plan.records.append(member_record(group.group_id, step.updated))
@@ -111,11 +154,7 @@ class HeartbeatPlanner:
         plan.is_refreshed = True
         metadata_hash = self._hashes.of(topology.required_topics())
         if configured is None or is_new or metadata_hash != group.metadata_hash or metadata_hash != configured.metadata_hash:
-            try:
-                configured = configure(topology, self._topics, metadata_hash)
-            except InvalidTopology as error:
-                raise ApiError(error.code, str(error)) from error
-            group.configured = configured
+            configured = group.configured = self._configure(topology, metadata_hash, prepared)
         return topology, configured
 
     def _next_epoch(

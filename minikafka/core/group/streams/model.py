@@ -63,6 +63,18 @@ class Topology:
         """The topology of a record."""
         return cls(value.epoch, {subtopology.subtopology_id: subtopology for subtopology in value.subtopologies})
 
+    @property
+    def entries(self) -> int:
+        """Number of subtopologies and of the topics and copartition groups in them."""
+        return len(self.subtopologies) + sum(
+            len(one.source_topics)
+            + len(one.repartition_source_topics)
+            + len(one.repartition_sink_topics)
+            + len(one.state_changelog_topics)
+            + len(one.copartition_groups)
+            for one in self.subtopologies.values()
+        )
+
     def required_topics(self) -> frozenset[str]:
         """Names of all topics that the topology reads or keeps its state in, internal ones included."""
         names: set[str] = set()

@@ -127,11 +127,11 @@ class _Assignment:
             self._process_of[member_id] = process
             for task in _tasks(member.tasks.active):
                 self._had_active[task] = member_id
-            looked_at = 0
             for task, weight in _state_held(member):
                 candidates.setdefault(task, []).append((*weight, member_id))
-                looked_at += 1
-            if self._pace.is_due(1 + looked_at + sum(map(len, member.tasks.active.values()))):
+                if self._pace.is_due():
+                    yield
+            if self._pace.is_due(1 + sum(map(len, member.tasks.active.values()))):
                 yield
         for task, holders in candidates.items():
             holders.sort(key=lambda holder: holder[:2])
@@ -278,7 +278,7 @@ def _with_task(given: tuple[str, int], task: Task) -> tuple[str, Task, int]:
 def _state_held(member: MemberSpec) -> Iterable[tuple[Task, tuple[bool, int]]]:
     """Tasks whose state a member has, with their rank: standby tasks before tasks with reported offsets only, and those with more state
     first."""
-    standby = set(_tasks(member.tasks.standby))
+    standby = dict.fromkeys(_tasks(member.tasks.standby))
     for task in standby:
         yield task, (False, -member.task_offsets.get(task[0], {}).get(task[1], 0))
     for subtopology_id, offsets in member.task_offsets.items():

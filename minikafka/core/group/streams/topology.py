@@ -10,12 +10,15 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.group.consumer.assignor import Pace, Steps, at_once
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.streams.model import ConfiguredSubtopology, ConfiguredTopology, InternalTopic, Status, Topology
-from minikafka.core.java_hash import names_in_table_order, text_order
+from minikafka.core.java_hash import by_place, names_in_table_order, string_hash, text_order
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
+#: Units of a step for a name to be hashed, and for one to be looked up.
+_NAME_UNITS, _LOOK_UNITS = 10, 2
 #: Most topic names in a problem's text; it only counts further ones.
 NAMES_SHOWN_MAX = 3
 Subtopology = StreamsGroupTopologyValue.Subtopology
@@ -42,24 +45,36 @@ class _Problem(Exception):
 
 
 def configure(topology: Topology, topics: Topics, metadata_hash: int) -> ConfiguredTopology:
+    """`configure_steps` in one go."""
+    return at_once(configure_steps(topology, topics, metadata_hash))
+
+
+def configure_steps(topology: Topology, topics: Topics, metadata_hash: int) -> Steps[ConfiguredTopology]:
     """Decide the number of partitions of every internal topic, and find the internal topics that do not exist.
 
     The indexes in copartition groups must refer to topics of their subtopology. Raises InvalidTopology.
     """
+    pace = Pace()
     in_order = names_in_table_order(topology.subtopologies)
     subtopologies = [topology.subtopologies[subtopology_id] for subtopology_id in in_order]
     try:
         _check_sources(subtopologies, topics)
+        yield
         counts = _Counts(topics)
-        counts.decided.update(_repartition_counts(subtopologies, counts))
-        _enforce_copartitioning(subtopologies, counts)
-        tasks = {subtopology.subtopology_id: _task_count(subtopology, counts) for subtopology in subtopologies}
+        counts.decided.update((yield from _repartition_counts(subtopologies, counts, pace)))
+        yield
+        yield from _enforce_copartitioning(subtopologies, counts, pace)
+        tasks: dict[str, int] = {}
         for subtopology in subtopologies:
+            count = tasks[subtopology.subtopology_id] = _task_count(subtopology, counts)
             names = [info.name for info in subtopology.state_changelog_topics]
-            counts.decided.update(dict.fromkeys(names, tasks[subtopology.subtopology_id]))
-        ids = sorted(topology.subtopologies, key=text_order)
-        configured = {one: _configured(topology.subtopologies[one], tasks[one], counts) for one in ids}
-        missing = _missing_topics(configured, topology, counts)
+            counts.decided.update(dict.fromkeys(names, count))
+            if pace.is_due(_LOOK_UNITS * len(names)):
+                yield
+        configured: dict[str, ConfiguredSubtopology] = {}
+        for one in sorted(topology.subtopologies, key=text_order):
+            configured[one] = yield from _configured(topology.subtopologies[one], tasks[one], counts, pace)
+        missing = yield from _missing_topics(configured, topology, counts, pace)
     except _Problem as problem:
         return ConfiguredTopology(topology.epoch, metadata_hash, None, {}, (problem.status, str(problem)))
     status = (Status.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}") if missing else None
@@ -95,7 +110,7 @@ def _check_sources(subtopologies: list[Subtopology], topics: Topics) -> None:
 # -- repartition topics --------------------------------------------------------------------------------------------------
 
 
-def _repartition_counts(subtopologies: list[Subtopology], counts: _Counts) -> dict[str, int]:
+def _repartition_counts(subtopologies: list[Subtopology], counts: _Counts, pace: Pace) -> Steps[dict[str, int]]:
     """Numbers of partitions of repartition topics: as the topology sets them, or as many as the largest topic that their writer reads.
 
     Apache Kafka goes over all subtopologies repeatedly. It ignores topics of a writer that are undecided when it visits the writer. Here
@@ -112,6 +127,9 @@ def _repartition_counts(subtopologies: list[Subtopology], counts: _Counts) -> di
     blocked: set[int] = set()
     while turns:
         turn, place = heapq.heappop(turns)
+        one = subtopologies[place]
+        if pace.is_due(_LOOK_UNITS * (len(one.repartition_sink_topics) + len(one.repartition_source_topics) + len(one.source_topics))):
+            yield
         sinks = [name for name in subtopologies[place].repartition_sink_topics if name not in found]
         if not sinks:
             continue
@@ -139,7 +157,7 @@ def _largest_source(subtopology: Subtopology, counts: _Counts, found: Mapping[st
 # -- copartitioning ------------------------------------------------------------------------------------------------------
 
 
-def _enforce_copartitioning(subtopologies: list[Subtopology], counts: _Counts) -> None:
+def _enforce_copartitioning(subtopologies: list[Subtopology], counts: _Counts, pace: Pace) -> Steps[None]:
     """Joined topics must have the same number of partitions. Internal topics are given that number; other topics must have it already."""
     repartition = [info for subtopology in subtopologies for info in subtopology.repartition_source_topics]
     fixed = {info.name for info in repartition if info.partitions}
@@ -152,6 +170,8 @@ def _enforce_copartitioning(subtopologies: list[Subtopology], counts: _Counts) -
             names += [subtopology.repartition_source_topics[index].name for index in group.repartition_source_topics]
             if names:
                 _enforce(names_in_table_order(dict.fromkeys(names)), fixed, agreed, internal_names, counts)
+            if pace.is_due(_NAME_UNITS * len(names)):
+                yield
 
 
 def _enforce(names: list[str], fixed: set[str], agreed: set[int], internal_names: set[str], counts: _Counts) -> None:
@@ -184,19 +204,40 @@ def _task_count(subtopology: Subtopology, counts: _Counts) -> int:
     return max(counts.of(name) for name in names)
 
 
-def _configured(subtopology: Subtopology, task_count: int, counts: _Counts) -> ConfiguredSubtopology:
+def _configured(subtopology: Subtopology, task_count: int, counts: _Counts, pace: Pace) -> Steps[ConfiguredSubtopology]:
+    repartition_sources = yield from _internal_topics(subtopology.repartition_source_topics, counts, pace)
+    changelogs = yield from _internal_topics(subtopology.state_changelog_topics, counts, pace)
     return ConfiguredSubtopology(
         task_count,
         frozenset(subtopology.source_topics),
-        _internal_topics(subtopology.repartition_source_topics, counts),
+        repartition_sources,
         frozenset(subtopology.repartition_sink_topics),
-        _internal_topics(subtopology.state_changelog_topics, counts),
+        changelogs,
     )
 
 
-def _internal_topics(infos: list[StreamsGroupTopologyValue.TopicInfo], counts: _Counts) -> dict[str, InternalTopic]:
-    found = {info.name: _internal_topic(info, counts) for info in infos}
-    return found if len(found) < 2 else {name: found[name] for name in names_in_table_order(found)}
+def _internal_topics(
+    infos: list[StreamsGroupTopologyValue.TopicInfo], counts: _Counts, pace: Pace
+) -> Steps[dict[str, InternalTopic]]:
+    found: dict[str, InternalTopic] = {}
+    for info in infos:
+        found[info.name] = _internal_topic(info, counts)
+        if pace.is_due(_NAME_UNITS + len(info.topic_configs)):
+            yield
+    if len(found) < 2:
+        return found
+    names = yield from _in_table_order(found, pace)
+    return {name: found[name] for name in names}
+
+
+def _in_table_order(names: Iterable[str], pace: Pace) -> Steps[list[str]]:
+    """`names_in_table_order` in steps: the hashes take longest."""
+    hashed = []
+    for name in names:
+        hashed.append((string_hash(name), name))
+        if pace.is_due(_NAME_UNITS):
+            yield
+    return by_place(hashed)
 
 
 def _internal_topic(info: StreamsGroupTopologyValue.TopicInfo, counts: _Counts) -> InternalTopic:
@@ -209,19 +250,34 @@ def _internal_topic(info: StreamsGroupTopologyValue.TopicInfo, counts: _Counts) 
     return InternalTopic(info.name, count, info.replication_factor, {config.key: config.value for config in info.topic_configs})
 
 
-def _missing_topics(configured: Mapping[str, ConfiguredSubtopology], topology: Topology, counts: _Counts) -> dict[str, InternalTopic]:
+def _missing_topics(
+    configured: Mapping[str, ConfiguredSubtopology], topology: Topology, counts: _Counts, pace: Pace
+) -> Steps[dict[str, InternalTopic]]:
     internal: dict[str, InternalTopic] = {}
     for subtopology in configured.values():
         internal |= subtopology.repartition_source_topics
         internal |= subtopology.state_changelog_topics
-    others = {name: count for name, topic in internal.items() if (count := counts.existing(name)) not in (None, topic.partition_count)}
+    others: dict[str, int] = {}
+    missing: list[str] = []
+    for name, topic in internal.items():
+        count = counts.existing(name)
+        if count is None:
+            missing.append(name)
+        elif count != topic.partition_count:
+            others[name] = count
+        if pace.is_due(_LOOK_UNITS):
+            yield
     if others:
-        name = next(name for name in names_in_table_order(sorted(topology.required_topics(), key=text_order)) if name in others)
+        in_order = yield from _in_table_order(sorted(topology.required_topics(), key=text_order), pace)
+        name = next(name for name in in_order if name in others)
         raise _Problem(
             Status.INCORRECTLY_PARTITIONED_TOPICS,
             f"Existing topic {name} has different number of partitions: expected {internal[name].partition_count}, found {others[name]}",
         )
-    return {name: internal[name] for name in names_in_table_order(internal) if counts.existing(name) is None}
+    # The order is that of all of them in one table, which is larger than one of the missing topics.
+    absent = frozenset(missing)
+    in_order = yield from _in_table_order(internal, pace)
+    return {name: internal[name] for name in in_order if name in absent}
 
 
 def _summary(names: Iterable[str]) -> str:
