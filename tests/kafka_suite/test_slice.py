@@ -1,4 +1,5 @@
-"""A slice of Apache Kafka's own tests, in one JVM: producing, fetching, group offsets and transactions. It runs wherever Java and Maven are."""
+"""A slice of Apache Kafka's own tests, in one JVM: producing, fetching, group offsets and transactions. It runs wherever Java
+and Maven are."""
 
 from __future__ import annotations
 
