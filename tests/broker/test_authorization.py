@@ -472,6 +472,6 @@ def test_an_api_without_a_rule_is_not_served() -> None:
     def handler(context: Any, request: Any) -> None:
         """Of no interest."""
 
-    with pytest.raises(AssertionError, match="CreateTopicsRequest is served, and nothing says who may ask for it"):
+    with pytest.raises(AssertionError, match="CreateTopicsRequest is served without an authorization rule"):
         guarding(cast(Any, object()), {})(CreateTopicsRequest, handler)
     assert guarding(None, {})(CreateTopicsRequest, handler) is handler

@@ -21,7 +21,7 @@ LONG = "x" * (STRING_BYTES_MAX + 1)
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("is_long", [False, True])
-async def test_it_is_counted_as_a_failure_inside(tmp_path: Path, is_long: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_is_counted_as_an_unexpected_failure(tmp_path: Path, is_long: bool, caplog: pytest.LogCaptureFixture) -> None:
     def broken(context: Any, request: Request) -> Any:
         if is_long:
             return DescribeGroupsResponse(groups=[DescribeGroupsResponse.DescribedGroup(group_id=LONG)])
@@ -30,9 +30,7 @@ async def test_it_is_counted_as_a_failure_inside(tmp_path: Path, is_long: bool, 
     request = DescribeGroupsRequest(groups=["g" * 100] * 100) if is_long else ListGroupsRequest()
     async with live_node(tmp_path) as node:
         assert node.broker is not None
-        entry = node.broker.dispatcher.entry(request.API_KEY)
-        assert entry is not None
-        entry.handler = broken
+        node.broker.dispatcher.intercept(lambda handler: broken)
         supervisor = node.broker.dispatcher.supervisor
         for number in (1, 2):
             reader, writer = await asyncio.open_connection("127.0.0.1", broker_port(node))

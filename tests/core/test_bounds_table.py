@@ -137,7 +137,7 @@ def test_remembered_denials_are_bounded() -> None:
     context = SimpleNamespace(principal="User:a", client_host="10.0.0.1", api_key=3)
     for number in range(REMEMBERED_MAX + 50):
         assert not authority.allows(context, Operation.READ, ResourceType.TOPIC, f"t{number}")
-        assert len(authority._told) <= REMEMBERED_MAX
+        assert len(authority._logged) <= REMEMBERED_MAX
 
 
 def test_events_and_figures_that_are_kept() -> None:

@@ -42,7 +42,7 @@ def test_a_new_certificate_for_new_connections(broker: EmbeddedBroker, tmp_path:
     path = tmp_path / "fresh.pem"
     fresh.private_key_and_cert_chain_pem.write_to_path(str(path))
     alter(broker, f"{PREFIX}.ssl.keystore.location", str(tmp_path / "missing.pem"))
-    broker.wait_until(lambda: "the dynamic security properties are not used" in broker.logs(200), "the warning")
+    broker.wait_until(lambda: "dynamic security properties are ignored" in broker.logs(200), "the warning")
     assert shown_certificate(broker) == old
     alter(broker, f"{PREFIX}.ssl.keystore.location", str(path))
     broker.wait_until(lambda: shown_certificate(broker) == fresh.cert_chain_pems[0].bytes(), "the new certificate")
@@ -64,7 +64,7 @@ async def test_new_users_of_plain_and_passwords_that_cannot_be_read(broker: Embe
     login = jaas_config("PLAIN", {"username": "admin", "password": USERS["admin"], "user_admin": USERS["admin"], "user_bob": LATER})
     name = f"{PREFIX}.plain.sasl.jaas.config"
     await asyncio.to_thread(alter, broker, name, login)
-    await broker.aio.wait_until(lambda: "have new keys, authorities and users" in broker.logs(400), "the new users")
+    await broker.aio.wait_until(lambda: "use new keys, authorities and users" in broker.logs(400), "the new users")
     async with Producer(broker.bootstrap_servers, security=bob) as producer:
         await producer.send("t", b"x")
     async with Admin(broker.bootstrap_servers, security=bob) as admin:

@@ -1,4 +1,4 @@
-"""DescribeAcls from this node's ACLs; CreateAcls and DeleteAcls are the controller's (KafkaApis and ControllerApis: AclApis; KIP-140)."""
+"""Answers DescribeAcls from this node's ACLs, and passes CreateAcls and DeleteAcls to the controller (AclApis of Kafka; KIP-140)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
 
 
 def describe_acls(authorizer: AclAuthorizer | None, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """The ACLs that a filter means, by resource."""
+    """The ACLs that match the filter, by resource."""
     kind = DescribeAclsResponse
     if authorizer is None:
         return kind(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)
@@ -53,7 +53,7 @@ class AclHandlers:
         self._forwarder = forwarder
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them."""
+        """Register the APIs."""
         dispatcher.register(DescribeAclsRequest, self.describe)
         dispatcher.register(CreateAclsRequest, self.create)
         dispatcher.register(DeleteAclsRequest, self.delete)
@@ -63,7 +63,7 @@ class AclHandlers:
         return describe_acls(self._authorizer, request)
 
     async def create(self, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-        """CreateAcls; they hold on this broker when the client hears of them."""
+        """CreateAcls; this broker applies the ACLs before the client gets its answer."""
         response: CreateAclsResponse = await self._forwarder.forward(context, request)
         created = {
             (c.resource_type, c.resource_name, c.resource_pattern_type, c.principal, c.host, c.operation, c.permission_type)
@@ -75,7 +75,7 @@ class AclHandlers:
         return response
 
     async def delete(self, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-        """DeleteAcls; they are gone from this broker when the client hears of it."""
+        """DeleteAcls; this broker has dropped the ACLs before the client gets its answer."""
         response: DeleteAclsResponse = await self._forwarder.forward(context, request)
         gone = {
             (acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission_type)
@@ -93,15 +93,15 @@ def _acls_of(image: MetadataImage) -> set[tuple[object, ...]]:
 
 
 class ControllerAclHandlers:
-    """The ACL APIs on a controller's listener. Registered after the controller's other handlers."""
+    """The ACL APIs on a controller's listener. Register it after the controller's other handlers: it replaces some."""
 
     def __init__(self, authorizer: AclAuthorizer | None, decide: Callable[[Any, Any], None]) -> None:
-        """`decide` hands a request to the active controller."""
+        """`decide` passes a request to the active controller."""
         self._authorizer = authorizer
         self._decide = decide
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them."""
+        """Register the APIs."""
         dispatcher.register(DescribeAclsRequest, self.describe)
         dispatcher.register(CreateAclsRequest, self.change)
         dispatcher.register(DeleteAclsRequest, self.change)
@@ -111,7 +111,7 @@ class ControllerAclHandlers:
         return describe_acls(self._authorizer, request)
 
     def change(self, context: Any, request: Any) -> Any:
-        """CreateAcls and DeleteAcls; without an authorizer nobody would mind them, and they are refused."""
+        """CreateAcls and DeleteAcls; refused without an authorizer, because nothing would apply them."""
         if self._authorizer is None:
             return failure_response(request, context.api_version, ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
         self._decide(context, request)

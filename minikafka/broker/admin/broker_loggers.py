@@ -22,7 +22,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def levels() -> dict[str, str]:
-    """Name -> Kafka's level, in the order of names."""
+    """Kafka's level by logger name, sorted by name."""
     return {name: _level_name(_logger(name).getEffectiveLevel()) for name in sorted(_names())}
 
 
@@ -32,7 +32,7 @@ def _names() -> set[str]:
 
 
 def check_broker_id(name: str, node_id: int) -> None:
-    """Raises ApiError(INVALID_REQUEST): loggers are those of the broker that is asked."""
+    """Raises ApiError INVALID_REQUEST if the resource is not this broker: loggers belong to the broker that gets the request."""
     if not name.lstrip("-").isdecimal():
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if int(name) != node_id:
@@ -40,7 +40,7 @@ def check_broker_id(name: str, node_id: int) -> None:
 
 
 def alter(changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
-    """(logger, operation, level) each. Raises ApiError before anything is changed."""
+    """Apply changes (logger, operation, level). Raises ApiError before it applies any."""
     changes, names = list(changes), _names()
     for name, operation, level in changes:
         _check(name, operation, level, names)
@@ -68,5 +68,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """The level of Kafka that lets the same records through."""
+    """Kafka's level that logs the same records."""
     return min(LEVELS, key=lambda name: (LEVELS[name] < level, LEVELS[name])) if level <= logging.CRITICAL else "FATAL"

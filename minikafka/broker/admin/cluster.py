@@ -73,7 +73,7 @@ class ClusterHandlers:
         self._cluster_id = cluster_id
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them."""
+        """Register the APIs."""
         dispatcher.register(DescribeClusterRequest, self.describe_cluster)
         dispatcher.register(DescribeClientQuotasRequest, self.describe_client_quotas)
         dispatcher.register(ListConfigResourcesRequest, self.list_config_resources)
@@ -81,11 +81,11 @@ class ClusterHandlers:
             dispatcher.register(request, self.forward)
 
     async def forward(self, context: RequestContext, request: Any) -> Any:
-        """Let the controller answer."""
+        """Forward the request to the active controller."""
         return await self._forwarder.forward(context, request)
 
     def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """DescribeCluster (KIP-700, KIP-919): the brokers with this listener."""
+        """DescribeCluster (KIP-700, KIP-919): the brokers that have the client's listener."""
         if request.endpoint_type != ENDPOINT_BROKER:
             return _wrong_endpoint(ENDPOINT_BROKER, request.endpoint_type)
         image, listener = self._metadata.image, context.listener
@@ -106,7 +106,7 @@ class ClusterHandlers:
         return response
 
     def list_config_resources(self, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-        """ListConfigResources (KIP-1142); version 0 lists client metrics only."""
+        """ListConfigResources (KIP-1142); version 0 lists only subscriptions to client metrics."""
         image = self._metadata.image
         wanted = list(request.resource_types) if context.api_version >= 1 else [RESOURCE_CLIENT_METRICS]
         supported = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
@@ -145,7 +145,8 @@ class ClusterHandlers:
 
 
 def _check_filter(components: list[DescribeClientQuotasRequest.ComponentData]) -> None:
-    """Raises ApiError with the first fault: INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type (Kafka's `ClientQuotasImage`)."""
+    """Raises ApiError for the first invalid component: INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown entity type
+    (`ClientQuotasImage` of Kafka)."""
     kinds: set[str] = set()
     for component in components:
         kind, match_type = component.entity_type, component.match_type
@@ -199,7 +200,7 @@ class ControllerClusterHandlers:
         self._cluster_id = cluster_id
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve it."""
+        """Register the API."""
         dispatcher.register(DescribeClusterRequest, self.describe_cluster)
 
     def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:

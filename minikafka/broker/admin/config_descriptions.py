@@ -1,4 +1,4 @@
-"""DescribeConfigs of topics, brokers, loggers, groups and client metrics, from a node's image and properties (Kafka's ConfigHelper)."""
+"""DescribeConfigs for topics, brokers, loggers, groups and client metrics, from the node's image and properties (Kafka's ConfigHelper)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 
 GROUP_SOURCE, CLIENT_METRICS_SOURCE, LOGGER_SOURCE = 8, 7, 6
 
 _DYNAMIC_SOURCES = frozenset({TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE})
-#: Broker properties, and their defaults, that Kafka names as the origin though this broker inherits from others or from none.
+#: Topic property -> the broker property and default that Kafka reports as its source, where this broker inherits from another or none.
 _DEFAULT_ORIGINS = {
     "retention.ms": ("log.retention.hours", "168"),
     "segment.ms": ("log.roll.hours", "168"),
@@ -47,18 +47,18 @@ _DEFAULT_ORIGINS = {
     "local.retention.bytes": ("log.local.retention.bytes", "-2"),
 }
 
-#: Unset, these follow from coarser ones (log.retention.hours); Kafka shows them as unset.
+#: When unset, these derive from properties in coarser units (log.retention.hours). Kafka reports them as unset.
 _DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
 
-#: Kafka knows these of a broker only when they have been set.
+#: Kafka lists these for a broker only when they are set.
 _SHOWN_WHEN_SET = frozenset(
     {"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second"}
 )
 
 _SUBSCRIPTION_PROPERTIES = {
-    INTERVAL_MS: ("int", "How often a client is to push, in milliseconds."),
-    MATCH: ("list", "Which clients are meant: attribute=pattern, all of them; nothing: every client."),
-    METRICS: ("list", "What their metrics' names begin with; * for all."),
+    INTERVAL_MS: ("int", "How often a client pushes its metrics, in milliseconds."),
+    MATCH: ("list", "The clients that are selected: a list of attribute=pattern, all of which must match. Empty: every client."),
+    METRICS: ("list", "Prefixes of the names of the requested metrics; * requests all."),
 }
 
 #: (name, value or None, source)
@@ -66,7 +66,7 @@ Synonym = tuple[str, str | None, int]
 
 
 class ConfigDescriptions:
-    """Answers DescribeConfigs on brokers and, of the controller itself, on controllers."""
+    """Answers DescribeConfigs on brokers and on controllers. A controller describes itself."""
 
     def __init__(self, config: BrokerConfig, metadata: MetadataHost) -> None:
         self._config = config
@@ -77,7 +77,7 @@ class ConfigDescriptions:
         dispatcher.register(DescribeConfigsRequest, self.describe)
 
     def describe(self, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        """DescribeConfigs: null or no keys are all properties."""
+        """DescribeConfigs. Without keys (null or empty) all properties are described."""
         response = DescribeConfigsResponse()
         for resource in request.resources:
             result = DescribeConfigsResponse.DescribeConfigsResult(
@@ -88,7 +88,7 @@ class ConfigDescriptions:
                 result.configs = self._describe_one(resource.resource_type, resource.resource_name, keys, request)
             except ApiError as error:
                 result.error_code = error.code
-                # Of a topic that does not exist Kafka says the code alone here.
+                # For a missing topic Kafka sends no error message here.
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     result.error_message = error.message
             response.results.append(result)
@@ -117,7 +117,7 @@ class ConfigDescriptions:
     def _describe_subscription(
         self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
     ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
-        """A subscription to clients' metrics (KIP-714); one that does not exist has every default."""
+        """A subscription to clients' metrics (KIP-714). A missing one has the defaults."""
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         values = self._metadata.image.config(RESOURCE_CLIENT_METRICS, name)
@@ -137,7 +137,7 @@ class ConfigDescriptions:
     def _describe_group(
         self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
     ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
-        """A group: what it has of its own, what the brokers have for all groups, and the defaults."""
+        """A group: its own values, the brokers' values for all groups, and the defaults."""
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         image = self._metadata.image
@@ -179,7 +179,7 @@ class ConfigDescriptions:
                 continue
             synonyms = self._topic_synonyms(entry, overrides, own, cluster)
             source = synonyms[0][2] if synonyms else DEFAULT_SOURCE
-            # A static value may be written in a coarser unit (log.retention.hours): the typed one is in the topic's.
+            # A static value may have a coarser unit (log.retention.hours); the inherited one has the topic's unit.
             value = synonyms[0][1] if source in _DYNAMIC_SOURCES else inherited(entry, self._config)
             results.append(_entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request))
         return results
@@ -187,7 +187,7 @@ class ConfigDescriptions:
     def _topic_synonyms(
         self, entry: Property, overrides: Mapping[str, str], own: Mapping[str, str], cluster: Mapping[str, str]
     ) -> list[Synonym]:
-        """Where a topic property could come from, what counts first."""
+        """The possible sources of a topic property, in order of precedence."""
         topic = [(entry.name, overrides[entry.name], TOPIC_SOURCE)] if entry.name in overrides else []
         found: list[Synonym] = []
         for name in entry.synonyms:
@@ -224,7 +224,7 @@ class ConfigDescriptions:
                 if keys is None or key in keys
             ]
         own = image.config(RESOURCE_BROKER, name)
-        # As in Kafka either of the two names says what the other one does.
+        # As in Kafka, each of the two names also reports the value of the other.
         given = {"node.id": name, "broker.id": name, **self._config.given}
         results = []
         for entry in BROKER_PROPERTIES:
@@ -254,7 +254,7 @@ class ConfigDescriptions:
 def _other_entry(
     name: str, layers: Sequence[tuple[Mapping[str, str], int]], request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
-    """A property of one listener, which falls back on the general one; or one that only a plugin may know, and that may be a secret."""
+    """A property of one listener, which falls back to the general one, or an unknown property, which may be a plug-in's secret."""
     base = base_of(name)
     general = general_name(name)
     names = (name, general) if general else (name,)
@@ -266,12 +266,12 @@ def _other_entry(
 
 
 def _from(name: str, synonyms: Sequence[Synonym]) -> list[Synonym]:
-    """What Kafka leaves of them: those before the first of that name are left out (ConfigHelper)."""
+    """The synonyms from the first one with that name on, as Kafka reports them (ConfigHelper)."""
     return list(dropwhile(lambda synonym: synonym[0] != name, synonyms))
 
 
 def _kind(name: str) -> str:
-    """ "" of what is not known."""
+    """The property's type; "" if it is unknown."""
     entry = BROKER_PROPERTIES.get(name) or base_of(name)
     return "" if entry is None else entry.kind
 

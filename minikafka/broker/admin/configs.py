@@ -1,4 +1,4 @@
-"""Configurations on a broker listener: described here, altered by the controller; loggers are this process's own."""
+"""Configuration APIs of brokers. A broker describes configurations and alters its own loggers; the controller alters all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minikafka.broker.front.forwarding import Forwarder
 
 class ConfigHandlers:
-    """Configuration on a broker listener."""
+    """The configuration APIs on a broker listener."""
 
     def __init__(self, config: BrokerConfig, descriptions: ConfigDescriptions, forwarder: Forwarder) -> None:
         self._config = config
@@ -31,7 +31,7 @@ class ConfigHandlers:
         dispatcher.register(AlterConfigsRequest, self.alter)
 
     async def alter(self, context: RequestContext, request: Any) -> Any:
-        """IncrementalAlterConfigs and AlterConfigs; this broker knows the change when the client hears of it."""
+        """IncrementalAlterConfigs and AlterConfigs; this broker applies the change before the client gets its answer."""
         loggers = self._alter_loggers(request) if isinstance(request, IncrementalAlterConfigsRequest) else []
         if loggers and not request.resources:
             return IncrementalAlterConfigsResponse(responses=loggers)
@@ -43,7 +43,7 @@ class ConfigHandlers:
         return response
 
     def _alter_loggers(self, request: IncrementalAlterConfigsRequest) -> list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]:
-        """Loggers are this process's own (Kafka's ConfigAdminManager.preprocess): take them out of the request."""
+        """Alter this process's loggers and remove them from the request (Kafka's ConfigAdminManager.preprocess)."""
         answers = []
         for resource in [one for one in request.resources if one.resource_type == RESOURCE_BROKER_LOGGER]:
             answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
@@ -61,7 +61,7 @@ class ConfigHandlers:
 
     @staticmethod
     def _settled(request: Any, response: Any) -> list[tuple[tuple[int, str], str, str | None]]:
-        """What plain assignments that succeeded must have become."""
+        """The values to expect in the metadata: (resource, name, value) of each plain assignment that succeeded."""
         good = {(entry.resource_type, entry.resource_name) for entry in response.responses if entry.error_code == ErrorCode.NONE}
         settled = []
         for resource in request.resources:

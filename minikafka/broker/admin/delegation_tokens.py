@@ -1,7 +1,7 @@
-"""The delegation token APIs of a broker without `delegation.token.secret.key` (KIP-48): they say that there are no tokens.
+"""The delegation token APIs of a broker without `delegation.token.secret.key` (KIP-48): they answer that delegation tokens are disabled.
 
-Kafka serves them whether it has a key or not, and clients tell from the list of APIs how old a broker is (franz-go's kversion), so they
-are served here too. Which answer comes first: KafkaApis.allowTokenRequests, then the authorizer, then DelegationTokenControlManager.
+Kafka serves the APIs even without a key, and some clients derive a broker's version from its list of APIs (franz-go's kversion), so they
+are served here too. Checks are in Kafka's order: KafkaApis.allowTokenRequests, the authorizer, DelegationTokenControlManager.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAINTEXT, SSL = 0, 1
 
 
 def _expiry(error: ErrorCode) -> int:
-    """Expiry of a token that does not exist: -1 from Kafka's brokers, 0 from its controllers, which see first that there is no key."""
+    """Expiry time of a missing token: -1 from Kafka's brokers; 0 from its controllers, which check first whether there is a key."""
     return 0 if error is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
 
 
@@ -32,28 +32,28 @@ REQUESTER_VERSION_MIN = 3
 
 
 class Authorizer(Protocol):
-    """Says who may do what."""
+    """Decides whether a principal may perform an operation."""
 
     def allows(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str, /) -> bool:
-        """Whether the request's principal may."""
+        """Whether the request's principal may perform the operation."""
 
 
 class DelegationTokenHandlers:
-    """Refusals, in the order in which Kafka refuses."""
+    """Refuses requests, with the checks in Kafka's order."""
 
     def __init__(self, config: BrokerConfig, authorizer: Authorizer | None) -> None:
         self._config = config
         self._authorizer = authorizer
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve on a broker's listeners."""
+        """Register the APIs."""
         dispatcher.register(CreateDelegationTokenRequest, self.create)
         dispatcher.register(RenewDelegationTokenRequest, self.renew)
         dispatcher.register(ExpireDelegationTokenRequest, self.expire)
         dispatcher.register(DescribeDelegationTokenRequest, self.describe)
 
     def create(self, context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-        """CreateDelegationToken; the answer names the owner and who asked."""
+        """CreateDelegationToken; the answer names the owner and the requester."""
         requester = context.principal.partition(":")[::2]
         owner = (request.owner_principal_type or "", request.owner_principal_name) if request.owner_principal_name else requester
         error = self._refusal(context)
@@ -63,7 +63,7 @@ class DelegationTokenHandlers:
             elif any(renewer.principal_type != "User" for renewer in request.renewers):
                 error = ErrorCode.INVALID_PRINCIPAL_TYPE
         when = _expiry(error)
-        # Older answers have no place for who asked.
+        # Older versions have no field for the requester.
         reported = requester if context.api_version >= REQUESTER_VERSION_MIN else ("", "")
         return CreateDelegationTokenResponse(
             error_code=error,
@@ -91,7 +91,7 @@ class DelegationTokenHandlers:
         return DescribeDelegationTokenResponse(error_code=self._refusal(context), tokens=[])
 
     def _refusal(self, context: RequestContext) -> ErrorCode:
-        """Clients that have not authenticated may not ask; the others hear that there are no tokens."""
+        """The error for a client: requests are not allowed without authentication; otherwise tokens are disabled."""
         protocol = self._config.protocol_of(context.listener)
         if protocol == PLAINTEXT or (protocol == SSL and context.principal == ANONYMOUS):
             return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -1,4 +1,4 @@
-"""The names of Apache Kafka's loggers, and which of ours says what each of them says there.
+"""The names of Apache Kafka's loggers, and the corresponding logger of minikafka for each.
 
 The names are those that a broker of Apache Kafka 4.3 lists after its start, and a few of earlier versions that runbooks name.
 """
@@ -82,7 +82,7 @@ org.apache.kafka.timeline: SnapshotRegistry
 state.change: logger
 """
 
-#: What a logger's name begins with -> ours. The longest beginning counts.
+#: Prefix of a logger's name -> our logger. The longest matching prefix counts.
 _OURS = {
     "kafka": OWN,
     "kafka.authorizer": "minikafka.authorizer",

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: what clients learn of topics, leaders and brokers (Kafka's KRaftMetadataCache)."""
+"""Metadata and DescribeTopicPartitions: topics, leaders and brokers for clients (Kafka's KRaftMetadataCache)."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("minikafka.metadata")
 
-#: Every operation that an authorizer could grant on a topic and on the cluster, as bits: there is no authorizer.
+#: All operations that an authorizer can grant on a topic and on the cluster, as bit sets. Reported when there is no authorizer.
 TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 PARTITIONS_PER_RESPONSE_MAX = 2000
-#: The client goes on where the answer stops, as it does for partitions.
+#: Bound on unknown topics in one answer; the client continues from the cursor, as it does for partitions.
 UNKNOWN_TOPICS_PER_RESPONSE_MAX = 500
-#: How long the creation of topics that Metadata asked for may take, and how many may be under way.
+#: Time limit of automatic topic creation, and bound on topics being created at a time.
 CREATION_WAIT_MS = 2_000
 CREATIONS_MAX = 1_000
-#: Topics that are described in one turn of the loop.
+#: Topics described in one turn of the loop.
 TOPICS_AT_ONCE = 64
-#: How long a request is held whose answer would name a leader that this broker has just lost its connection to: most often it has died, and
-#: the client would come back for its successor only after a back-off of its own.
+#: How long a request is held if its answer would name a leader to which this broker has just lost its connection. The leader has probably
+#: died, and the client would ask for its successor only after a back-off.
 LOST_LEADER_WAIT_MS = 1_000
 LOST_LEADER_CHECK_MS = 20
-#: How long a broker is still named after it was fenced. librdkafka forgets where partitions have moved to when their old broker vanishes in
-#: the same answer, and asks again only a second later.
+#: How long a fenced broker stays in answers. If the old broker of moved partitions vanishes in the same answer, librdkafka forgets the new
+#: leaders, and asks again only a second later.
 FENCED_NAMED_MS = 2_000
 
 _ZERO_ID = bytes(16)
 
 
 class MetadataHandlers:
-    """Answers from this broker's image; creates missing topics when client and configuration allow it."""
+    """Answers from this broker's image. Creates missing topics if the client and the configuration allow it."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class MetadataHandlers:
         supervisor: Supervisor,
         lost_leaders: AbstractSet[int] = frozenset(),
     ) -> None:
-        """`lost_leaders`: brokers that partitions here follow and that do not answer at the moment."""
+        """`lost_leaders`: ids of brokers that replicas here follow and that are not answering at the moment."""
         self._clock = clock
         self._supervisor = supervisor
         self._lost_leaders = lost_leaders
@@ -76,19 +76,19 @@ class MetadataHandlers:
         self._forwarder = forwarder
         self._cluster_id = cluster_id
         self._creating: set[str] = set()
-        # Topics as described from one image; the next image begins anew.
+        #: A cache of described topics, valid for this image.
         self._described_image: MetadataImage | None = None
         self._described: dict[tuple[bytes, str, int, int], MetadataResponse.MetadataResponseTopic] = {}
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve both APIs."""
+        """Register both APIs."""
         dispatcher.register(MetadataRequest, self.metadata)
         dispatcher.register(DescribeTopicPartitionsRequest, self.describe_topic_partitions)
 
     # -- Metadata --------------------------------------------------------------------------------------------------
 
     def metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
-        """Metadata, all versions: null topics are all, an empty list none (in version 0: all)."""
+        """Metadata. Null topics means all topics, an empty list means none (version 0: all)."""
         version = context.api_version
         topics = request.topics
         if topics is not None and version in {10, 11} and any(topic.name is None or topic.topic_id != _ZERO_ID for topic in topics):
@@ -107,17 +107,17 @@ class MetadataHandlers:
                 self._named_until_ms[broker_id] = self._clock.now_ms() + FENCED_NAMED_MS
 
     def _names_lost(self, image: MetadataImage, topics: list[MetadataRequest.MetadataRequestTopic] | None) -> bool:
-        """Whether the answer would name a leader that does not answer."""
+        """Whether the answer would name a leader that is not answering."""
         if topics is None:
             found = list(image.topics_by_id.values())
         else:
-            names, ids = _asked(topics)
-            asked = [*map(image.topics_by_name.get, names), *map(image.topics_by_id.get, ids)]
-            found = [topic for topic in asked if topic is not None]
+            names, ids = _requested(topics)
+            requested = [*map(image.topics_by_name.get, names), *map(image.topics_by_id.get, ids)]
+            found = [topic for topic in requested if topic is not None]
         return any(partition.leader in self._lost_leaders for topic in found for partition in topic.partitions.values())
 
     async def _answer_later(self, context: RequestContext, request: MetadataRequest) -> None:
-        """When the leaders answer again or others lead, but not much later."""
+        """Answer when the leaders are back or others lead, but after LOST_LEADER_WAIT_MS at the latest."""
         deadline_ms = self._clock.now_ms() + LOST_LEADER_WAIT_MS
         while self._clock.now_ms() < deadline_ms and self._lost_leaders and self._names_lost(self._metadata.image, request.topics):
             await self._metadata.wait_until(lambda image: not self._names_lost(image, request.topics), LOST_LEADER_CHECK_MS)
@@ -127,7 +127,7 @@ class MetadataHandlers:
         version, topics, image = context.api_version, request.topics, self._metadata.image
         if topics is None or (version == 0 and not topics):
             return self._response(context, request, image, None, [])
-        names, ids = _asked(topics)
+        names, ids = _requested(topics)
         if request.allow_auto_topic_creation and self._config.auto_create_topics_enable:
             missing = [name for name in dict.fromkeys(names) if name not in image.topics_by_name and topic_name_fault(name) is None]
             missing = [name for name in missing if name not in INTERNAL_TOPICS]
@@ -135,8 +135,10 @@ class MetadataHandlers:
         return self._response(context, request, image, names, ids)
 
     def _create(self, missing: list[str]) -> None:
-        """Begin to create topics as this broker's configuration says; the client asks again, as with Apache Kafka. Those that are being
-        created are left out, and those above the bound, until they are asked for again."""
+        """Start to create topics with this broker's defaults. The client asks again, as with Apache Kafka.
+
+        Topics that are already being created are skipped, and so are topics above the bound: a later request creates them.
+        """
         names = [name for name in missing if name not in self._creating][: CREATIONS_MAX - len(self._creating)]
         if names:
             self._creating.update(names)
@@ -149,14 +151,14 @@ class MetadataHandlers:
         try:
             response = await self._forwarder.ask(CreateTopicsRequest(topics=topics, timeout_ms=CREATION_WAIT_MS), CREATION_WAIT_MS)
         except (TimeoutError, ConnectionError, UnsupportedVersion) as error:
-            log.warning("%d topics were not created automatically (%s ..): %s", len(names), names[0], error)
+            log.warning("could not create %d topics automatically (%s ..): %s", len(names), names[0], error)
             return
         finally:
             self._creating.difference_update(names)
         for topic in response.topics:
             code = ErrorCode(topic.error_code)
             if code not in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-                log.warning("topic %s was not created automatically: %s", topic.name, topic.error_message or code.name)
+                log.warning("could not create topic %s automatically: %s", topic.name, topic.error_message or code.name)
 
     def _response(
         self,
@@ -166,7 +168,7 @@ class MetadataHandlers:
         names: Sequence[str] | None,
         ids: Sequence[bytes],
     ) -> MetadataResponse:
-        """`names` None: every topic."""
+        """`names` None: all topics."""
         version, listener = context.api_version, context.listener
         operations = TOPIC_OPERATIONS if version >= 8 and request.include_topic_authorized_operations else -(2**31)
         unknown, described, errors = [], [], []
@@ -204,10 +206,10 @@ class MetadataHandlers:
         return response
 
     def _named_on(self, image: MetadataImage, listener: str) -> list[BrokerRegistration]:
-        """Live brokers, and for a moment those that have just been fenced; all that are registered where none is live.
+        """Live brokers, and for a moment those that were just fenced; all registered brokers if none is live.
 
-        Apache Kafka names none then. Its Java client passes over such an answer; librdkafka (2.10 and later) forgets every broker that it
-        does not name, and with them the last address that it could ask again.
+        Apache Kafka names none in that case. Its Java client ignores such an answer, but librdkafka (2.10 and later) forgets all brokers
+        that it does not name, and so the last address that it could ask again.
         """
         found, named = alive_on(image, listener), self._named_until_ms
         if named:
@@ -237,7 +239,7 @@ class MetadataHandlers:
     def describe_topic_partitions(
         self, context: RequestContext, request: DescribeTopicPartitionsRequest
     ) -> DescribeTopicPartitionsResponse:
-        """DescribeTopicPartitions (KIP-966): topics by name, as many partitions as asked for, and where to go on."""
+        """DescribeTopicPartitions (KIP-966): topics by name, up to the requested number of partitions, and a cursor to continue from."""
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
             text = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.topic_name}-{cursor.partition_index}"
@@ -273,18 +275,18 @@ class MetadataHandlers:
 
 
 def alive_on(image: MetadataImage, listener: str) -> list[BrokerRegistration]:
-    """Unfenced brokers that have the listener, by id."""
+    """Unfenced brokers that have the listener, in order of ids."""
     return [broker for broker in registered_on(image, listener) if not broker.fenced]
 
 
 def registered_on(image: MetadataImage, listener: str) -> list[BrokerRegistration]:
-    """Brokers that have the listener, by id."""
+    """Registered brokers that have the listener, in order of ids."""
     found = [broker for broker in image.brokers.values() if listener in broker.listeners]
     return sorted(found, key=lambda broker: broker.broker_id)
 
 
 def controller_for_clients(image: MetadataImage, node_id: int) -> int:
-    """A live broker to send administration to, -1 without any: this one if it is in service, since all brokers forward."""
+    """A live broker for administrative requests, -1 if there is none. This one if it is in service, because every broker forwards."""
     own = image.brokers.get(node_id)
     if own is not None and not own.fenced:
         return node_id
@@ -304,7 +306,7 @@ def _is_reachable(image: MetadataImage, broker_id: int, listener: str) -> bool:
 
 
 def _leader_error(image: MetadataImage, leader: int, names_listeners: bool) -> ErrorCode:
-    """Why there is no leader to name: none alive, or it does not have the client's listener (version 6 on says so)."""
+    """Why no leader is named: it is not alive, or it does not have the client's listener (an error of its own from version 6 on)."""
     if leader in image.brokers and names_listeners:
         return ErrorCode.LISTENER_NOT_FOUND
     return ErrorCode.LEADER_NOT_AVAILABLE
@@ -350,15 +352,15 @@ def _topic_error(name: str | None, topic_id: bytes, code: ErrorCode) -> Metadata
     return MetadataResponse.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
 
 
-def _asked(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> tuple[list[str], list[bytes]]:
-    """(names, ids) of what is asked for. One id makes all of it a question by id, whatever the names are: Kafka's Admin sends empty ones
-    beside ids (KafkaApis.handleTopicMetadataRequest)."""
+def _requested(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> tuple[list[str], list[bytes]]:
+    """(names, ids) of the requested topics. If there is any id, only ids count: Kafka's Admin sends empty names with them
+    (KafkaApis.handleTopicMetadataRequest)."""
     ids = [topic.topic_id for topic in topics if topic.topic_id != _ZERO_ID or topic.name is None]
     return ([] if ids else [topic.name for topic in topics if topic.name is not None]), ids
 
 
 def _refused_by_id(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have ids in the request but do not serve them (KAFKA-12701): everything in it is refused."""
+    """Versions 10 and 11 have topic ids in the request but do not support them (KAFKA-12701): refuse all its topics."""
     return MetadataResponse(
         topics=[
             MetadataResponse.MetadataResponseTopic(
@@ -372,7 +374,7 @@ def _refused_by_id(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> Me
 def _described(
     image: MetadataImage, name: str, topic: TopicImage | None, indexes: Sequence[int], listener: str
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    """Those of the topic's partitions; None: an error."""
+    """The topic with these partitions; None: an error."""
     kind = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_fault(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION

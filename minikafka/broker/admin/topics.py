@@ -1,4 +1,5 @@
-"""Topic and partition administration on brokers: forwarded to the active controller, answered when this broker knows of it too."""
+"""Administration of topics and partitions on brokers. Requests are forwarded to the active controller, and answered when this broker has
+applied the change too."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class TopicHandlers:
         self._forwarder = forwarder
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve them."""
+        """Register the APIs."""
         dispatcher.register(CreateTopicsRequest, self.create_topics)
         dispatcher.register(DeleteTopicsRequest, self.delete_topics)
         dispatcher.register(CreatePartitionsRequest, self.create_partitions)
@@ -34,11 +35,11 @@ class TopicHandlers:
             dispatcher.register(request, self.forward)
 
     async def forward(self, context: RequestContext, request: Any) -> Any:
-        """Let the controller answer."""
+        """Forward the request to the active controller."""
         return await self._forwarder.forward(context, request)
 
     async def create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """CreateTopics; new topics are in this broker's metadata when the client hears of them."""
+        """CreateTopics; new topics are in this broker's metadata before the client gets its answer."""
         response: CreateTopicsResponse = await self._forwarder.forward(context, request)
         if not request.validate_only:
             created = [topic.name for topic in response.topics if topic.error_code == ErrorCode.NONE]

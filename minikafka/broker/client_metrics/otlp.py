@@ -1,6 +1,6 @@
-"""What a client pushes: OpenTelemetry's MetricsData, read by the package `opentelemetry-proto` (the extra `client-metrics`).
+"""Decodes pushed metrics: OpenTelemetry's MetricsData, parsed by the package `opentelemetry-proto` (the extra `client-metrics`).
 
-Names, labels and their number are bounded here: they become labels of /metrics.
+Names and labels are bounded in size and number here, because they become labels of /metrics.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from minikafka.core.client_metrics.series import Labels, Point
 from minikafka.wire.compression import decompress
 from minikafka.wire.errors import CorruptRecord
 
-#: Messages within a push that are looked at; what comes behind them is counted and left.
+#: Messages of one push that are read; the following ones are only counted.
 MESSAGES_MAX = 10_000
 TEXT_CHARACTERS_MAX = 128
 ATTRIBUTES_MAX = 16
-#: Attributes that are labels of their own, so that there are only so many; the others share one.
+#: Attributes that become labels of their own; all others share one label, which bounds the number of labels.
 LABELS = frozenset(
     {
         "acks", "assignor", "broker_id", "client_rack", "group_id", "group_instance_id", "group_member_id", "listener", "node_id",
@@ -36,19 +36,19 @@ MetricsData: Any = None
 
 
 class Unreadable(Exception):
-    """Not MetricsData, or damaged, or too much when it is decompressed."""
+    """The push is not valid MetricsData, or too large when decompressed."""
 
 
 @dataclass(slots=True)
 class Read:
-    """What was found: `points`, and how many messages were left."""
+    """The points of a push, and the number of messages that were skipped."""
 
     points: list[Point] = field(default_factory=list)
     left: int = 0
 
 
 def load() -> bool:
-    """Import the parser, which takes its time. Whether it is installed."""
+    """Import the parser, which is slow. Returns whether it is installed."""
     global MetricsData  # noqa: PLW0603
     try:
         from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData as Found
@@ -59,7 +59,7 @@ def load() -> bool:
 
 
 def read(compression_type: int, data: bytes, size_max: int) -> Read:
-    """The points of a push of at most `size_max` bytes when decompressed; none without the parser. Raises Unreadable."""
+    """Decode a push of at most `size_max` bytes when decompressed; no points if the parser is missing. Raises Unreadable."""
     found = Read()
     try:
         plain = decompress(compression_type, data, size_max)
@@ -89,7 +89,7 @@ def _parsed(plain: bytes) -> Any:
 
 
 def _points(message: Any) -> Iterator[Point | None]:
-    """Every point; None for each message on the way there."""
+    """All points, and None for each message in between."""
     for resource in message.resource_metrics:
         yield None
         common = _labels(resource.resource.attributes, {})

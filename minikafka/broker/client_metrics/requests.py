@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions and PushTelemetry (KIP-714): subscriptions from the metadata, clients from their connections.
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714).
 
 Apache Kafka serves both only with a telemetry plug-in; here the receiver is built in.
 """
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.clients")
 
-#: A push of more bytes, or one that takes more when it is decompressed, is read beside the loop.
+#: A push that is larger, or larger when decompressed, is read in a thread.
 READ_AT_ONCE_BYTES = 4096
-#: How often it is looked for clients that have gone silent.
+#: How often silent clients are removed.
 SWEEP_S = 10.0
 
 
 class ClientMetricsHandlers:
-    """What clients are asked for, and what they have told: `instances` and `series` are read by metrics and page."""
+    """Keeps subscriptions, clients (`instances`) and their metrics (`series`). The last two are read by metrics and the page."""
 
     def __init__(self, config: BrokerConfig, metadata: MetadataHost, environment: Environment, heavy_work: HeavyWork) -> None:
         self.subscriptions = Subscriptions()
         self.instances = Instances(self.subscriptions, config.telemetry_max_bytes, environment.random.randbytes)
         self.series = Series()
-        #: Pushes that were taken, their bytes, and those that could not be read.
+        #: Number of accepted pushes, their bytes, and pushes that could not be read.
         self.pushes = self.pushed_bytes = self.unreadable = 0
         self._clock = environment.clock
         self._supervisor = environment.supervisor
         self._heavy_work = heavy_work
         self._dispatcher: Dispatcher | None = None
-        #: Whether it has been tried to load the parser.
+        #: Whether the import of the parser was attempted.
         self._has_loaded = False
         self._is_sweeping = False
         for kind, name in metadata.image.configs:
@@ -65,7 +65,7 @@ class ClientMetricsHandlers:
         metadata.subscribe(self._on_metadata)
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve both on a broker listener."""
+        """Register both APIs."""
         self._dispatcher = dispatcher
         dispatcher.register(GetTelemetrySubscriptionsRequest, self.get)
         dispatcher.register(PushTelemetryRequest, self.push)
@@ -75,7 +75,7 @@ class ClientMetricsHandlers:
         """GetTelemetrySubscriptions."""
         now_ms = self._clock.now_ms()
         instance = self.instances.ask(request.client_instance_id, self._attributes(context), context.connection, now_ms)
-        self._sweep_later()
+        self._schedule_sweep()
         return GetTelemetrySubscriptionsResponse(
             client_instance_id=instance.instance_id,
             subscription_id=instance.requested.subscription_id,
@@ -87,9 +87,9 @@ class ClientMetricsHandlers:
         )
 
     def push(self, context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse | None:
-        """PushTelemetry: answered when the metrics have been read."""
+        """PushTelemetry: answer when the metrics are decoded."""
         instance = self.instances.push(request, self._attributes(context), context.connection, self._clock.now_ms())
-        self._sweep_later()
+        self._schedule_sweep()
         self.pushes += 1
         self.pushed_bytes += len(request.metrics)
         if not request.metrics:
@@ -99,28 +99,28 @@ class ClientMetricsHandlers:
                 self._keep(instance, otlp.read(request.compression_type, request.metrics, READ_AT_ONCE_BYTES))
                 return PushTelemetryResponse()
             except otlp.Unreadable:
-                pass  # It may only be larger than that.
-        self._heavy_work.start(self._read_beside(context, request, instance), "a push of metrics", context.connection)
+                pass  # It may only be larger than READ_AT_ONCE_BYTES.
+        self._heavy_work.start(self._read_in_thread(context, request, instance), "a push of metrics", context.connection)
         return None
 
-    async def _read_beside(self, context: RequestContext, request: PushTelemetryRequest, instance: Instance) -> None:
+    async def _read_in_thread(self, context: RequestContext, request: PushTelemetryRequest, instance: Instance) -> None:
         if not self._has_loaded:
             self._has_loaded = True
             if not await self._heavy_work.run(otlp.load):
-                logger.warning("clients push metrics, which are not read: pip install 'minikafka[client-metrics]'")
+                logger.warning("clients push metrics, but the package to read them is missing: pip install 'minikafka[client-metrics]'")
         code = ErrorCode.NONE
         try:
             size_max = self.instances.telemetry_max_bytes
             self._keep(instance, await self._heavy_work.run(otlp.read, request.compression_type, request.metrics, size_max))
         except otlp.Unreadable as error:
-            logger.debug("%s pushed what cannot be read: %s", context.connection, error)
+            logger.debug("%s pushed unreadable metrics: %s", context.connection, error)
             self.unreadable += 1
             instance.last_error = code = ErrorCode.INVALID_RECORD
         context.respond(PushTelemetryResponse(error_code=code))
 
     def _keep(self, instance: Instance, found: otlp.Read) -> None:
         self.series.dropped += found.left
-        self.series.add(instance.instance_id, _who(instance), found.points, instance.expires_ms)
+        self.series.add(instance.instance_id, _client_labels(instance), found.points, instance.expires_ms)
 
     def _attributes(self, context: RequestContext) -> dict[str, str | None]:
         assert self._dispatcher is not None
@@ -138,23 +138,23 @@ class ClientMetricsHandlers:
         if instance_id is not None:
             self.series.leave(instance_id, self._clock.now_ms())
 
-    def _sweep_later(self) -> None:
+    def _schedule_sweep(self) -> None:
         if not self._is_sweeping:
             self._is_sweeping = True
             self._supervisor.call_later(SWEEP_S, "clients that have gone silent", self._sweep)
 
     def _sweep(self) -> None:
-        self._sweep_on(self.instances.expire(self._clock.now_ms()))
+        self._sweep_step(self.instances.expire(self._clock.now_ms()))
 
-    def _sweep_on(self, steps: Iterator[object]) -> None:
-        """One step in a turn."""
+    def _sweep_step(self, steps: Iterator[object]) -> None:
+        """Run one step, and the next one in the next turn."""
         if next(steps, None) is not None:
-            self._supervisor.call_soon("clients that have gone silent", self._sweep_on, steps)
+            self._supervisor.call_soon("clients that have gone silent", self._sweep_step, steps)
             return
         self.series.expire(self._clock.now_ms())
         self._is_sweeping = False
         if self.instances.by_id or self.series.by_instance:
-            self._sweep_later()
+            self._schedule_sweep()
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         for kind, name in delta.changed_configs:
@@ -165,12 +165,12 @@ class ClientMetricsHandlers:
         try:
             self.subscriptions.put(name, image.config(RESOURCE_CLIENT_METRICS, name))
         except ApiError as error:
-            # A controller of Apache Kafka's takes more than this broker can serve.
-            logger.warning("the subscription %s to clients' metrics is not served: %s", name, error.message)
+            # A controller of Apache Kafka accepts more than this broker can serve.
+            logger.warning("the client metrics subscription %s is not served: %s", name, error.message)
 
 
-def _who(instance: Instance) -> Labels:
-    """The labels that all of a client's metrics have."""
+def _client_labels(instance: Instance) -> Labels:
+    """The labels of all metrics of a client."""
     attributes, most = instance.attributes, otlp.TEXT_CHARACTERS_MAX
     return (
         (CLIENT_ID, (attributes.get(CLIENT_ID) or "")[:most]),

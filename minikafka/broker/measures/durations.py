@@ -1,4 +1,4 @@
-"""Durations and rates of what happens seldom: flushes, commits of the metadata log, elections."""
+"""Durations and rates of rare events: flushes, commits of the metadata log, elections."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 from minikafka.broker.measures.request_times import SAMPLES_KEPT, WINDOW_S, quantiles_of
 
-#: Kafka's metrics.num.samples and metrics.sample.window.ms: a rate is over the last one to two of them.
+#: Kafka's metrics.sample.window.ms; with metrics.num.samples of 2, a rate covers the last one to two windows.
 SAMPLE_MS = 30_000
 
 
 class Durations:
-    """How long something took, in ms. Without a fine clock it is only counted."""
+    """Durations of an event, in ms. Without a fine clock, events are only counted."""
 
     def __init__(self, now_s: Callable[[], float] | None) -> None:
         self._now_s = now_s
@@ -22,16 +22,16 @@ class Durations:
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the body; what raises is not counted."""
-        begun_s = 0.0 if self._now_s is None else self._now_s()
+        """Measure the body. A body that raises is not counted."""
+        started_s = 0.0 if self._now_s is None else self._now_s()
         yield
         self.count += 1
         if self._now_s is not None:
             now_s = self._now_s()
-            self._kept.append((now_s, 1000 * (now_s - begun_s)))
+            self._kept.append((now_s, 1000 * (now_s - started_s)))
 
     def quantiles(self) -> list[float]:
-        """Of the last five minutes."""
+        """Quantiles of the last five minutes, in ms."""
         if self._now_s is None:
             return quantiles_of([])
         since_s = self._now_s() - WINDOW_S
@@ -39,37 +39,37 @@ class Durations:
 
 
 class Window:
-    """Values of the last 30 to 60 s (org.apache.kafka.common.metrics.stats.SampledStat): rate, average, maximum. Milliseconds."""
+    """Rate, average and maximum of the values of the last 30 to 60 s (org.apache.kafka.common.metrics.stats.SampledStat)."""
 
     def __init__(self) -> None:
-        #: The halves: (begin, count, sum, maximum), the newest last.
-        self._halves: deque[tuple[int, int, float, float]] = deque(maxlen=2)
+        #: Up to two sample windows: (begin, count, sum, maximum), the newest last.
+        self._samples: deque[tuple[int, int, float, float]] = deque(maxlen=2)
 
     def record(self, value: float, now_ms: int) -> None:
-        """Something happened now."""
-        halves = self._halves
-        if halves and now_ms - halves[-1][0] < SAMPLE_MS:
-            begin, count, total, largest = halves[-1]
-            halves[-1] = (begin, count + 1, total + value, max(largest, value))
+        """Record one value."""
+        samples = self._samples
+        if samples and now_ms - samples[-1][0] < SAMPLE_MS:
+            begin, count, total, largest = samples[-1]
+            samples[-1] = (begin, count + 1, total + value, max(largest, value))
         else:
-            halves.append((now_ms, 1, value, value))
+            samples.append((now_ms, 1, value, value))
 
-    def _living(self, now_ms: int) -> list[tuple[int, int, float, float]]:
-        return [half for half in self._halves if now_ms - half[0] < 2 * SAMPLE_MS]
+    def _recent(self, now_ms: int) -> list[tuple[int, int, float, float]]:
+        return [sample for sample in self._samples if now_ms - sample[0] < 2 * SAMPLE_MS]
 
     def rate(self, now_ms: int) -> float:
-        """Sum of the values a second; as Kafka's Rate, over no less than one sample's time."""
-        living = self._living(now_ms)
-        if not living:
+        """Sum of the values per second, over at least one sample window, like Kafka's Rate."""
+        recent = self._recent(now_ms)
+        if not recent:
             return 0.0
-        return 1000 * sum(half[2] for half in living) / max(now_ms - living[0][0], SAMPLE_MS)
+        return 1000 * sum(sample[2] for sample in recent) / max(now_ms - recent[0][0], SAMPLE_MS)
 
     def average(self, now_ms: int) -> float:
-        """NaN when there is nothing to average, as Kafka's Avg."""
-        living = self._living(now_ms)
-        count = sum(half[1] for half in living)
-        return sum(half[2] for half in living) / count if count else float("nan")
+        """The average; NaN without values, like Kafka's Avg."""
+        recent = self._recent(now_ms)
+        count = sum(sample[1] for sample in recent)
+        return sum(sample[2] for sample in recent) / count if count else float("nan")
 
     def largest(self, now_ms: int) -> float:
-        """NaN when there is nothing, as Kafka's Max."""
-        return max((half[3] for half in self._living(now_ms)), default=float("nan"))
+        """The maximum; NaN without values, like Kafka's Max."""
+        return max((sample[3] for sample in self._recent(now_ms)), default=float("nan"))

@@ -1,4 +1,4 @@
-"""Rates of what is only counted: from what counters said at earlier scrapes."""
+"""Rates of counters, from their values at earlier scrapes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from math import expm1
 
 WINDOW_MS = 60_000
 AVERAGED_MS = 15 * 60_000
-#: Readings closer together are one: several scrapers may come at once.
+#: Readings that are closer together count as one: several scrapers may come at once.
 APART_MS = 1_000
 
 
 class Readings:
-    """By key, what a counter said and when, back to the first reading that is a minute old."""
+    """Earlier values of counters with their times, by key, back to the newest reading that is at least a minute old."""
 
     def __init__(self) -> None:
         self._read: dict[Hashable, deque[tuple[int, float]]] = {}
         self._averages: dict[Hashable, tuple[int, float, float]] = {}
 
     def rate(self, key: Hashable, count: float, now_ms: int) -> float:
-        """Increase a second since about a minute ago (since the first reading, when that is less; 0 at the first)."""
+        """Increase per second over about the last minute, or since the first reading; 0 at the first reading."""
         read = self._read.get(key)
         if read is None:
             read = self._read[key] = deque([(now_ms, count)])
@@ -33,8 +33,10 @@ class Readings:
         return max(count - before, 0) * 1000 / (now_ms - at_ms) if now_ms > at_ms else 0.0
 
     def moving_average(self, key: Hashable, count: float, now_ms: int) -> float:
-        """Increase a second, what is older weighing less: by 1/e after 15 minutes (Kafka's meters). It begins with what the first two
-        readings tell; 0 at the first."""
+        """Exponentially weighted increase per second, with a time constant of 15 minutes (Kafka's meters).
+
+        0 at the first reading. The second reading sets the initial average.
+        """
         last = self._averages.get(key)
         if last is None:
             self._averages[key] = (now_ms, count, -1.0)
@@ -49,7 +51,7 @@ class Readings:
         return average
 
     def keep(self, kind: str, keys: set[Hashable]) -> None:
-        """Forget keys (kind, …) that are not among `keys`."""
+        """Forget the keys (kind, …) that are not in `keys`."""
         for key in [*self._read, *self._averages]:
             if isinstance(key, tuple) and key[0] == kind and key not in keys:
                 self._read.pop(key, None)

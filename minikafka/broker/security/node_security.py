@@ -1,5 +1,4 @@
-"""Security of a node: how each listener protects itself and how this node connects to others; the properties are those of
-config/listener_security.py."""
+"""TLS and SASL of a node's listeners and of its connections to other nodes. The properties are in config/listener_security.py."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ logger = logging.getLogger("minikafka.security")
 
 PROTOCOL_NAMES = {number: name for name, number in SECURITY_PROTOCOLS.items()}
 Made = TypeVar("Made")
-#: (user, number of the mechanism) -> what UserScramCredentialRecord says of it, or None.
+#: (user, mechanism number) -> its UserScramCredentialRecord, or None.
 ScramRecords = Callable[[str, int], Any]
 
 
 class ListenerSasl:
-    """SASL of one listener: makes the server's side of exchanges."""
+    """SASL of one listener: starts authentication exchanges on the server side."""
 
     def __init__(self, properties: SaslProperties) -> None:
         self.mechanisms = properties.mechanisms
@@ -54,7 +53,7 @@ class ListenerSasl:
         self.scram_records: ScramRecords = lambda user, mechanism: None
 
     def server(self, mechanism: str) -> SaslServer:
-        """A new exchange."""
+        """Start an exchange."""
         if mechanism == "PLAIN":
             return PlainServer(self._properties.users)
         scram = SCRAM_MECHANISMS[mechanism]
@@ -68,12 +67,12 @@ class ListenerSasl:
         return ScramServer(scram, credential, secrets.token_urlsafe(24), self._secret)
 
     def session_lifetime_ms(self, mechanism: str) -> int:
-        """How long an authentication holds; 0 = for good (KIP-368)."""
+        """How long an authentication is valid, in ms; 0 = for ever (KIP-368)."""
         return self._properties.session_lifetime_ms[mechanism]
 
 
 class ListenerSecurity:
-    """How one listener protects itself; `tls` and `sasl` None = not."""
+    """Security of one listener. `tls` None: no TLS; `sasl` None: no SASL."""
 
     def __init__(self, config: BrokerConfig, listener: str, protocol: int, given: Mapping[str, str]) -> None:
         """Reads key and trust stores. Raises SecurityError."""
@@ -84,7 +83,7 @@ class ListenerSecurity:
         self._mapper: PrincipalMapper = principal_mapper(properties.get("ssl.principal.mapping.rules", "DEFAULT"))
         if protocol in (SSL, SASL_SSL):
             if self.sasl is not None and f"{listener_prefix(listener)}ssl.client.auth" not in given:
-                # As in Kafka, SASL_SSL asks for certificates only when its listener's own property says so.
+                # As in Kafka, SASL_SSL requests client certificates only if the listener's own property says so.
                 properties.pop("ssl.client.auth", None)
             self.tls = ServerTls(server_context(properties))
             warning = certificate_warning(properties)
@@ -92,14 +91,14 @@ class ListenerSecurity:
                 logger.warning("listener %s: %s; no client that checks it will connect", listener, warning)
 
     def take(self, new: ListenerSecurity) -> None:
-        """Be as `new` from the next connection on."""
+        """Use the settings of `new` for future connections."""
         if self.tls is not None and new.tls is not None:
             self.tls.context = new.tls.context
         self.sasl = new.sasl
         self._mapper = new._mapper
 
     def certificate_principal(self, certificate: bytes | None) -> str | None:
-        """The principal of a client's certificate (DER); anonymous without one, None when no mapping rule applies."""
+        """The principal of a client certificate (DER): anonymous without a certificate, None if no mapping rule applies."""
         if certificate is None:
             return "User:ANONYMOUS"
         name = self._mapper(distinguished_name(certificate))
@@ -107,7 +106,7 @@ class ListenerSecurity:
 
 
 class NodeSecurity:
-    """Everything of a node: `listeners` by name, and how it connects to brokers and to controllers (None = in plain text)."""
+    """Security of a node: `listeners` by name, and its connections to brokers and to controllers (None = plain text)."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Raises SecurityError with the listener's name."""
@@ -135,8 +134,10 @@ class NodeSecurity:
         return inter_broker, _client(config, config.controller_listener, logins, given) if config.controller_listener else None
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Dynamic properties (KIP-226): new connections get new certificates, authorities and users, also when only a file has changed
-        behind the same name. What cannot be used is said, and what was there stays."""
+        """Apply dynamic properties (KIP-226): new connections use the new certificates, authorities and users.
+
+        Files are read again even if their names are unchanged. Invalid settings are logged, and the previous ones are kept.
+        """
         own = str(self._config.node_id)
         if (RESOURCE_BROKER, "") not in delta.changed_configs and (RESOURCE_BROKER, own) not in delta.changed_configs:
             return
@@ -149,7 +150,7 @@ class NodeSecurity:
         try:
             listeners, (inter_broker, controller) = self._make_listeners(given), self._make_clients(given)
         except SecurityError as error:
-            logger.warning("the dynamic security properties are not used: %s", error)
+            logger.warning("dynamic security properties are ignored: %s", error)
             return
         self._dynamic = dynamic
         for name, new in listeners.items():
@@ -158,10 +159,10 @@ class NodeSecurity:
         for old, fresh in ((self.inter_broker, inter_broker), (self.controller, controller)):
             if old is not None and fresh is not None:
                 old.take(fresh)
-        logger.info("dynamic configuration: listeners %s have new keys, authorities and users", ", ".join(listeners) or "(none)")
+        logger.info("dynamic configuration: listeners %s use new keys, authorities and users", ", ".join(listeners) or "(none)")
 
     def use_scram_records(self, records: ScramRecords) -> None:
-        """Where SCRAM credentials are found."""
+        """Set the function that looks up SCRAM credentials."""
         self._scram_records = records
         for listener in self.listeners.values():
             if listener.sasl is not None:

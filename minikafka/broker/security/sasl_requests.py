@@ -1,5 +1,7 @@
-"""SaslHandshake and SaslAuthenticate outside of authentication (sasl_session.py serves it): both come too late (ILLEGAL_SASL_STATE).
-And DescribeUserScramCredentials."""
+"""SaslHandshake and SaslAuthenticate after authentication, which are illegal (ILLEGAL_SASL_STATE), and DescribeUserScramCredentials.
+
+sasl_session.py serves the authentication itself.
+"""
 
 from __future__ import annotations
 
@@ -22,36 +24,36 @@ AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authe
 
 
 class LateSaslHandlers:
-    """Answers to clients that have authenticated already, or need not."""
+    """Refuses SASL requests of clients that are already authenticated, or connected without SASL."""
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve on any listener."""
+        """Register the APIs, on any listener."""
         dispatcher.register(SaslHandshakeRequest, self.handshake)
         dispatcher.register(SaslAuthenticateRequest, self.authenticate)
 
     def handshake(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-        """There is no mechanism to agree on."""
+        """ILLEGAL_SASL_STATE: there is no mechanism to agree on."""
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
     def authenticate(self, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-        """The client is known already, if only as anonymous."""
+        """ILLEGAL_SASL_STATE: the client already has a principal, possibly anonymous."""
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=AFTER_AUTHENTICATION)
 
 
 class ScramHandlers:
-    """What a broker knows of SCRAM credentials."""
+    """Describes SCRAM credentials."""
 
     def __init__(self, metadata: MetadataHost) -> None:
         self._metadata = metadata
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serve on a broker's listeners."""
+        """Register the API."""
         dispatcher.register(DescribeUserScramCredentialsRequest, self.describe_credentials)
 
     def describe_credentials(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
-        """Mechanism and iterations of each credential; of all users when none is named (ScramImage.describe)."""
+        """Mechanism and iterations of each credential of the requested users, or of all users (ScramImage.describe)."""
         kind = DescribeUserScramCredentialsResponse
         found: dict[str, list[DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
         for (name, mechanism), record in self._metadata.image.scram.items():

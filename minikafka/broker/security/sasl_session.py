@@ -1,9 +1,9 @@
-"""A connection of a SASL listener: authentication first, requests after it.
+"""A connection of a SASL listener: authentication first, then requests.
 
-States and answers are those of Kafka's SaslServerAuthenticator: ApiVersions once at most, SaslHandshake, then tokens in SaslAuthenticate
-(after a handshake of version 0: bare tokens); anything else ends the connection. A refusal is told after
-connection.failed.authentication.delay.ms (KIP-306). A SaslHandshake on an authenticated connection begins to authenticate it anew
-(KIP-368); after connections.max.reauth.ms without that, requests end the connection.
+States and answers are those of Kafka's SaslServerAuthenticator: at most one ApiVersions, then SaslHandshake, then tokens in
+SaslAuthenticate (bare tokens after a handshake of version 0). Anything else closes the connection. A refusal is sent after
+connection.failed.authentication.delay.ms (KIP-306). A SaslHandshake on an authenticated connection starts a re-authentication (KIP-368). If
+it is missing for connections.max.reauth.ms, the next request closes the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger("minikafka.security")
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 HANDSHAKE_KEY = SASL_HANDSHAKE.to_bytes(2, "big")
 REAUTHENTICATION_INTERVAL_MS_MIN = 1_000
-#: Kafka lets such a connection be until connections.max.idle.ms, which anything that it sends prolongs.
+#: Kafka closes such a connection only after connections.max.idle.ms without any data.
 AUTHENTICATION_TIMEOUT_MS = 30_000
 _HANDSHAKE, _TOKENS, _DONE, _FAILED = range(4)
 
@@ -48,7 +48,7 @@ def secured_session(
     environment: Environment,
     connection: Connection,
 ) -> ConnectionHandler:
-    """The handler of a new connection of a listener with TLS, with SASL, or with both. `limits` hold for authenticated clients."""
+    """The handler of a new connection of a listener with TLS, SASL, or both. `limits` apply to authenticated clients."""
     if security.sasl is not None:
         authenticating = SaslSession(security.sasl, dispatcher(), security.name, limits, environment.clock, environment.loop)
         authenticating.begin(connection)
@@ -80,7 +80,7 @@ class SaslSession:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`limits` hold when the connection is authenticated."""
+        """`limits` apply when the connection is authenticated."""
         self._sasl = sasl
         self._dispatcher = dispatcher
         self._listener = listener
@@ -89,22 +89,22 @@ class SaslSession:
         self._loop = loop
         self._inner = dispatcher.session(listener)
         self._state = _HANDSHAKE
-        self._versions_told = False
+        self._has_sent_versions = False
         self._server: SaslServer | None = None
         self._mechanism = ""
         self._with_headers = False
-        self._known_as: tuple[str, str] | None = None
+        self._authenticated_as: tuple[str, str] | None = None
         self._expires_ms = 0
         self._restarted_ms: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def begin(self, connection: Connection) -> None:
-        """From now on the client has AUTHENTICATION_TIMEOUT_MS to authenticate."""
+        """Start the time limit of the authentication, AUTHENTICATION_TIMEOUT_MS."""
         self._deadline = self._dispatcher.supervisor.call_later(
             AUTHENTICATION_TIMEOUT_MS / 1000,
             "the deadline of an authentication",
             connection.close,
-            f"authentication failed: it did not come to an end within {AUTHENTICATION_TIMEOUT_MS} ms",
+            f"authentication failed: it took more than {AUTHENTICATION_TIMEOUT_MS} ms",
             ends=Ends("connection", connection.close),
         )
 
@@ -114,13 +114,13 @@ class SaslSession:
             self._deadline = None
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
-        """A request, or a token."""
+        """Handle a request or a bare token."""
         if self._state == _DONE:
             if frame[:2] == HANDSHAKE_KEY and self._may_restart():
                 self._state = _HANDSHAKE
                 self.begin(connection)
             elif self._expires_ms and self._clock.now_ms() > self._expires_ms:
-                connection.close("its authentication has expired (connections.max.reauth.ms), and it went on without a new one")
+                connection.close("its authentication has expired (connections.max.reauth.ms), and it did not re-authenticate")
                 return
             else:
                 self._inner.on_frame(connection, frame)
@@ -139,7 +139,7 @@ class SaslSession:
         self._inner.on_closed(connection, reason)
 
     def _may_restart(self) -> bool:
-        """Once a second; a handshake that comes earlier is answered as an illegal one."""
+        """Whether a re-authentication may start: at most one per second. An earlier handshake is answered as an illegal one."""
         now_ms = self._clock.now_ms()
         if self._restarted_ms is not None and now_ms - self._restarted_ms < REAUTHENTICATION_INTERVAL_MS_MIN:
             return False
@@ -160,17 +160,17 @@ class SaslSession:
 
     def _shake_hands(self, connection: Connection, frame: memoryview) -> None:
         key = int.from_bytes(frame[:2], "big")
-        if key == API_VERSIONS and self._known_as is None:
-            if self._versions_told:
-                connection.close("ApiVersions came again before the SASL handshake")
+        if key == API_VERSIONS and self._authenticated_as is None:
+            if self._has_sent_versions:
+                connection.close("a second ApiVersions request before the SASL handshake")
                 return
             entry = cast(Any, api(API_VERSIONS))
-            self._versions_told = entry.min_version <= int.from_bytes(frame[2:4], "big", signed=True) <= entry.max_version
+            self._has_sent_versions = entry.min_version <= int.from_bytes(frame[2:4], "big", signed=True) <= entry.max_version
             self._dispatcher.dispatch(connection, self._listener, frame)
             return
         if key != SASL_HANDSHAKE:
             api_spec = api(key)
-            what = f"a request of type {api_spec.name}" if api_spec is not None else "something else than a Kafka request"
+            what = f"a request of type {api_spec.name}" if api_spec is not None else "something other than a Kafka request"
             connection.close(f"authentication failed: {what} came during the SASL handshake (security.protocol of the client?)")
             return
         context, request = self._read(connection, frame, SaslHandshakeRequest)
@@ -198,14 +198,14 @@ class SaslSession:
             return
         if key != SASL_AUTHENTICATE:
             api_spec = api(key)
-            what = f"a request of type {api_spec.name}" if api_spec is not None else "something else than a Kafka request"
+            what = f"a request of type {api_spec.name}" if api_spec is not None else "something other than a Kafka request"
             connection.close(f"authentication failed: {what} came during SASL authentication")
             return
         context, request = self._read(connection, frame, SaslAuthenticateRequest)
         try:
             token = self._evaluate(bytes(request.auth_bytes))
         except SaslRefused as error:
-            what = "re-authentication" if self._known_as is not None else "authentication"
+            what = "re-authentication" if self._authenticated_as is not None else "authentication"
             message = (
                 error.client_message
                 or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
@@ -237,8 +237,8 @@ class SaslSession:
     def _evaluate(self, token: bytes) -> bytes:
         server = cast(SaslServer, self._server)
         answer = server.evaluate(token)
-        if server.complete and self._known_as is not None:
-            user, mechanism = self._known_as
+        if server.complete and self._authenticated_as is not None:
+            user, mechanism = self._authenticated_as
             if mechanism != self._mechanism:
                 text = (
                     f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication of mechanism"
@@ -255,12 +255,12 @@ class SaslSession:
         return cast(SaslServer, self._server).complete
 
     def _done(self, connection: Connection) -> int:
-        """The client has authenticated; for how long that holds."""
+        """The client is authenticated. Returns the session's lifetime in ms, 0 = unlimited."""
         server, self._server = cast(SaslServer, self._server), None
         self._state = _DONE
         self._end_deadline()
-        if self._known_as is None:
-            self._known_as = (server.user, self._mechanism)
+        if self._authenticated_as is None:
+            self._authenticated_as = (server.user, self._mechanism)
             connection.principal = f"User:{server.user}"
         lifetime_ms = self._sasl.session_lifetime_ms(self._mechanism)
         self._expires_ms = self._clock.now_ms() + lifetime_ms if lifetime_ms else 0
@@ -269,7 +269,7 @@ class SaslSession:
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def _read(self, connection: Connection, frame: memoryview, kind: type[Request]) -> tuple[RequestContext, Any]:
-        """Decode a request of the authentication. Raises WireError."""
+        """Decode a SASL or ApiVersions request. Raises WireError."""
         from minikafka.broker.front.dispatch import RequestContext
 
         api_spec = cast(Any, api(kind.API_KEY))
@@ -285,16 +285,16 @@ class SaslSession:
         return RequestContext(entry, connection, self._listener, version, header.correlation_id, header.client_id), request
 
     def _fail(self, context: RequestContext, answer: Response, reason: str) -> None:
-        """Refuse after a delay, which slows down the guessing of passwords."""
+        """Refuse after a delay, which slows down password guessing."""
         self._state = _FAILED
         connection = context.connection
 
-        def tell() -> None:
+        def refuse() -> None:
             if not connection.closed:
                 context.respond(answer)
                 self._loop.call_soon(connection.close, self._reason(reason))
 
-        self._later(connection, tell)
+        self._later(connection, refuse)
 
     def _later(self, connection: Connection, work: Callable[..., object], *arguments: Any) -> None:
         ends = Ends("connection", connection.close)

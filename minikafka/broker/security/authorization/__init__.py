@@ -1,1 +1,1 @@
-"""Authorization: what stands between a decoded request and its handler when `authorizer.class.name` is set."""
+"""Authorization of decoded requests, before their handlers, when `authorizer.class.name` is set."""

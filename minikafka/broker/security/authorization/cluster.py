@@ -1,4 +1,4 @@
-"""Guards of what concerns the cluster as a whole."""
+"""Guards of APIs about the cluster as a whole."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def open_to_all(authority: Authority, context: Any, request: Any) -> Verdict:
-    """What is asked before anybody is known; and what the controller judges, to which brokers forward it."""
+    """No guard: for requests that come before authentication, and for those that the controller authorizes."""
     return None
 
 
 def on_cluster(operation: Operation) -> Guard:
-    """An operation on the cluster, for the whole request."""
+    """A guard that needs `operation` on the cluster for the whole request."""
 
     def guard(authority: Authority, context: Any, request: Any) -> Verdict:
         authority.require_on_cluster(context, operation)
@@ -29,7 +29,7 @@ def on_cluster(operation: Operation) -> Guard:
 
 
 def describe_cluster(authority: Authority, context: Any, request: DescribeClusterRequest) -> Verdict:
-    """Everybody may see the brokers and the cluster's id; the operations that are allowed, those who may describe the cluster."""
+    """Anyone may see the brokers and the cluster id. The authorized operations need DESCRIBE on the cluster."""
     if not request.include_cluster_authorized_operations:
         return None
 
@@ -42,6 +42,6 @@ def describe_cluster(authority: Authority, context: Any, request: DescribeCluste
 
 
 def describe_controllers(authority: Authority, context: Any, request: DescribeClusterRequest) -> Verdict:
-    """On a controller's listener it takes ALTER of the cluster (KIP-919)."""
+    """On a controller's listener: needs ALTER on the cluster (KIP-919)."""
     authority.require_on_cluster(context, Operation.ALTER)
     return describe_cluster(authority, context, request)

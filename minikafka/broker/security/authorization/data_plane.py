@@ -1,7 +1,7 @@
-"""Authorization of Fetch and of the fast paths of Produce and Fetch, where a question for each request would cost too much.
+"""Authorization of Fetch and of the fast paths of Produce and Fetch, where a decision per request would cost too much.
 
-A fast path serves requests whose bytes it has seen before. With an authorizer it learns only from requests that their principal may make,
-and forgets what it has learned when an ACL changes: the next request passes the guard of the ordinary handler, and is learned again.
+A fast path serves requests whose bytes it has seen before. With an authorizer it learns only authorized requests, and forgets them when an
+ACL changes. Then the next request passes the guard of the ordinary handler, and is learned again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from minikafka.net.network import Connection
     from minikafka.wire.message import Request
 
-Permits = Callable[["Authority", "Asker", Any], bool]
+Permits = Callable[["Authority", "Requester", Any], bool]
 
 
-class Asker:
-    """Who sends the requests of one connection, and which one is looked at."""
+class Requester:
+    """The context of a connection's requests, as far as the authorizer needs it."""
 
     __slots__ = ("api_key", "api_version", "client_host", "principal")
 
@@ -39,25 +39,25 @@ class Asker:
 
 
 class GuardedFastPath:
-    """The fast path of one API on one connection, behind its guard."""
+    """The fast path of one API on one connection, with its guard."""
 
-    __slots__ = ("_asker", "_authority", "_fast_path", "_generation", "_permits", "_serve")
+    __slots__ = ("_authority", "_fast_path", "_generation", "_permits", "_requester", "_serve")
 
     def __init__(self, authority: Authority, make: MakeFastPath, permits: Permits) -> None:
         self._authority = authority
         self._fast_path = make(permits=self._may_learn)
         self._serve = self._fast_path.serve
         self._permits = permits
-        self._asker: Asker | None = None
+        self._requester: Requester | None = None
         self._generation = -1
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """As the fast path's, for what is permitted."""
+        """See FastPath. Serves authorized requests only."""
         if self._generation != self._authority.acls.generation:
             self.forget()
             self._generation = self._authority.acls.generation
-            # A connection that logs in again does so as the same user.
-            self._asker = Asker(connection)
+            # A connection that authenticates again keeps its principal.
+            self._requester = Requester(connection)
         return self._serve(connection, frame)
 
     def forget(self) -> None:
@@ -65,32 +65,33 @@ class GuardedFastPath:
         self._fast_path.forget()
 
     def _may_learn(self, version: int, request: Any) -> bool:
-        asker = self._asker
-        assert asker is not None
-        asker.api_key, asker.api_version = request.API_KEY, version
+        requester = self._requester
+        assert requester is not None
+        requester.api_key, requester.api_version = request.API_KEY, version
         try:
-            return self._permits(self._authority, asker, request)
+            return self._permits(self._authority, requester, request)
         except ApiError:
             return False
 
 
-def may_produce(authority: Authority, asker: Asker, request: ProduceRequest) -> bool:
-    """Whether all of a Produce may be written. The fast path itself lets no transactional batch through that names no transactional id."""
+def may_produce(authority: Authority, requester: Requester, request: ProduceRequest) -> bool:
+    """Whether the principal may write to all topics of a Produce. The fast path itself rejects transactional batches without a
+    transactional id."""
     name = request.transactional_id
-    if name is not None and not authority.allows(asker, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name, log=False):
+    if name is not None and not authority.allows(requester, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name, log=False):
         return False
-    return not split_produce(authority, asker, request, log=False)[1]
+    return not split_produce(authority, requester, request, log=False)[1]
 
 
-def may_fetch(authority: Authority, asker: Asker, request: FetchRequest) -> bool:
-    """Whether all of a consumer's Fetch may be read."""
+def may_fetch(authority: Authority, requester: Requester, request: FetchRequest) -> bool:
+    """Whether the principal may read all topics of a consumer's Fetch."""
     image = authority.image
     names = {topic_name(image, topic.topic, topic.topic_id) for topic in request.topics}
-    return all(name is not None and authority.allows(asker, Operation.READ, ResourceType.TOPIC, name, log=False) for name in names)
+    return all(name is not None and authority.allows(requester, Operation.READ, ResourceType.TOPIC, name, log=False) for name in names)
 
 
 def guarding_fast_paths(authority: Authority | None) -> Callable[[type[Request], MakeFastPath], MakeFastPath]:
-    """What a dispatcher puts before the fast paths that are registered with it; without an authority nothing."""
+    """Makes the function by which a dispatcher guards its fast paths. Without an authority they have no guard."""
     permits: dict[int, Permits] = {ProduceRequest.API_KEY: may_produce, FetchRequest.API_KEY: may_fetch}
 
     def before(request: type[Request], make: MakeFastPath) -> MakeFastPath:
@@ -100,13 +101,16 @@ def guarding_fast_paths(authority: Authority | None) -> Callable[[type[Request],
 
 
 def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callable[[str], bool] | None:
-    """CLUSTER_ACTION for followers (CVE-2018-1288), READ of each topic for consumers: of every partition of the session, at each fetch."""
+    """A test whether a topic is denied; None = none is. Called for every partition of the session, at each fetch.
+
+    Followers need CLUSTER_ACTION (CVE-2018-1288), consumers READ on each topic.
+    """
     if not is_follower:
-        # A topic without a name is one that does not exist.
+        # A topic without a name does not exist.
         return lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
-    return None if authority.may_on_cluster(context, Operation.CLUSTER_ACTION) else lambda topic: True
+    return None if authority.allows_on_cluster(context, Operation.CLUSTER_ACTION) else lambda topic: True
 
 
 def judge_share_fetch(authority: Authority, context: Any) -> Callable[[str], bool]:
-    """READ of each topic."""
+    """A test whether a topic is denied: needs READ."""
     return lambda topic: not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)

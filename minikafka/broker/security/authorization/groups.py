@@ -37,20 +37,20 @@ _COORDINATED = {
 
 
 def require_group(authority: Authority, context: Any, operation: Operation, group_id: str) -> None:
-    """Raises ApiError GROUP_AUTHORIZATION_FAILED unless the principal may do it to the group."""
+    """Raises ApiError GROUP_AUTHORIZATION_FAILED unless the principal may perform the operation on the group."""
     if not authority.allows(context, operation, ResourceType.GROUP, group_id):
         raise ApiError(DENIED)
 
 
 def require_topics(authority: Authority, context: Any, operation: Operation, names: Iterable[str] | None) -> None:
-    """Raises ApiError TOPIC_AUTHORIZATION_FAILED unless the principal may do it to each of the topics."""
+    """Raises ApiError TOPIC_AUTHORIZATION_FAILED unless the principal may perform the operation on all topics."""
     wanted = list(dict.fromkeys(names or ()))
     if wanted and len(authority.allowed_among(context, operation, ResourceType.TOPIC, wanted)) < len(wanted):
         raise ApiError(TOPIC_DENIED)
 
 
 def of_group(operation: Operation) -> Guard:
-    """For requests about one group, their `group_id`."""
+    """A guard of requests about one group (`group_id`): needs `operation` on it."""
 
     def guard(authority: Authority, context: Any, request: Any) -> Verdict:
         require_group(authority, context, operation, request.group_id)
@@ -60,7 +60,7 @@ def of_group(operation: Operation) -> Guard:
 
 
 def find_coordinator(authority: Authority, context: Any, request: FindCoordinatorRequest) -> Verdict:
-    """DESCRIBE of each group or transactional id; coordinators of share groups are for brokers."""
+    """Needs DESCRIBE on each group or transactional id. Only brokers may find share coordinators."""
     if request.key_type == KEY_TYPE_SHARE:
         authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
     if request.key_type not in _COORDINATED:
@@ -87,7 +87,7 @@ def find_coordinator(authority: Authority, context: Any, request: FindCoordinato
 
 
 def offset_commit(authority: Authority, context: Any, request: OffsetCommitRequest) -> Verdict:
-    """READ of the group, and of each topic."""
+    """Needs READ on the group and on each topic."""
     require_group(authority, context, Operation.READ, request.group_id)
     image = authority.image
     request.topics, bad = split(
@@ -107,7 +107,7 @@ def offset_commit(authority: Authority, context: Any, request: OffsetCommitReque
 
 
 def offset_fetch(authority: Authority, context: Any, request: OffsetFetchRequest) -> Verdict:
-    """DESCRIBE of each group, and of each topic; where all topics are asked for, the others are left out."""
+    """Needs DESCRIBE on each group and topic. A request for all topics gets the permitted ones."""
     if context.api_version < GROUPS_VERSION_MIN:
         return _offset_fetch_of_one(authority, context, request)
     kind = OffsetFetchResponse
@@ -189,14 +189,14 @@ def _offset_fetch_of_one(authority: Authority, context: Any, request: OffsetFetc
 
 
 def may_describe_topic(authority: Authority | None) -> Callable[[Any, str], bool]:
-    """Says whether a request's principal may describe a topic."""
+    """The test whether a request's principal may describe a topic."""
     if authority is None:
         return lambda context, name: True
     return lambda context, name: _describes(authority, context, name)
 
 
 def offset_delete(authority: Authority, context: Any, request: OffsetDeleteRequest) -> Verdict:
-    """DELETE of the group, READ of each topic."""
+    """Needs DELETE on the group and READ on each topic."""
     kind = OffsetDeleteResponse
     require_group(authority, context, Operation.DELETE, request.group_id)
     request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.name)
@@ -222,15 +222,17 @@ def offset_delete(authority: Authority, context: Any, request: OffsetDeleteReque
 
 
 def heartbeat(authority: Authority, context: Any, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest) -> Verdict:
-    """READ of the group, and DESCRIBE of each topic that is subscribed to by name."""
+    """Needs READ on the group, and DESCRIBE on each topic that is subscribed by name."""
     require_group(authority, context, Operation.READ, request.group_id)
     require_topics(authority, context, Operation.DESCRIBE, request.subscribed_topic_names)
     return None
 
 
 def describing(kind: Callable[..., Any], topics_of: Callable[[Any], Iterable[str]], hidden: str = HIDDEN_TOPICS) -> Guard:
-    """For requests that describe groups: DESCRIBE of each group, and of every topic of it. `kind` makes a described group; `hidden` is
-    said in the place of a group with other topics."""
+    """A guard of requests that describe groups: needs DESCRIBE on each group and on all its topics.
+
+    `kind` makes a described group. `hidden` is the error message for a group with topics that the principal may not describe.
+    """
 
     def guard(authority: Authority, context: Any, request: Any) -> Generator[None, None, Verdict]:
         allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
@@ -255,7 +257,7 @@ def describing(kind: Callable[..., Any], topics_of: Callable[[Any], Iterable[str
 
 
 def are_visible(authority: Authority, context: Any, topics: Iterable[str], *, log: bool = False) -> Generator[None, None, bool]:
-    """Whether each of the topics may be described; so many of them are looked at between two yields."""
+    """Whether the principal may describe all topics. Checks a bounded number of them between two yields."""
     seen: set[str] = set()
     for number, name in enumerate(topics, 1):
         if name not in seen:
@@ -268,7 +270,7 @@ def are_visible(authority: Authority, context: Any, topics: Iterable[str], *, lo
 
 
 def _topics_of_members(group: ConsumerGroupDescribeResponse.DescribedGroup) -> Iterable[str]:
-    """That one of them has or is to have."""
+    """The topics of all members' assignments, current and target."""
     assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
     return (topic.topic_name for held in assignments for topic in held.topic_partitions)
 
@@ -280,7 +282,7 @@ consumer_group_describe = describing(ConsumerGroupDescribeResponse.DescribedGrou
 
 
 def describe_groups(authority: Authority, context: Any, request: DescribeGroupsRequest) -> Verdict:
-    """DESCRIBE of each group; and what else the principal may do to it, when asked (KIP-430)."""
+    """Needs DESCRIBE on each group. Adds the authorized operations if requested (KIP-430)."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.groups)
     kind = DescribeGroupsResponse.DescribedGroup
     errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.groups if group_id not in allowed]
@@ -298,8 +300,8 @@ def describe_groups(authority: Authority, context: Any, request: DescribeGroupsR
 
 
 def list_groups(authority: Authority, context: Any, request: ListGroupsRequest) -> Verdict:
-    """All groups to those who may describe the cluster, to others the groups that they may describe."""
-    if authority.may_on_cluster(context, Operation.DESCRIBE, log=False):
+    """With DESCRIBE on the cluster, lists all groups; otherwise, those that the principal may describe."""
+    if authority.allows_on_cluster(context, Operation.DESCRIBE, log=False):
         return None
 
     def merge(response: ListGroupsResponse) -> ListGroupsResponse:
@@ -313,7 +315,7 @@ def list_groups(authority: Authority, context: Any, request: ListGroupsRequest) 
 
 
 def delete_groups(authority: Authority, context: Any, request: DeleteGroupsRequest) -> Verdict:
-    """DELETE of each group."""
+    """Needs DELETE on each group."""
     allowed = authority.allowed_among(context, Operation.DELETE, ResourceType.GROUP, request.groups_names)
     kind = DeleteGroupsResponse.DeletableGroupResult
     errors = [kind(group_id=name, error_code=DENIED) for name in dict.fromkeys(request.groups_names) if name not in allowed]

@@ -1,12 +1,11 @@
-"""How a guard stands before a handler.
+"""Puts guards before handlers.
 
-A guard is a plain function `(authority, context, request) -> None | Response | merge`. None lets the request through as it is. A response
-is the answer, and the handler is not asked. Otherwise the guard has taken out of the request what the principal may not do, and `merge`,
-called with the handler's response, adds what is to be said of it. A guard may raise ApiError: then everything in the request fails with it.
-Without an authorizer there are no guards.
+A guard is a function `(authority, context, request) -> None | Response | merge`. None passes the request on unchanged. A response is the
+answer, and the handler is not called. Otherwise the guard has removed the denied parts from the request, and `merge(response)` adds their
+errors to the handler's response. If a guard raises ApiError, the whole request fails with it. Without an authorizer there are no guards.
 
-A guard of very much is a generator function, a bounded piece of work between two yields, and so may its `merge` be: then others have turns
-of the loop meanwhile.
+A guard with much work is a generator function that does a bounded amount between two yields, so that other work gets turns of the loop. Its
+`merge` may be one too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Guard = GuardAtOnce | Callable[[Any, Any, Any], Generator[None, None, Verdict]]
 
 
 def at_once(found: Any) -> Any:
-    """What steps come to, taken in one go; anything else as it is."""
+    """The result of a generator, run in one go. Other values are returned unchanged."""
     if not isinstance(found, Generator):
         return found
     while True:
@@ -38,7 +37,7 @@ def at_once(found: Any) -> Any:
 
 
 async def in_turns(found: Any) -> Any:
-    """What steps come to, each in a turn of its own; anything else as it is."""
+    """The result of a generator, run with one step per turn of the loop. Other values are returned unchanged."""
     if not isinstance(found, Generator):
         return found
     while True:
@@ -50,7 +49,7 @@ async def in_turns(found: Any) -> Any:
 
 
 class MergedContext:
-    """A request's context whose answer is completed on its way out."""
+    """A request's context that adds the guard's part to the handler's answer."""
 
     __slots__ = ("_context", "_merge")
 
@@ -62,16 +61,16 @@ class MergedContext:
         return getattr(self._context, name)
 
     def respond(self, response: Any) -> None:
-        """Answer with what the guard adds."""
+        """Answer with the merged response."""
         self._context.respond(at_once(self._merge(response)))
 
     def no_response(self) -> None:
-        """Something was refused, and there is no other way to tell."""
-        self._context.close("closed after a produce with acks=0 that is not authorized")
+        """Close the connection: part of the request was denied, and without a response there is no other way to tell the client."""
+        self._context.close("a Produce request with acks=0 was not authorized")
 
 
 def guarded(authority: Any, guard: Guard, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The handler behind its guard; a coroutine function if the handler is one, or the guard takes steps."""
+    """The handler with its guard. It is a coroutine function if the handler is one, or if the guard works in steps."""
     if inspect.isgeneratorfunction(guard):
         return _guarded_in_steps(authority, guard, handler)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def read_group(authority: Authority, context: Any, request: Any) -> Verdict:
-    """READ of the group, if the request names one."""
+    """Needs READ on the group, if the request names one."""
     if request.group_id is not None:
         require_group(authority, context, Operation.READ, request.group_id)
     return None
@@ -43,7 +43,7 @@ describe = describing(ShareGroupDescribeResponse.DescribedGroup, _topics_of_memb
 
 
 def describe_offsets(authority: Authority, context: Any, request: DescribeShareGroupOffsetsRequest) -> Verdict:
-    """DESCRIBE of each group, and of each topic; where all topics are asked for, the others are left out."""
+    """Needs DESCRIBE on each group and topic. A request for all topics gets the permitted ones."""
     kind = DescribeShareGroupOffsetsResponse
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups])
     refused = [
@@ -84,7 +84,7 @@ def describe_offsets(authority: Authority, context: Any, request: DescribeShareG
 
 
 def alter_offsets(authority: Authority, context: Any, request: AlterShareGroupOffsetsRequest) -> Verdict:
-    """READ of the group and of each topic."""
+    """Needs READ on the group and on each topic."""
     require_group(authority, context, Operation.READ, request.group_id)
     request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)
     kind = AlterShareGroupOffsetsResponse
@@ -113,7 +113,7 @@ def alter_offsets(authority: Authority, context: Any, request: AlterShareGroupOf
 
 
 def delete_offsets(authority: Authority, context: Any, request: DeleteShareGroupOffsetsRequest) -> Verdict:
-    """DELETE of the group, READ of each topic."""
+    """Needs DELETE on the group and READ on each topic."""
     require_group(authority, context, Operation.DELETE, request.group_id)
     request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)
     kind = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
@@ -129,7 +129,7 @@ def delete_offsets(authority: Authority, context: Any, request: DeleteShareGroup
     return merge if errors else None
 
 
-#: What brokers ask share coordinators is for brokers.
+#: The APIs of the share coordinator are for brokers only.
 SHARE_GUARDS: Mapping[type[Request], Guard] = {
     **dict.fromkeys(
         (
@@ -138,7 +138,7 @@ SHARE_GUARDS: Mapping[type[Request], Guard] = {
         ),
         on_cluster(Operation.CLUSTER_ACTION),
     ),
-    # Each topic is judged when it is fetched (security/authorization/data_plane.py).
+    # Topics are authorized when they are fetched (security/authorization/data_plane.py).
     **dict.fromkeys((ShareFetchRequest, ShareAcknowledgeRequest), read_group),
     ShareGroupHeartbeatRequest: heartbeat,
     ShareGroupDescribeRequest: describe,

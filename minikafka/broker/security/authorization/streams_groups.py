@@ -1,4 +1,4 @@
-"""Guards of the APIs of streams groups (KafkaApis), and who may have their internal topics made."""
+"""Guards of the APIs of streams groups, and of the creation of their internal topics (KafkaApis)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HIDDEN_TOPICS = "The described group uses topics that the client is not authori
 
 
 def heartbeat(authority: Authority, context: Any, request: StreamsGroupHeartbeatRequest) -> Verdict:
-    """READ of the group, and DESCRIBE of each topic of the topology."""
+    """Needs READ on the group, and DESCRIBE on each topic of the topology."""
     require_group(authority, context, Operation.READ, request.group_id)
     names = topology_topics(request)
     check_topic_names(names)
@@ -33,7 +33,7 @@ def heartbeat(authority: Authority, context: Any, request: StreamsGroupHeartbeat
 
 
 def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRequest) -> Generator[None, None, Verdict]:
-    """DESCRIBE of each group, and of every topic of its topology."""
+    """Needs DESCRIBE on each group and on all topics of its topology."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     kind = StreamsGroupDescribeResponse.DescribedGroup
     errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
@@ -67,15 +67,15 @@ def _described_topics(group: StreamsGroupDescribeResponse.DescribedGroup) -> Gen
 
 
 def uncreatable(authority: Authority | None, context: Any, names: Collection[str]) -> Collection[str]:
-    """The topics that a principal may not create: it needs CREATE of the cluster, or of each of them."""
-    if authority is None or authority.may_on_cluster(context, Operation.CREATE, log=False):
+    """The topics that a principal may not create. It needs CREATE on the cluster, or on each topic."""
+    if authority is None or authority.allows_on_cluster(context, Operation.CREATE, log=False):
         return ()
     allowed = authority.allowed_among(context, Operation.CREATE, ResourceType.TOPIC, list(names))
     return [name for name in names if name not in allowed]
 
 
 def update_description(authority: Authority, context: Any, request: StreamsGroupTopologyDescriptionUpdateRequest) -> Verdict:
-    """READ of the group."""
+    """Needs READ on the group."""
     require_group(authority, context, Operation.READ, request.group_id)
     return None
 

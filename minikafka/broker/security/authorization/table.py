@@ -1,4 +1,4 @@
-"""Which guard stands before which API; without an entry an API is not served where there is an authorizer."""
+"""The guard of each API. With an authorizer, an API without an entry cannot be served."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ _ANYWHERE: Guards = {
     DescribeAclsRequest: _DESCRIBE,
 }
 
-#: What a broker serves. A forwarded request is judged by the controller, in the name of the principal in its envelope.
+#: Guards of a broker's APIs. The controller authorizes forwarded requests, with the principal in the envelope.
 ON_BROKERS: Guards = {
     **_ANYWHERE,
     ProduceRequest: transactions.produce,
-    FetchRequest: open_to_all,  # each partition is judged when it is read (security/authorization/data_plane.py)
+    FetchRequest: open_to_all,  # partitions are authorized when they are read (security/authorization/data_plane.py)
     ListOffsetsRequest: topics.list_offsets,
     OffsetForLeaderEpochRequest: topics.offset_for_leader_epoch,
     DeleteRecordsRequest: topics.delete_records,
@@ -161,7 +161,7 @@ ON_BROKERS: Guards = {
         ),
         open_to_all,
     ),
-    # Refused in any case (admin/delegation_tokens.py), which asks for CREATE_TOKENS itself where it matters.
+    # Always refused by admin/delegation_tokens.py, which checks CREATE_TOKENS itself where it matters.
     **dict.fromkeys(
         (CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest, DescribeDelegationTokenRequest),
         open_to_all,
@@ -170,7 +170,7 @@ ON_BROKERS: Guards = {
 
 
 def on_controllers(newest: Callable[[], MetadataImage]) -> Guards:
-    """What a controller serves: to nodes, to clients that speak to it (KIP-919), and to clients whose requests brokers forward."""
+    """Guards of a controller's APIs: for nodes, for clients that connect to it (KIP-919), and for requests that brokers forward."""
     return {
         **_ANYWHERE,
         **dict.fromkeys(
@@ -202,15 +202,17 @@ def on_controllers(newest: Callable[[], MetadataImage]) -> Guards:
 
 
 def guarding(authority: Authority | None, guards: Guards) -> Callable[[type[Request], Handler], Handler]:
-    """What a dispatcher puts before the handlers that are registered with it; without an authority nothing. It raises AssertionError for
-    an API that nobody has thought of."""
+    """Makes the function by which a dispatcher guards its handlers. Without an authority they have no guard.
+
+    The function raises AssertionError for an API that is missing from `guards`.
+    """
     by_key: dict[int, Any] = {request.API_KEY: guard for request, guard in guards.items()}
 
     def before(request: type[Request], handler: Handler) -> Handler:
         if authority is None:
             return handler
         guard = by_key.get(request.API_KEY)
-        assert guard is not None, f"{request.__name__} is served, and nothing says who may ask for it"
+        assert guard is not None, f"{request.__name__} is served without an authorization rule"
         return handler if guard is open_to_all else guarded(authority, guard, handler)
 
     return before

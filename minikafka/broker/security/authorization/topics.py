@@ -1,4 +1,4 @@
-"""Guards of Metadata, of topics and configurations, and of what is asked about partitions (KafkaApis, ControllerApis, ConfigHelper)."""
+"""Guards of Metadata, and of the APIs about topics, partitions and configurations (KafkaApis, ControllerApis, ConfigHelper)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 METADATA_IDS_VERSION_MIN = 12
 METADATA_OPERATIONS_VERSION_MIN, METADATA_CLUSTER_OPERATIONS_VERSION_MAX = 8, 10
 DELETE_BY_ID_VERSION_MIN = 6
-#: Names that are looked up in one turn.
+#: Names checked in one turn.
 STEP_NAMES = 256
 METADATA_TOPIC = "__cluster_metadata"
 _ZERO_ID = bytes(16)
@@ -55,7 +55,7 @@ def split(
     *,
     log: bool = True,
 ) -> tuple[list[Item], list[Item]]:
-    """(those whose topic the principal may do it to, the others). A name of None is let through: it is found not to exist."""
+    """(allowed entries, denied entries). An entry whose name is None is allowed: its topic does not exist, as the handler reports."""
     items = list(items)
     names = {name for name in map(name_of, items) if name is not None}
     allowed = authority.allowed_among(context, operation, ResourceType.TOPIC, names, log=log)
@@ -71,7 +71,7 @@ def split(
 
 
 def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Verdict:
-    """What may not be described looks alike whether it exists or not; missing topics are created for those who may create them."""
+    """Needs DESCRIBE on each topic. A denied topic looks the same whether it exists or not. Creating a missing topic needs CREATE."""
     version, topics = context.api_version, request.topics
     if topics is None or (version == 0 and not topics):
 
@@ -87,7 +87,7 @@ def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Ve
     if version < METADATA_IDS_VERSION_MIN and by_id:
         return None
     if by_id:
-        # Names beside ids do not count (KafkaApis.handleTopicMetadataRequest).
+        # Names are ignored if there are ids (KafkaApis.handleTopicMetadataRequest).
         topics = [
             MetadataRequest.MetadataRequestTopic(topic_id=t.topic_id, name=None) for t in topics if t.topic_id != _ZERO_ID or t.name is None
         ]
@@ -108,7 +108,7 @@ def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Ve
 
     def merge(response: MetadataResponse) -> MetadataResponse:
         if nothing_left:
-            response.topics = []  # in version 0 an empty list asks for all
+            response.topics = []  # in version 0 an empty list requests all topics
         _with_operations(authority, context, request, response)
         response.topics = [*response.topics, *errors]
         return response
@@ -117,7 +117,7 @@ def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Ve
 
 
 def topic_name(image: MetadataImage, name: str | None, topic_id: bytes) -> str | None:
-    """The topic's name, by its id if it is not named; None for an id that nobody has."""
+    """The topic's name, looked up by id if it is not given; None for an unknown id."""
     if name:
         return name
     found = image.topics_by_id.get(topic_id)
@@ -128,7 +128,7 @@ def _may_not_create(authority: Authority, context: Any, request: MetadataRequest
     if not (request.allow_auto_topic_creation and authority.creates_topics):
         return {}
     missing = [name for name in names if name not in authority.image.topics_by_name]
-    if not missing or authority.may_on_cluster(context, Operation.CREATE, log=False):
+    if not missing or authority.allows_on_cluster(context, Operation.CREATE, log=False):
         return {}
     creatable = authority.allowed_among(context, Operation.CREATE, ResourceType.TOPIC, missing)
     return dict.fromkeys(name for name in missing if name not in creatable)
@@ -146,7 +146,7 @@ def _with_operations(authority: Authority, context: Any, request: MetadataReques
         return topic
 
     if request.include_topic_authorized_operations:
-        # The handler shares its topics among all requests.
+        # Copies, because requests share the handler's topics.
         response.topics = map_elements(response.topics, with_operations)
     if version <= METADATA_CLUSTER_OPERATIONS_VERSION_MAX and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(authority, context)
@@ -154,8 +154,8 @@ def _with_operations(authority: Authority, context: Any, request: MetadataReques
 
 
 def cluster_operations(authority: Authority, context: Any) -> int:
-    """What the principal may do to the cluster; nothing for one who may not describe it."""
-    if not authority.may_on_cluster(context, Operation.DESCRIBE):
+    """The principal's operations on the cluster; none without DESCRIBE on it."""
+    if not authority.allows_on_cluster(context, Operation.DESCRIBE):
         return 0
     return authority.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -163,7 +163,7 @@ def cluster_operations(authority: Authority, context: Any) -> int:
 def describe_topic_partitions(
     authority: Authority, context: Any, request: DescribeTopicPartitionsRequest
 ) -> Generator[None, None, Verdict]:
-    """As Metadata. What is not allowed is left out before pages are made, or a page's end would tell of it."""
+    """Needs DESCRIBE on each topic. Denied topics are removed before paging, because the end of a page would reveal them."""
     kind = DescribeTopicPartitionsResponse
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -198,7 +198,7 @@ def describe_topic_partitions(
 
 
 def _of_one_page(authority: Authority, context: Any, start: str, partitions_max: int) -> Generator[None, None, list[str]]:
-    """The topics from `start` on that may be described, by name, as many as one answer can have and the one where the next begins."""
+    """Permitted topics from `start` on, sorted by name: as many as fit into one answer, and the first one of the next."""
     topics = authority.image.topics_by_name
     found: list[str] = []
     left = max(1, min(partitions_max, PARTITIONS_PER_RESPONSE_MAX))
@@ -207,7 +207,7 @@ def _of_one_page(authority: Authority, context: Any, start: str, partitions_max:
             found.append(name)
             if left <= 0:
                 break
-            # How many of the first one's partitions are still to come does not matter.
+            # The first topic may have answered some partitions before: do not count it.
             left -= 0 if name == start else len(topics[name].partitions)
         if number % STEP_NAMES == 0:
             yield
@@ -218,8 +218,10 @@ def _of_one_page(authority: Authority, context: Any, start: str, partitions_max:
 
 
 def _of_topics(operation: Operation, refuse: Callable[[Any], Any], answers: str = "topics", name: str = "name") -> GuardAtOnce:
-    """A guard of a request about topics: those that the principal may not do it to are answered by `refuse(topic)`, in the response's list
-    `answers`. `name` is the field with a topic's name."""
+    """A guard of requests about topics: needs `operation` on each topic.
+
+    A denied topic is answered with `refuse(topic)` in the response's list `answers`. `name`: the field with the topic's name.
+    """
 
     def guard(authority: Authority, context: Any, request: Any) -> Verdict:
         request.topics, bad = split(authority, context, operation, request.topics, lambda topic: getattr(topic, name))
@@ -263,14 +265,14 @@ _consumers_epochs = _of_topics(Operation.DESCRIBE, _no_epochs, name="topic")
 
 
 def offset_for_leader_epoch(authority: Authority, context: Any, request: OffsetForLeaderEpochRequest) -> Verdict:
-    """Brokers by CLUSTER_ACTION, consumers by DESCRIBE of each topic (KIP-320)."""
-    if authority.may_on_cluster(context, Operation.CLUSTER_ACTION, log=False):
+    """Brokers need CLUSTER_ACTION, consumers DESCRIBE on each topic (KIP-320)."""
+    if authority.allows_on_cluster(context, Operation.CLUSTER_ACTION, log=False):
         return None
     return _consumers_epochs(authority, context, request)
 
 
 def _adding(name: str, entries: list[Any]) -> Merge | None:
-    """Adds entries to a list of the response; None when there are none to add."""
+    """A merge that appends entries to a list of the response; None without entries."""
     if not entries:
         return None
 
@@ -285,11 +287,11 @@ def _adding(name: str, entries: list[Any]) -> Merge | None:
 
 
 def create_topics(authority: Authority, context: Any, request: CreateTopicsRequest) -> Verdict:
-    """CREATE of the cluster or of each topic; its configuration is told to those who may describe it (KIP-525)."""
+    """Needs CREATE on the cluster or on each topic. The answer has a topic's configuration if the principal may describe it (KIP-525)."""
     counts = Counter(topic.name for topic in request.topics)
     single = [name for name, count in counts.items() if count == 1 and name != METADATA_TOPIC]
     denied: set[str] = set()
-    if not authority.may_on_cluster(context, Operation.CREATE, log=False):
+    if not authority.allows_on_cluster(context, Operation.CREATE, log=False):
         denied = set(single) - authority.allowed_among(context, Operation.CREATE, ResourceType.TOPIC, single)
     described = authority.allowed_among(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, single, log=False)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
@@ -312,18 +314,20 @@ def create_topics(authority: Authority, context: Any, request: CreateTopicsReque
 
 
 def create_partitions(authority: Authority, context: Any, request: CreatePartitionsRequest) -> Verdict:
-    """ALTER of each topic."""
+    """Needs ALTER on each topic."""
     request.topics, bad = split(authority, context, Operation.ALTER, request.topics, lambda topic: topic.name)
     kind = CreatePartitionsResponse.CreatePartitionsTopicResult
     return _adding("results", [kind(name=name, error_code=DENIED, error_message=None) for name in {topic.name: None for topic in bad}])
 
 
 def delete_topics(newest: Callable[[], MetadataImage]) -> Guard:
-    """DELETE of the cluster or of each topic. Of a topic that may not be described not even its name is told to one who knows its id.
-    `newest` is the image that the controller decides by."""
+    """Needs DELETE on the cluster or on each topic. The answer does not reveal the name of a topic that the principal may not describe.
+
+    `newest`: returns the image on which the controller decides.
+    """
 
     def guard(authority: Authority, context: Any, request: DeleteTopicsRequest) -> Verdict:
-        if authority.may_on_cluster(context, Operation.DELETE, log=False):
+        if authority.allows_on_cluster(context, Operation.DELETE, log=False):
             return None
         image = newest()
         is_by_id = context.api_version >= DELETE_BY_ID_VERSION_MIN
@@ -360,7 +364,7 @@ _CONFIGURED = {
 
 
 def _refusal(authority: Authority, context: Any, operation: Operation, resource: Any) -> ErrorCode | None:
-    """Why the principal may not do it to the configuration of a resource. A resource of an unknown type is for the handler to refuse."""
+    """The error if the principal may not access the configuration of a resource, or None. The handler refuses unknown resource types."""
     found = _CONFIGURED.get(resource.resource_type)
     if found is None:
         return None
@@ -372,8 +376,10 @@ def _refusal(authority: Authority, context: Any, operation: Operation, resource:
 
 
 def _of_resources(operation: Operation, kind: Any, answers: str) -> Guard:
-    """A guard of a request about configurations: `operation` of each topic and group; of the cluster for the rest. `kind` is the entry of
-    the response's list `answers`."""
+    """A guard of requests about configurations: needs `operation` on each topic and group, and on the cluster for other resources.
+
+    `kind`: the class of the entries of the response's list `answers`.
+    """
 
     def guard(authority: Authority, context: Any, request: Any) -> Verdict:
         good, errors = [], []
@@ -395,5 +401,5 @@ describe_configs = _of_resources(Operation.DESCRIBE_CONFIGS, DescribeConfigsResp
 
 
 def alter_configs(response_class: Any) -> Guard:
-    """For AlterConfigs and IncrementalAlterConfigs alike."""
+    """The guard of AlterConfigs and IncrementalAlterConfigs."""
     return _of_resources(Operation.ALTER_CONFIGS, response_class.AlterConfigsResourceResponse, "responses")

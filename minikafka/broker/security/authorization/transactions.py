@@ -34,7 +34,7 @@ TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def require_transactional_id(authority: Authority, context: Any, operation: Operation, transactional_id: str) -> None:
-    """Raises ApiError TRANSACTIONAL_ID_AUTHORIZATION_FAILED unless the principal may do it."""
+    """Raises ApiError TRANSACTIONAL_ID_AUTHORIZATION_FAILED unless the principal may perform the operation on the transactional id."""
     if not authority.allows(context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise ApiError(DENIED)
 
@@ -43,7 +43,7 @@ def require_transactional_id(authority: Authority, context: Any, operation: Oper
 
 
 def produce(authority: Authority, context: Any, request: ProduceRequest) -> Verdict:
-    """WRITE of each topic; of the transactional id too if there is a transactional batch (CVE-2018-17196)."""
+    """Needs WRITE on each topic, and on the transactional id if a batch is transactional (CVE-2018-17196)."""
     bad = request.topic_data
     if not _is_transactional(request) or (
         request.transactional_id is not None
@@ -66,7 +66,7 @@ def produce(authority: Authority, context: Any, request: ProduceRequest) -> Verd
 
 
 def split_produce(authority: Authority, context: Any, request: ProduceRequest, *, log: bool = True) -> tuple[list[Any], list[Any]]:
-    """The topics that may be written to, and the others."""
+    """(allowed topics, denied topics)."""
     image = authority.image
     by_id = context.api_version >= TOPIC_ID_VERSION_MIN
     return split(
@@ -92,12 +92,12 @@ def _is_transactional(request: ProduceRequest) -> bool:
 
 
 def init_producer_id(authority: Authority, context: Any, request: InitProducerIdRequest) -> Verdict:
-    """WRITE of the transactional id; without one IDEMPOTENT_WRITE of the cluster, or WRITE of any topic there may be."""
+    """Needs WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any topic."""
     if request.transactional_id is not None:
         require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
         if request.enable2_pc:
             require_transactional_id(authority, context, Operation.TWO_PHASE_COMMIT, request.transactional_id)
-    elif not authority.may_on_cluster(context, Operation.IDEMPOTENT_WRITE, log=False) and not authority.may_on_some(
+    elif not authority.allows_on_cluster(context, Operation.IDEMPOTENT_WRITE, log=False) and not authority.allows_on_any(
         context, Operation.WRITE, ResourceType.TOPIC
     ):
         authority.require_on_cluster(context, Operation.IDEMPOTENT_WRITE)
@@ -105,7 +105,7 @@ def init_producer_id(authority: Authority, context: Any, request: InitProducerId
 
 
 def add_partitions(authority: Authority, context: Any, request: AddPartitionsToTxnRequest) -> Verdict:
-    """Of clients: WRITE of the transactional id and of each topic, all or nothing. The batched versions are for brokers."""
+    """Clients need WRITE on the transactional id and on every topic, or nothing is added. The batched versions are for brokers only."""
     if context.api_version >= TRANSACTIONS_VERSION_MIN:
         authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
         return None
@@ -132,20 +132,20 @@ def add_partitions(authority: Authority, context: Any, request: AddPartitionsToT
 
 
 def add_offsets(authority: Authority, context: Any, request: AddOffsetsToTxnRequest) -> Verdict:
-    """WRITE of the transactional id, READ of the group."""
+    """Needs WRITE on the transactional id and READ on the group."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     require_group(authority, context, Operation.READ, request.group_id)
     return None
 
 
 def end_transaction(authority: Authority, context: Any, request: EndTxnRequest) -> Verdict:
-    """WRITE of the transactional id."""
+    """Needs WRITE on the transactional id."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     return None
 
 
 def txn_offset_commit(authority: Authority, context: Any, request: TxnOffsetCommitRequest) -> Verdict:
-    """WRITE of the transactional id, READ of the group and of each topic."""
+    """Needs WRITE on the transactional id, and READ on the group and on each topic."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     require_group(authority, context, Operation.READ, request.group_id)
     image = authority.image
@@ -166,14 +166,14 @@ def txn_offset_commit(authority: Authority, context: Any, request: TxnOffsetComm
 
 
 def write_markers(authority: Authority, context: Any, request: WriteTxnMarkersRequest) -> Verdict:
-    """Brokers need CLUSTER_ACTION; administrators, who abort transactions that hang, ALTER."""
-    if not authority.may_on_cluster(context, Operation.ALTER, log=False):
+    """Needs CLUSTER_ACTION (brokers) or ALTER (administrators who abort hanging transactions) on the cluster."""
+    if not authority.allows_on_cluster(context, Operation.ALTER, log=False):
         authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
     return None
 
 
 def describe_transactions(authority: Authority, context: Any, request: DescribeTransactionsRequest) -> Verdict:
-    """DESCRIBE of each transactional id; topics that may not be described are left out."""
+    """Needs DESCRIBE on each transactional id. Topics that the principal may not describe are left out."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, request.transactional_ids)
     kind = DescribeTransactionsResponse.TransactionState
     errors = [kind(transactional_id=name, error_code=DENIED) for name in request.transactional_ids if name not in allowed]
@@ -191,12 +191,12 @@ def describe_transactions(authority: Authority, context: Any, request: DescribeT
 
 
 def list_transactions(authority: Authority, context: Any, request: ListTransactionsRequest) -> Verdict:
-    """Everybody may ask: the handler asks `may_describe` before it shows a transactional id to the client's pattern."""
+    """Anyone may send it: the handler checks `may_describe` before it matches an id against the client's pattern."""
     return None
 
 
 def may_describe(authority: Authority | None) -> Callable[[Any, str], bool]:
-    """Says whether a request's principal may describe a transactional id."""
+    """The test whether a request's principal may describe a transactional id."""
     if authority is None:
         return lambda context, name: True
     return lambda context, name: authority.allows(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, log=False)
