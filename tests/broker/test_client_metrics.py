@@ -182,9 +182,8 @@ async def test_a_client_is_asked_for_metrics_and_tells_them(tmp_path: Path, monk
         assert await client.push(gzip.compress(bytes(20001)), 1) == ErrorCode.INVALID_RECORD
         assert await client.push(b"not gzip", 1) == ErrorCode.INVALID_RECORD
         assert (clients.pushes, clients.unreadable) == (3, 2)
-        node.broker.client_metrics.series.add(
-            client.instance_id, requests._client_labels(clients.instances.by_id[client.instance_id]), [Point("sent", LABELS, 3, True, True)], 1 << 60
-        )
+        labels = requests._client_labels(clients.instances.by_id[client.instance_id])
+        node.broker.client_metrics.series.add(client.instance_id, labels, [Point("sent", LABELS, 3, True, True)], 1 << 60)
         lines = NodeMetrics(node).render().decode().splitlines()
         assert "kafka_server_client_metrics_instance_count 1" in lines
         reported = next(line for line in lines if line.startswith("minikafka_client_metric_total{"))
