@@ -157,7 +157,7 @@ def _run(
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
     plan, partitions, found, done, scan_seconds = _round(paths, engine, options, options.partitions, progress, book)
     partitions = _confirmed(paths, engine, options, plan, partitions, found)
-    check_coordinators(plan, partitions, {key: one.seen for key, one in found.items()}, functools.partial(mapped, engine))
+    check_coordinators(plan, partitions, {key: one.seen for key, one in found.items()})
     if options.acked:
         _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, found, engine)
     findings = FindingList(max(1000, options.findings_each_max))

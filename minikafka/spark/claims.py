@@ -21,9 +21,8 @@ from minikafka.spark.metadata_log import (
 )
 from minikafka.spark.quorum import Node, check_quorum, read_node
 
-GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-COORDINATOR_TOPICS = frozenset({GROUPS, TRANSACTIONS})
-COMPACTED_TOPICS = {GROUPS, TRANSACTIONS, "__share_group_state"}
+GROUPS, TRANSACTIONS, SHARE_GROUPS = "__consumer_offsets", "__transaction_state", "__share_group_state"
+COORDINATOR_TOPICS = frozenset({GROUPS, TRANSACTIONS, SHARE_GROUPS})
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
@@ -116,7 +115,7 @@ def is_only_compacted(image: ClusterImage, topic: str) -> bool | None:
     far back as the metadata log goes. Apache Kafka's internal topics have this policy."""
     if image.policies.get(topic) != {"compact"}:
         return False
-    return True if topic in image.policy_from_creation or topic in COMPACTED_TOPICS else None
+    return True if topic in image.policy_from_creation or topic in COORDINATOR_TOPICS else None
 
 
 Missing = tuple[tuple[str, int], Finding]

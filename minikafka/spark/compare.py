@@ -77,6 +77,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     compared = above = None
     accounts: list[Account] = []
     _lost_prefixes(views, findings)
+    _unexplained_starts(views, findings)
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
@@ -146,6 +147,22 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
         elif one.is_only_compacted or holders:
             text += ": it is unknown whether records were deleted or lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), start))
+
+
+def _unexplained_starts(views: list[ReplicaView], findings: FindingList) -> None:
+    """A killed broker's first leader epoch counts as its log start (checks.epoch_checkpoint). But it may also have lost older epochs. A log
+    start moves on all replicas, so another replica has to show one that is as large."""
+    own = [one for one in views if not _grows(one)]
+    for one in own if views[0].replica.topic != METADATA_TOPIC else ():
+        others = [other for other in own if other.replica.node != one.replica.node]
+        first = next((start for _, start in one.replica.epochs or [] if start <= one.end_offset), -1)
+        has_older = any(run[1] < first and run[2] >= one.log_start for run in one.runs)
+        if one.replica.clean is not False or one.replica.place is not None or not others or not has_older or replica_unreadable(one):
+            continue
+        if not any(max(other.log_start, *_written_starts(other)) >= first for other in others):
+            text = f"the first leader epoch of broker {one.broker} begins at {first}, its log at {one.log_start}, and no other replica "
+            text += f"starts there: it is unknown whether records below {first} were deleted or leader epochs were lost"
+            findings.add(finding_of("not-compared", text, views, (one.broker,), one.log_start, details={"moved": True}))
 
 
 def _grows(one: ReplicaView) -> bool:

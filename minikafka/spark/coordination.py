@@ -1,18 +1,20 @@
 """Checks the coordinators' logs against the logs that they refer to: committed offsets, unfinished transactions, and their partitions.
 
-A task reads each coordinator partition once, from the replica that answers for the most (read_coordinator). The size of its result depends
-on the cluster, not on the number of groups: the largest committed offset of each partition, and the undecided transactions. Plans list
-coordinator partitions first (planning.read_facts), so the logs, listed later, hold whatever a group had committed by then.
+The task that judges a coordinator partition also reads it, from the replica that answers for the most (read_coordinator). The size of its
+result depends on the cluster, not on the number of groups: the largest committed offset of each partition, and the undecided transactions.
+Plans list coordinator partitions first (planning.read_facts), so the logs, listed later, hold whatever a group had committed by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import pickle
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minikafka.spark import unclean
-from minikafka.spark.claims import COORDINATOR_TOPICS, GROUPS, TRANSACTIONS
+from minikafka.spark.claims import COORDINATOR_TOPICS, GROUPS, SHARE_GROUPS, TRANSACTIONS
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordinator_log import (
     UNDECIDED,
@@ -23,6 +25,7 @@ from minikafka.spark.coordinator_log import (
     home_of,
     latest_records,
     overdue,
+    share_state,
     transaction_state,
 )
 from minikafka.spark.findings import Finding, FindingList
@@ -31,7 +34,6 @@ from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
 from minikafka.spark.views import ReplicaView, replica_unreadable
 
 Key = tuple[str, int]
-Mapped = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 FINDINGS_A_TASK = 1000
 
 
@@ -62,7 +64,8 @@ class Source:
 @dataclass(slots=True)
 class Seen:
     """The facts about one partition that coordinators' logs are checked against. `is_read`: a replica of it could be read.
-    `ran_until_ms`: a time until which its leader certainly ran."""
+    `ran_until_ms`: a time until which its leader certainly ran. `source`: a coordinator partition that is still to be read; `packed`: what
+    was read there (CoordinatorFacts; packed, because the driver keeps those of all coordinators), and `read_from`: (broker, path)."""
 
     key: Key
     end: LogEnd | None = None
@@ -70,6 +73,13 @@ class Seen:
     source: Source | None = None
     is_read: bool = False
     ran_until_ms: int = -1
+    packed: bytes = b""
+    read_from: tuple[str, str] = ("", "")
+
+    def keep(self, facts: CoordinatorFacts) -> None:
+        """Keep what was read from the source, instead of the source."""
+        assert self.source is not None
+        self.packed, self.read_from, self.source = zlib.compress(pickle.dumps(facts), 1), (self.source.broker, self.source.path), None
 
 
 @dataclass(slots=True)
@@ -146,8 +156,9 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
     facts = CoordinatorFacts()
     try:
         _read(source, facts)
-    except OSError as error:
-        text = f"its coordinator's log could not be read: {error.filename or source.path}: {error.strerror}"
+    except Exception as error:
+        reason = f"{error.filename or source.path}: {error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        text = f"its coordinator's log could not be read: {reason}"
         facts.findings.add(Finding("not-compared", text, *source.key, brokers=(source.broker,), file=source.path))
     return facts
 
@@ -161,6 +172,11 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             name = group_of(key)
             if is_of_groups:
                 _keep_commit(facts, committed_offset(key, value))
+            elif source.key[0] == SHARE_GROUPS:
+                if (found := share_state(key, value)) is None:
+                    continue
+                commit, name = found
+                _keep_commit(facts, commit)
             elif (state := transaction_state(key, value)) is not None and state.state in UNDECIDED:
                 facts.undecided.append((offset, state))
         except FormatError as error:
@@ -169,7 +185,7 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             continue
         if source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
             misplaced.add(name)
-            kind = "group" if is_of_groups else "transactional id"
+            kind = {GROUPS: "group", SHARE_GROUPS: "share partition"}.get(source.key[0], "transactional id")
             text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
             text += "its coordinator does not look for it here"
             facts.findings.add(Finding("coordinator-place", text, *source.key, **place))
@@ -189,20 +205,20 @@ def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset | None) -> Non
 # ---- driver ----------------------------------------------------------------------------------------------------------------------
 
 
-def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Key, Seen], mapped: Mapped) -> None:
+def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Key, Seen]) -> None:
     """Add findings from the coordinators' logs to the results, or to the plan if their partition was not audited."""
-    sources = [one.source for _, one in sorted(seen.items()) if one.source is not None]
     findings: list[Finding] = []
     undecided: set[int] = set()
     ids = plan.image.topic_ids() if plan.image is not None else {}
-    for source, facts in mapped(_with_source, sources):
+    for key in sorted(key for key, one in seen.items() if one.packed):
+        facts: CoordinatorFacts = pickle.loads(zlib.decompress(seen[key].packed))
         findings += facts.findings.kept
         _uncounted(plan, facts.findings)
         for commits in facts.commits.values():
             findings += _commit_findings(plan, ids, seen, *commits)
         for offset, state in facts.undecided:
             undecided.add(state.producer_id)
-            findings += _overdue(source, offset, state, seen[source.key].ran_until_ms)
+            findings += _overdue(seen[key], offset, state)
     findings += _unknown_transactions(plan, seen, undecided)
     by_key = {(one.topic, one.partition): one for one in results}
     for finding in findings:
@@ -210,10 +226,6 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
         (plan if result is None else result).findings.add(finding)
     for key in {(finding.topic, finding.partition) for finding in findings} & by_key.keys():
         by_key[key].decide()
-
-
-def _with_source(source: Source) -> tuple[Source, CoordinatorFacts]:
-    return source, read_coordinator(source)
 
 
 def _uncounted(plan: Plan, findings: FindingList) -> None:
@@ -228,8 +240,12 @@ def _commit_findings(
     plan: Plan, ids: dict[str, str], seen: dict[Key, Seen], largest: CommittedOffset, newest: CommittedOffset
 ) -> Iterator[Finding]:  # fmt: skip
     """Check commits against the log that they refer to. Commits for a deleted topic do not count."""
+    if largest.is_of_share_group:
+        topic = next((name for name, topic_id in ids.items() if topic_id == largest.topic_id), "")
+        largest, newest = (replace(one, topic=topic) for one in (largest, newest))
     key = largest.topic, largest.partition
-    said = f"group {largest.group} committed offset {largest.offset}"
+    verb = "has read up to" if largest.is_of_share_group else "committed"
+    said = f"group {largest.group} {verb} offset {largest.offset}"
     if plan.image is not None and largest.topic in ids:
         if largest.topic_id not in {"", ids[largest.topic]}:
             return
@@ -245,15 +261,16 @@ def _commit_findings(
         cause = f"records were lost by {end.cut_by}" if end.cut_by else "records that the group had read are lost, or the offset was set"
         yield Finding("group-offset", text, *key, offset=largest.offset, cause=cause)
     if newest.leader_epoch > end.leader_epoch >= 0:
-        text = f"group {newest.group} committed offset {newest.offset} of leader epoch {newest.leader_epoch}, "
+        text = f"group {newest.group} {verb} offset {newest.offset} of leader epoch {newest.leader_epoch}, "
         cause = "the partition's metadata was lost or rolled back"
         yield Finding("group-offset", text + f"the newest one is {end.leader_epoch}", *key, offset=newest.offset, cause=cause)
 
 
-def _overdue(source: Source, offset: int, state: TransactionState, now_ms: int) -> Iterator[Finding]:
-    for one, text in overdue([state], now_ms):
+def _overdue(seen: Seen, offset: int, state: TransactionState) -> Iterator[Finding]:
+    broker, path = seen.read_from
+    for one, text in overdue([state], seen.ran_until_ms):
         text = f"the transaction of {one.transactional_id} (producer {one.producer_id}) {text}"
-        yield Finding("txn-open", text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
+        yield Finding("txn-open", text, *seen.key, brokers=(broker,), offset=offset, file=path)
 
 
 def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int]) -> Iterator[Finding]:

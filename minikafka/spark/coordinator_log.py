@@ -1,8 +1,8 @@
-"""The audit's own reader of `__consumer_offsets` and `__transaction_state`: the latest record of each key.
+"""The audit's own reader of `__consumer_offsets`, `__transaction_state` and `__share_group_state`: the latest record of each key.
 
 Keys and values begin with a two-byte version. For offsets: OffsetCommitKey 0 and 1, OffsetCommitValue 0 to 4. For transactions:
-TransactionLogKey 0, TransactionLogValue 0 and 1 (the coordinator schemas of Apache Kafka 4.3). From other keys of groups only the group
-is read, which is the first field in all of them.
+TransactionLogKey 0, TransactionLogValue 0 and 1. For share groups: ShareSnapshotKey, ShareUpdateKey and their values of version 0 (the
+coordinator schemas of Apache Kafka 4.3). From other keys of groups only the group is read, which is the first field in all of them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from minikafka.spark.sources import SegmentTask
 
 RECORDS_A_PASS = 500_000
 OFFSET_KEYS = {0, 1}
+SHARE_SNAPSHOT, SHARE_UPDATE = 0, 1
 FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_FENCE = range(8)
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
@@ -26,7 +27,8 @@ UNDECIDED = {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_FENCE}
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset that a group committed. `leader_epoch` -1 and `topic_id` "": not in the record."""
+    """An offset that a group committed. `leader_epoch` -1 and `topic_id` "": not in the record. `topic` "" and `is_of_share_group`: a share
+    group took all records below the offset, or has them in hand."""
 
     group: str
     topic: str
@@ -34,6 +36,7 @@ class CommittedOffset:
     offset: int
     leader_epoch: int = -1
     topic_id: str = ""
+    is_of_share_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,29 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
     fields.integer(8)
     tagged = fields.tagged()
     return CommittedOffset(group, topic, partition, offset, epoch, tagged[0].uuid() if 0 in tagged else "")
+
+
+def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
+    """How far a share group has read a partition, and the name by which its coordinator is found (SharePartitionKey); None for other kinds
+    of records. Raises FormatError."""
+    fields = Fields(key)
+    kind = fields.integer(2)
+    if kind not in {SHARE_SNAPSHOT, SHARE_UPDATE}:
+        return None
+    group, topic_id, partition = _text(fields), fields.uuid(), fields.integer(4)
+    fields = Fields(value)
+    if version := fields.integer(2):
+        raise FormatError(f"unknown version {version} of a share group's state")
+    fields.integer(4 if kind == SHARE_UPDATE else 8)  # epochs of the snapshot and of the state
+    epoch, reach = fields.integer(4), fields.integer(8)
+    if kind == SHARE_SNAPSHOT:
+        fields.integer(16)  # times of creation and of writing
+    for _ in range(max(0, fields.varint() - 1)):
+        fields.integer(8)
+        reach = max(reach, fields.integer(8) + 1)
+        fields.integer(3), fields.tagged()
+    fields.tagged()
+    return CommittedOffset(group, "", partition, reach, epoch, topic_id, True), f"{group}:{topic_id}:{partition}"
 
 
 def transaction_state(key: bytes, value: bytes) -> TransactionState | None:

@@ -132,7 +132,15 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
         except FormatError as error:
             findings.add(Finding("checkpoint-format", f"{name}: {error}", brokers=(directory.broker,), file=os.path.join(path, name)))
     directory.unread = [replace(one, brokers=(directory.broker,)) for one in directory.unread]
+    if not properties.get("node.id", properties.get("broker.id")) and not directory.unread and _has_checkpoint(directory):
+        text = f"{path} has checkpoints of a broker, but no meta.properties that says of which: a broker does not start with it"
+        findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=os.path.join(path, "meta.properties")))
     return directory
+
+
+def _has_checkpoint(directory: LogDirectory) -> bool:
+    """Whether it is a log directory, and not only a folder of partition directories, to which a cleaner's checkpoint may be added."""
+    return not (directory.high_watermark is directory.recovery_point is directory.log_start is None)
 
 
 def open_readable(path: str, label: str) -> LogDirectory:

@@ -37,6 +37,7 @@ _REMEDIES = {
         "delete the partition's snapshots and the directory's .kafka_cleanshutdown while the broker is stopped; "
         "the state is rebuilt from the log."
     ),
+    ("foreign-file",): "move the file out of the directory before the broker starts.",
     ("partition-metadata",): "copy the file from another replica before the broker starts.",
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
     ("quorum-state",): "remove the node from the quorum and format it again: it fetches the log from the leader.",
@@ -73,6 +74,7 @@ _CHECKS = (
         ERROR,
         "Batches lie outside the offset range in the segment's file name: lookups by offset will miss them.",
     ),
+    Check("foreign-file", ERROR, "A file in a partition's directory has a name that a broker takes for a segment's."),
     Check("segment-tail", ERROR, "The bytes after the last whole batch are not a batch: a reader stops or fails there."),
     Check(
         "torn-tail", NOTE, "A crash cut off a write; recovery removes it at the next start. The in-sync replicas never acknowledged it."

@@ -9,7 +9,7 @@ from typing import Any
 from minikafka.spark import compare
 from minikafka.spark.access import open_log
 from minikafka.spark.compare import PartitionResult
-from minikafka.spark.coordination import Cluster, Seen, seen_of
+from minikafka.spark.coordination import Cluster, Seen, read_coordinator, seen_of
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.producers import ProducerFacts
 from minikafka.spark.rereading import Disk, Files, NotAnsweredError, Rereading
@@ -59,6 +59,8 @@ def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
         result.decide()
         return Judged(result, Seen((result.topic, result.partition)))
     judged = Judged(judge_partition(views), seen_of(job.cluster, views), sum(one.task.size for one in summaries))
+    if judged.seen.source is not None:
+        judged.seen.keep(read_coordinator(judged.seen.source))
     if job.keeps_views:
         judged.views = views
         for one in views:

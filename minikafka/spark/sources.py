@@ -24,7 +24,7 @@ from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
-from minikafka.spark.startup import at_start
+from minikafka.spark.startup import at_start, mistaken_files
 
 UNBOUNDED = (1 << 63) - 1
 COMPACT, DELETE, UNKNOWN = "compact", "delete", "unknown"
@@ -367,6 +367,9 @@ def _open_replica(
     replica.high_watermark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
     for one in directory.unread:
         _add(replica, one)
+    for name, effect in mistaken_files([name for name, entry in entries.items() if entry.is_file()]):
+        text = f"{name} is no file of a segment, but Apache Kafka takes it for one: {effect}"
+        _add(replica, Finding("foreign-file", text, file=os.path.join(path, name)))
     _read_identity(replica)
     return replica
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 
 _NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?\Z")
 _CLEANED = re.compile(r"^([0-9]{20})\..*\.cleaned\Z")
+_ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".swap", ".cleaned")
+_CANONICAL = re.compile(r"[0-9]{20}\Z")
 Files = dict[tuple[int, str], str]
 
 
@@ -31,6 +33,21 @@ def at_start(names: Iterable[str], end_of: Callable[[int], int]) -> Files:
     first_cleaned = min(cleaned, default=1 << 63)
     valid = {key: name for key, name in swapped.items() if key[0] < first_cleaned}
     return _installed(plain, valid, {base: end_of(base) for base, part in valid if part == "log"})
+
+
+def mistaken_files(names: Iterable[str]) -> list[tuple[str, str]]:
+    """(name, what a start makes of it) of files whose names Apache Kafka takes for those of segments: it looks at the end of a name, and
+    reads a number before the first dot (LogFileUtils.offsetFromFile). `names`: the files of a partition directory, without directories."""
+    known, found = set(names), []
+    for name in sorted(known):
+        number = name.partition(".")[0]
+        if not name.endswith(_ENDS) or _CANONICAL.match(number):
+            continue
+        if not re.fullmatch(r"[+-]?\d+", number) or not -(1 << 63) <= int(number) < 1 << 63:
+            found.append((name, "it expects an offset at the beginning of the name, and does not start"))
+        elif name.endswith(".log") and f"{int(number):020d}.log" not in known:
+            found.append((name, f"it opens an empty segment at offset {int(number)}"))
+    return found
 
 
 def _installed(plain: Files, swapped: Files, ends: dict[int, int]) -> Files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from minikafka.spark import compare
 from minikafka.spark.audit import FAILING, AuditOptions, AuditResult, completed
 from minikafka.spark.compare import PartitionResult
-from minikafka.spark.coordination import CoordinatorFacts, Seen, Source, check_coordinators, cluster_of, seen_of
+from minikafka.spark.coordination import CoordinatorFacts, Seen, check_coordinators, cluster_of, seen_of
 from minikafka.spark.difference import equal_cells
 from minikafka.spark.findings import ERROR, WARNING, Finding, FindingList
 from minikafka.spark.judging import judge_partition, nothing_of
@@ -64,10 +64,10 @@ def _compared(summaries: Summaries, options: AuditOptions, started_ms: int) -> A
         result, views = _partition(summaries, copies, options)
         results.append(result)
         if views:
-            seen[key] = seen_of(cluster, views)
+            seen[key] = _read(summaries, seen_of(cluster, views))
             read += sum(summary.task.size for one in views for summary in one.summaries)
     results = completed(plan, results, options)
-    check_coordinators(plan, results, seen, _reader_of(summaries))
+    check_coordinators(plan, results, seen)
     _unconfirmed(plan, results, running)
     findings = FindingList(max(1000, options.findings_each_max))
     findings.extend(plan.findings)
@@ -122,17 +122,16 @@ def _ask_ahead(summaries: Summaries, views: list[ReplicaView]) -> None:
             Rereading(summaries).compare_latest(one, other, low, low)
 
 
-def _reader_of(summaries: Summaries) -> Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]:
-    def mapped(_: Callable[[Any], Any], sources: list[Source]) -> Iterator[Any]:
-        for source in sources:
-            try:
-                yield source, summaries.coordinator(source)
-            except NotAnsweredError as error:
-                facts = CoordinatorFacts()
-                facts.findings.add(Finding("not-compared", str(error), *source.key, brokers=(source.broker,)))
-                yield source, facts
-
-    return mapped
+def _read(summaries: Summaries, seen: Seen) -> Seen:
+    """With what the summaries hold of a coordinator's partition."""
+    if seen.source is not None:
+        try:
+            facts = summaries.coordinator(seen.source)
+        except NotAnsweredError as error:
+            facts = CoordinatorFacts()
+            facts.findings.add(Finding("not-compared", str(error), *seen.key, brokers=(seen.source.broker,)))
+        seen.keep(facts)
+    return seen
 
 
 def _unconfirmed(plan: Plan, results: list[PartitionResult], running: set[str]) -> None:

@@ -18,6 +18,7 @@ CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_au
 BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fences.py"
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
+COORDINATORS = "tests/spark/test_audit_coordinators.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
 
@@ -289,6 +290,10 @@ _ALL = (
             _constant(frozenset()), FENCES),
     _mutant("not given", "directories that were not given are missed though their brokers answer", "audit:_given_live", _none, FENCES),
     _mutant("epochs' start", "a killed broker's first epoch may begin anywhere", "checks:start_beyond", _nothing, FENCES),
+    _mutant("first epochs", "first epochs may be gone that no other log start explains", "compare:_unexplained_starts", _none, FENCES),
+    _mutant("odd names", "files that a start takes for segments are passed over", "sources:mistaken_files", _constant([]), STARTUP),
+    _mutant("coordinators", "what coordinators keep is not held against the logs", "audit:check_coordinators", _none, COORDINATORS),
+    _mutant("share groups", "the state of share groups is not read", "coordination:share_state", _none, COORDINATORS),
     _mutant("quorum", "what nodes remember of their votes is not looked at", "claims:check_quorum", _nothing, QUORUM),
     _mutant("two leaders", "two leaders of one epoch of the quorum are not told", "quorum:_two_leaders", _nothing, QUORUM),
     _mutant("voters", "voters without a metadata log are not missed", "quorum:_missing_voters", _nothing, QUORUM),

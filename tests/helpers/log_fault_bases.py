@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from helpers.log_clusters import (
     lines,
     marker,
     plain,
+    unsigned,
     write_broker,
 )
 from helpers.log_oracle import Role
@@ -28,11 +30,12 @@ BROKERS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """`write(folder)` makes the log directories; the faults go to partition t-0."""
+    """`write(folder)` makes the log directories; the faults go to `partition`."""
 
     name: str
     write: Callable[[Path], None]
     role: Role
+    partition: str = "t-0"
 
 
 def controller(
@@ -265,7 +268,113 @@ def _jbod(folder: Path) -> None:
         write_broker(folder / f"b{broker}-other", broker, [other], log.encode())
 
 
+def _unequal_segments(folder: Path) -> None:
+    """Each broker rolled its segments elsewhere, as brokers do that were started at other times."""
+    batches = two_epochs()
+    write(
+        folder,
+        lambda broker: Partition("t-0", batches, bases_of(batches, 1 + broker), epochs_of(batches), TOPIC, index_every=broker),
+        controller(),
+    )
+
+
+def _compacted_and_deleted(folder: Path) -> None:
+    """cleanup.policy=compact,delete: retention removed another segment on broker 2."""
+    batches = [Batch(at, [(0, b"k%d" % (at % 30), b"v%d" % at)], 0, 1_700_000_000_000 + at) for at in range(60)]
+
+    def partition(broker: int) -> Partition:
+        held = [batch for batch in batches if batch.base >= (20 if broker == 2 else 0)]
+        return Partition("t-0", held, (20, 40) if broker == 2 else (0, 20, 40), ((0, held[0].base),), TOPIC)
+
+    write(folder, partition, controller(policy="compact,delete"))
+
+
+def _snapshots(folder: Path) -> None:
+    """Each controller has the same snapshots of its metadata log, the newest of all of it."""
+    _plain(folder)
+    log = controller()
+    whole = len(log.values)
+    for broker in BROKERS:
+        for end in (whole - 2, whole):
+            part = MetadataLog(log.values[:end], log.controls)
+            (folder / f"b{broker}" / "__cluster_metadata-0" / f"{end:020d}-{1:010d}.checkpoint").write_bytes(part.snapshot())
+
+
+def _coordinator(topic: str, batches: Sequence[Batch]) -> Callable[[Path], None]:
+    """A coordinator's partition, and t-0, of which it speaks."""
+
+    def made(folder: Path) -> None:
+        data = two_epochs()
+        log = controller().topic(topic, OLD_TOPIC).config(topic, "cleanup.policy", "compact").partition(OLD_TOPIC, BROKERS, BROKERS, 1, 4)
+        for broker in BROKERS:
+            held = Partition("t-0", data, bases_of(data), epochs_of(data), TOPIC)
+            kept = Partition(f"{topic}-0", list(batches), bases_of(batches), epochs_of(batches), OLD_TOPIC)
+            write_broker(folder / f"b{broker}", broker, [held, kept], log.encode())
+
+    return made
+
+
+def _group_records() -> list[Batch]:
+    """Classic, consumer, share and streams groups: offsets, some of them committed in transactions, and the groups' other records."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    def offset(group: str, at: int) -> tuple[bytes, bytes]:
+        key = struct.pack(">h", 1) + text(group) + text("t") + struct.pack(">i", 0)
+        return key, struct.pack(">hqi", 3, at, -1) + text("") + struct.pack(">q", 1_700_000_000_000)
+
+    found: list[Batch] = []
+    for number in range(36):
+        group, at = f"g{number % 5}", found[-1].last + 1 if found else 0
+        other = (struct.pack(">h", 2 + number % 20) + text(group), b"\0\0" + bytes([number]))
+        records = [(0, *offset(group, number)), (1, *other)]
+        is_in_transaction = number % 6 == 3
+        attributes, producer = (TRANSACTIONAL, 7) if is_in_transaction else (0, -1)
+        sequence = 0 if is_in_transaction else -1  # a coordinator numbers nothing
+        held = records[: 1 if is_in_transaction else 2]
+        found.append(Batch(at, held, 0, 1_700_000_000_000 + number, producer, sequence, sequence, attributes))
+        if is_in_transaction:
+            found.append(marker(at + 1, ABORT if number % 4 == 1 else COMMIT, 7))
+    return found
+
+
+def _transaction_records() -> list[Batch]:
+    """Transactional ids: one ends its transactions, another has just begun."""
+
+    def state(name: str, producer: int, kind: int, at: int) -> tuple[bytes, bytes]:
+        key = struct.pack(">hh", 0, len(name)) + name.encode()
+        return key, struct.pack(">hqhibiqq", 0, producer, 0, 60_000, kind, 0, at, at)
+
+    rows = [state(f"id{number % 3}", number % 3, (1, 2, 4)[number // 3 % 3], 1_700_000_000_000 + number) for number in range(36)]
+    return [Batch(at, [(0, key, value)], 0, 1_700_000_000_000 + at) for at, (key, value) in enumerate(rows)]
+
+
+def _share_records() -> list[Batch]:
+    """Snapshots and updates of share partitions (ShareSnapshotKey, ShareUpdateKey)."""
+    found = []
+    for at in range(36):
+        name, kind = f"g{at % 4}", at % 3 > 0
+        key = struct.pack(">hh", kind, len(name)) + name.encode() + TOPIC + struct.pack(">i", 0)
+        value = struct.pack(">hiiq", 0, at, 0, at) if kind else struct.pack(">hiiiqqq", 0, at, 0, 0, at, at, at)
+        batches = unsigned(2) + struct.pack(">qqbh", at, at + 3, 2, 1) + b"\0"
+        found.append(Batch(at, [(0, key, value + batches + b"\0")], 0, 1_700_000_000_000 + at))
+    return found
+
+
+def _many_batches(folder: Path) -> None:
+    """More batches than any page or queue of the audit holds."""
+    batches = [plain(at, epoch=at // 150_000, time_ms=1_700_000_000_000 + at) for at in range(201_000)]
+    write(
+        folder,
+        lambda broker: Partition("t-0", batches, (0, 100_000), epochs_of(batches), TOPIC, index_every=50),
+        controller(),
+    )
+
+
 _USUAL = Role(BROKERS, BROKERS, BROKERS)
+_COMPACTED = Role(BROKERS, BROKERS, BROKERS, cleaned_to=40, is_compacted=True)
+_KEPT = Role(BROKERS, BROKERS, BROKERS, is_compacted=True)
 BASES = {
     base.name: base
     for base in (
@@ -276,13 +385,23 @@ BASES = {
         Base("eligible", _eligible, Role(BROKERS, (3,), BROKERS)),
         Base("pending", _pending, Role(BROKERS, (1, 2), BROKERS)),
         Base("transactions", _transactions, _USUAL),
-        Base("compacted", _compacted, Role(BROKERS, BROKERS, BROKERS, cleaned_to=40)),
-        Base("compacted transactions", _compacted_transactions, Role(BROKERS, BROKERS, BROKERS, cleaned_to=40)),
+        Base("compacted", _compacted, _COMPACTED),
+        Base("compacted transactions", _compacted_transactions, _COMPACTED),
+        Base("compacted and deleted", _compacted_and_deleted, replace(_KEPT, is_retained=True)),
+        Base("group offsets with transactions", _coordinator("__consumer_offsets", _group_records()),
+             replace(_KEPT, is_in_sequence=False), "__consumer_offsets-0"),
+        Base("transaction states", _coordinator("__transaction_state", _transaction_records()), _KEPT, "__transaction_state-0"),
+        Base("share group states", _coordinator("__share_group_state", _share_records()), _KEPT, "__share_group_state-0"),
+        Base("metadata snapshots", _snapshots, _USUAL),
+        Base("unequal segments", _unequal_segments, _USUAL),
+        Base("many batches", _many_batches, _USUAL),
         Base("recreated", _recreated, _USUAL),
-        Base("made again", _made_again, Role(BROKERS, BROKERS, BROKERS, clean=False, made_again=True)),
+        Base("made again", _made_again, Role(BROKERS, BROKERS, BROKERS, made_again=True)),
         Base("retained", _retained, _USUAL),
         Base("unclean election", _unclean, _USUAL),
-        Base("crashed", _crashed, Role(BROKERS, BROKERS, BROKERS, clean=False)),
+        Base("crashed", _crashed, _USUAL),
         Base("two log directories", _jbod, _USUAL),
     )
 }
+#: Bases on which a case takes seconds.
+RARE = {"many batches"}

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 
 from helpers.log_clusters import lines
-from helpers.log_fault_verbs import NAME, Place
+from helpers.log_fault_verbs import Place
 
 TIME_ENTRY_BYTES = 12
 
@@ -107,7 +107,7 @@ def power_failure(place: Place, at: int, suffix: str, left: int) -> None:
     """Nothing was flushed but the log itself: of an index of a closed segment only the beginning is on disk, or zeros are."""
     point = place.root / "recovery-point-offset-checkpoint"
     entries = [line.split() for line in point.read_text().splitlines()[2:]]
-    point.write_text(lines(" ".join([*entry[:2], "0" if entry[:2] == NAME.rsplit("-", 1) else entry[2]]) for entry in entries))
+    point.write_text(lines(" ".join([*entry[:2], "0" if entry[:2] == place.key else entry[2]]) for entry in entries))
     files = [file.with_suffix(suffix) for file in place.segments()[:-1] if file.with_suffix(suffix).exists()]
     if files:
         file = files[at * len(files) >> 16]

@@ -5,6 +5,7 @@ Positions are fractions: batch `at` of n is batch at * n >> 16.
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -21,25 +22,30 @@ FIELDS = {
     "last_delta": (23, 4), "base_timestamp": (27, 8), "max_timestamp": (35, 8), "producer_id": (43, 8), "producer_epoch": (51, 2),
     "base_sequence": (53, 4), "count": (57, 4),
 }  # fmt: skip
-NAME = "t-0"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One broker's log directory with the partition."""
+    """One broker's log directory with the partition of this name."""
 
     root: Path
     broker: int
+    name: str = "t-0"
 
     @property
     def path(self) -> Path:
-        return self.root / NAME
+        return self.root / self.name
+
+    @property
+    def key(self) -> list[str]:
+        """Its topic and its number, as a line of a checkpoint begins."""
+        return self.name.rsplit("-", 1)
 
     def segments(self) -> list[Path]:
-        return sorted(file for file in self.path.glob("*.log"))
+        return sorted(file for file in self.path.glob("*.log") if re.fullmatch("[0-9]{20}", file.stem))
 
     def log(self) -> Log | None:
-        return read_log(self.root, self.broker, NAME)
+        return read_log(self.root, self.broker, self.name)
 
 
 def places(folder: Path, broker: int) -> list[Path]:
@@ -47,10 +53,10 @@ def places(folder: Path, broker: int) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.startswith(f"b{broker}"))
 
 
-def place_of(folder: Path, broker: int) -> Place:
+def place_of(folder: Path, broker: int, name: str = "t-0") -> Place:
     """Where the broker has the partition."""
-    found = [path for path in places(folder, broker) if (path / NAME).is_dir()]
-    return Place(found[0] if found else places(folder, broker)[0], broker)
+    found = [path for path in places(folder, broker) if (path / name).is_dir()]
+    return Place(found[0] if found else places(folder, broker)[0], broker, name)
 
 
 # ---- single batches --------------------------------------------------------------------------------------------------------------
@@ -189,7 +195,7 @@ def exchange_segments(place: Place, at: int) -> None:
 def no_directory(place: Place, how: str) -> None:
     """The partition's directory is missing, waits for deletion, or is a dangling link."""
     if how == "delete":
-        place.path.rename(place.root / f"{NAME}.{'0123456789abcdef' * 2}-delete")
+        place.path.rename(place.root / f"{place.name}.{'0123456789abcdef' * 2}-delete")
         return
     shutil.rmtree(place.path)
     if how == "link":
@@ -287,10 +293,10 @@ def checkpoint_line(place: Place, name: str, how: str, at: int) -> None:
         path.mkdir()
     else:
         rows = path.read_text().splitlines()[2:] if path.is_file() else []
-        rows = [row for row in rows if row.split()[:2] != NAME.rsplit("-", 1)]
+        rows = [row for row in rows if row.split()[:2] != place.key]
         if how != "none" and log is not None:
             value = {"inside": at * max(1, log.end) >> 16, "end": log.end, "beyond": log.end + 1 + at % 50}[how]
-            rows.append(f"{NAME.rsplit('-', 1)[0]} {NAME.rsplit('-', 1)[1]} {value}")
+            rows.append(" ".join([*place.key, str(value)]))
         path.write_text(lines(rows))
 
 
@@ -316,7 +322,8 @@ def repair_indexes(place: Place) -> None:
 def repair_checkpoints(place: Place) -> None:
     """Set the checkpoints to the log's end."""
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
-        has_line = (place.root / name).is_file() and any(f"{NAME[0]} 0 " in row for row in (place.root / name).read_text().splitlines())
+        rows = (place.root / name).read_text().splitlines() if (place.root / name).is_file() else []
+        has_line = any(row.split()[:2] == place.key for row in rows)
         if has_line:
             checkpoint_line(place, name, "end", 0)
 
@@ -327,7 +334,7 @@ def foreign(place: Place, how: str) -> None:
         (place.path / f"{10**6:020d}.log{how}").write_bytes(b"left over")
     elif how in {"future", "delete", "stray"}:
         if place.path.is_dir():
-            shutil.copytree(place.path, place.root / f"{NAME}.{'fedcba9876543210' * 2}-{how}", dirs_exist_ok=True)
+            shutil.copytree(place.path, place.root / f"{place.name}.{'fedcba9876543210' * 2}-{how}", dirs_exist_ok=True)
     else:
         (place.path / how).write_text("nothing of Kafka's")
 
@@ -362,7 +369,7 @@ def replacement(place: Place, at: int, how: str, byte: int) -> None:
 def future(place: Place, how: str, at: int) -> None:
     """The partition is being moved to another log directory of its broker: the copy is whole, short, or not the same."""
     elsewhere = [path for path in places(place.root.parent, place.broker) if path != place.root]
-    target = (elsewhere or [place.root])[0] / f"{NAME}.{'fedcba9876543210' * 2}-future"
+    target = (elsewhere or [place.root])[0] / f"{place.name}.{'fedcba9876543210' * 2}-future"
     if not place.path.is_dir() or target.exists():
         return
     shutil.copytree(place.path, target)
@@ -386,7 +393,7 @@ def future(place: Place, how: str, at: int) -> None:
 def cleaner_line(place: Place, offset: int) -> None:
     """Write a cleaner checkpoint at this offset."""
     path = place.root / "cleaner-offset-checkpoint"
-    path.write_text(lines([f"t 0 {offset}"]))
+    path.write_text(lines([" ".join([*place.key, str(offset)])]))
 
 
 def link(place: Place) -> None:
@@ -420,7 +427,7 @@ def retain(place: Place) -> None:
     path.write_text(lines(f"{epoch} {first}" for epoch, first in kept))
     checkpoint_line(place, "log-start-offset-checkpoint", "none", 0)
     rows_of = (place.root / "log-start-offset-checkpoint").read_text().splitlines()[2:]
-    (place.root / "log-start-offset-checkpoint").write_text(lines([*rows_of, f"t 0 {start}"]))
+    (place.root / "log-start-offset-checkpoint").write_text(lines([*rows_of, " ".join([*place.key, str(start)])]))
 
 
 VERBS: dict[str, Callable[..., None]] = {

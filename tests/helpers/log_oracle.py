@@ -7,20 +7,25 @@ from the newest snapshot (ProducerStateManager), and holds the answers against t
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from crc32c import crc32c
-from helpers.log_oracle_beside import by_committed_reader, by_high_watermarks, by_identity, by_orderly_stop, by_time, latest
+from helpers.log_oracle_beside import by_committed_reader, by_high_watermarks, by_identity, by_names, by_orderly_stop, by_time, latest
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+#: offset, length, epoch, magic, crc, attributes, last delta, first time, last time, producer, producer epoch, sequence, count
+HEADER = struct.Struct(">qiibIhiqqqhii")
+
+
+class Stored(NamedTuple):
     """A batch in a file."""
 
     base: int
@@ -28,19 +33,16 @@ class Stored:
     epoch: int
     raw: bytes
     position: int
-
-    def number(self, at: int, size: int) -> int:
-        return int.from_bytes(self.raw[at : at + size], "big", signed=True)
+    attributes: int
+    max_time: int
+    producer: int
+    producer_epoch: int
+    sequence: int
+    count: int
 
     @property
     def is_sound(self) -> bool:
         return self.raw[16] == 2 and struct.unpack_from(">I", self.raw, 17)[0] == crc32c(self.raw[21:])
-
-    attributes = property(lambda self: self.number(21, 2))
-    producer = property(lambda self: self.number(43, 8))
-    producer_epoch = property(lambda self: self.number(51, 2))
-    sequence = property(lambda self: self.number(53, 4))
-    count = property(lambda self: self.number(57, 4))
 
     @property
     def control_type(self) -> int:
@@ -50,14 +52,16 @@ class Stored:
 
 @dataclass(slots=True)
 class Role:
-    """What the test knows of the cluster: who is in sync or eligible, who once was, whether brokers stopped cleanly; up to where cleaners
-    came, in a topic that is compacted and nothing else."""
+    """What the test knows of the cluster: who is in sync or eligible, who once was; whether the topic is compacted, up to where
+    cleaners came, and whether retention deletes its records, too; whether producers number what they write."""
 
     replicas: tuple[int, ...]
     complete: tuple[int, ...]
     was_in_sync: tuple[int, ...]
-    clean: bool = True
     cleaned_to: int = 0
+    is_compacted: bool = False
+    is_retained: bool = False
+    is_in_sequence: bool = True
     #: The topic was made again just before the brokers were killed: their checkpoints are of the earlier one.
     made_again: bool = False
 
@@ -71,8 +75,11 @@ class Log:
     path: Path | None = None
     high_watermark: int | None = None
     log_start: int = 0
+    #: Whether its broker was stopped in order.
+    clean: bool = True
     #: A broker that was killed makes the indexes of segments that reach beyond it anew; None where it was stopped in order.
     recovery_point: int | None = None
+    indexes: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def is_rebuilt(self, number: int) -> bool:
         """Whether the next start makes the indexes of the segment of this number anew."""
@@ -100,9 +107,11 @@ def parse(data: bytes) -> tuple[list[Stored], bytes]:
         size = 12 + struct.unpack_from(">i", data, position + 8)[0]
         if size < 61 or position + size > len(data):
             break
+        base, _, epoch, _, _, attributes, delta, _, newest, producer, producer_epoch, sequence, count = HEADER.unpack_from(data, position)
         raw = data[position : position + size]
-        base, delta = struct.unpack_from(">q", raw)[0], struct.unpack_from(">i", raw, 23)[0]
-        found.append(Stored(base, base + delta, struct.unpack_from(">i", raw, 12)[0], raw, position))
+        found.append(
+            Stored(base, base + delta, epoch, raw, position, attributes, newest, producer, producer_epoch, sequence, count)
+        )
         position += size
     return found, data[position:]
 
@@ -118,6 +127,7 @@ def read_log(directory: Path, broker: int, name: str) -> Log | None:
         return None
     log.high_watermark = checkpoint(directory / "replication-offset-checkpoint", name)
     log.log_start = checkpoint(directory / "log-start-offset-checkpoint", name) or 0
+    log.clean = (directory / ".kafka_cleanshutdown").exists()
     return log
 
 
@@ -131,7 +141,7 @@ def checkpoint(path: Path, name: str) -> int | None:
     if lines[0] != "0" or int(lines[1]) != len(lines) - 2:
         raise ValueError(f"{path.name} cannot be read")
     found = [int(line.split()[2]) for line in lines[2:] if line.split()[:2] == name.rsplit("-", 1)]
-    return found[0] if found else None
+    return found[-1] if found else None
 
 
 def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterator[str]:
@@ -150,16 +160,18 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
             if broker in role.complete + role.was_in_sync or any(high_watermarks):
                 yield f"broker {broker} has lost it"
             continue
-        if not role.clean:
+        if not held[0].clean:
             points = [checkpoint(path / "recovery-point-offset-checkpoint", name) for path in directories.get(broker, [])]
             held[0].recovery_point = 0 if role.made_again else max((point for point in points if point is not None), default=0)
         if role.made_again:
             held[0].high_watermark, held[0].log_start = None, 0
         logs.append(held[0])
     written = max([0, *(log.log_start for log in logs)])
+    if role.is_compacted:  # the checkpoint of a killed broker's cleaner may be behind its work
+        role = replace(role, cleaned_to=max([role.cleaned_to, *(log.segments[-1][0] for log in logs if not log.clean)]))
     for log in logs:
         yield from alone(log, role)
-        if role.cleaned_to and log.segments[0][0] > written:
+        if role.is_compacted and not role.is_retained and log.segments[0][0] > written:
             yield f"broker {log.broker}: nobody deleted what lies below {log.segments[0][0]}"
     if logs:
         yield from together(logs, role)
@@ -179,7 +191,7 @@ def alone(log: Log, role: Role) -> Iterator[str]:
     who = f"broker {log.broker}"
     batches = [batch for batch in log.batches if batch.last >= log.start]
     for number, (base, inside, rest) in enumerate(log.segments):
-        torn = number == len(log.segments) - 1 and not role.clean and (inside[-1].last + 1 if inside else base) >= (log.high_watermark or 0)
+        torn = number == len(log.segments) - 1 and not log.clean and (inside[-1].last + 1 if inside else base) >= (log.high_watermark or 0)
         if rest and not torn:
             yield f"{who}: nothing can be appended or read behind the last batch of segment {base}"
     for batch in batches:
@@ -207,9 +219,10 @@ def alone(log: Log, role: Role) -> Iterator[str]:
     yield from by_committed_reader(log, batches)
     yield from by_sequences(log, batches, role)
     yield from by_snapshot(log, batches, role)
-    yield from by_time(log, role)
+    yield from by_time(log)
     yield from by_orderly_stop(log, role)
     yield from by_identity(log)
+    yield from by_names(log)
 
 
 def fetch(log: Log, offset: int) -> Stored | None:
@@ -220,12 +233,8 @@ def fetch(log: Log, offset: int) -> Stored | None:
     for at in range(number, len(log.segments)):
         base, inside, _ = log.segments[at]
         start = 0
-        index = (log.path or Path()) / f"{base:020d}.index"
-        if at == number and index.exists() and not log.is_rebuilt(at):
-            data = index.read_bytes()
-            entries = [struct.unpack_from(">ii", data, place) for place in range(0, len(data) // 8 * 8, 8)]
-            while entries and entries[-1] == (0, 0):
-                entries.pop()
+        if at == number and not log.is_rebuilt(at):
+            entries = _index(log, base)
             low, high = -1, len(entries) - 1
             while low < high:  # the largest entry at or below the offset, by halving, sorted or not
                 middle = (low + high + 1) // 2
@@ -237,6 +246,18 @@ def fetch(log: Log, offset: int) -> Stored | None:
             if batch.position >= start and batch.last >= offset:
                 return batch
     return None
+
+
+def _index(log: Log, base: int) -> list[tuple[int, int]]:
+    """(relative offset, position) of a segment's entries; [] where there is no index."""
+    if base not in log.indexes:
+        index = (log.path or Path()) / f"{base:020d}.index"
+        data = index.read_bytes() if index.exists() else b""
+        entries = [struct.unpack_from(">ii", data, place) for place in range(0, len(data) // 8 * 8, 8)]
+        while entries and entries[-1] == (0, 0):
+            entries.pop()
+        log.indexes[base] = entries
+    return log.indexes[base]
 
 
 def by_index(log: Log, batches: list[Stored]) -> Iterator[str]:
@@ -253,27 +274,19 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """A follower that asks where an epoch ends must get the offset where its batches end.
 
     A broker that raises its log start cuts its epochs at once, and deletes and writes the log start down later: what a killed one holds
-    below its first epoch was deleted.
+    below its first epoch was deleted, if another replica knows of it (by_starts).
     """
-    path = (log.path or Path()) / "leader-epoch-checkpoint"
-    if not path.exists():
-        return
     try:
-        lines = path.read_text().splitlines()
-        if lines and (lines[0] != "0" or int(lines[1]) != len(lines) - 2):
-            raise ValueError(lines)
-        entries = [(int(line.split()[0]), int(line.split()[1])) for line in lines[2:]]
+        entries = epochs_of(log)
     except (ValueError, IndexError):
         yield f"broker {log.broker}: its epochs cannot be read"
         return
     if any(after <= before for before, after in pairwise(entries)):
         yield f"broker {log.broker}: its epochs do not rise"
-    if not role.clean:  # a start cuts what the crash left behind the log's end
+    if not log.clean:  # what a power failure left beyond the end is cut at the start (LeaderEpochFileCache.truncateFromEnd)
         entries = [entry for entry in entries if entry[1] <= log.end]
-    if entries and not role.clean:
+    if entries and not log.clean:
         batches = [batch for batch in batches if batch.last >= entries[0][1]]
-    if not role.clean:  # what a power failure left beyond the end is cut at the start (LeaderEpochFileCache.truncateFromEnd)
-        entries = [entry for entry in entries if entry[1] <= log.end]
     newest = entries[-1][0] if entries else -1
     for epoch in sorted({batch.epoch for batch in batches}):
         ends = log.end if epoch == newest else next((start for entry_epoch, start in entries if entry_epoch > epoch), None)
@@ -283,6 +296,33 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
             [b.base for b in batches if b.epoch > epoch] or [log.end]
         ):
             yield f"broker {log.broker}: epoch {epoch} ends at {ends} by its checkpoint"
+
+
+def epochs_of(log: Log) -> list[tuple[int, int]]:
+    """(leader epoch, where it starts). Raises ValueError, IndexError."""
+    path = (log.path or Path()) / "leader-epoch-checkpoint"
+    lines = path.read_text().splitlines() if path.exists() else []
+    if lines and (lines[0] != "0" or int(lines[1]) != len(lines) - 2):
+        raise ValueError(lines)
+    return [(int(line.split()[0]), int(line.split()[1])) for line in lines[2:]]
+
+
+def by_starts(logs: list[Log]) -> Iterator[str]:
+    """A killed broker that lacks its first epochs may have raised its log start, or have lost them. A log start is moved on all
+    replicas, so another one tells."""
+    for log in logs if len(logs) > 1 else ():
+        with contextlib.suppress(ValueError, IndexError):
+            first = next((start for _, start in epochs_of(log) if start <= log.end), None)
+            if log.clean or first is None or not any(batch.base < first and batch.last >= log.start for batch in log.batches):
+                continue
+            if not any(start >= first for other in logs if other is not log for start in [other.start, *_first_epoch(other)]):
+                yield f"broker {log.broker}: whether anybody deleted what lies below {first} is unknown"
+
+
+def _first_epoch(log: Log) -> list[int]:
+    with contextlib.suppress(ValueError, IndexError):
+        return [start for _, start in epochs_of(log)[:1]]
+    return []
 
 
 def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
@@ -322,7 +362,7 @@ def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """No batch of a producer is duplicated or missing."""
     last: dict[int, tuple[int, int]] = {}
     for batch in batches:
-        if batch.base < role.cleaned_to or batch.producer < 0 or batch.attributes & CONTROL:
+        if batch.base < role.cleaned_to or batch.producer < 0 or batch.attributes & CONTROL or not role.is_in_sequence:
             continue
         epoch, sequence = last.get(batch.producer, (batch.producer_epoch, -1))
         if batch.producer_epoch < epoch:
@@ -365,6 +405,7 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 def together(logs: list[Log], role: Role) -> Iterator[str]:
     """The visible differences between replicas."""
     yield from by_high_watermarks(logs, role)
+    yield from by_starts(logs)
     committed = max((log.high_watermark for log in logs if log.high_watermark is not None), default=0)
     duty = {log.broker: committed if log.broker in role.complete else min(log.high_watermark or 0, log.end) for log in logs}
     for log in logs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,42 +13,48 @@ if TYPE_CHECKING:
     from helpers.log_oracle import Log, Role, Stored
 
 NOW_MS = 1 << 62
+SEGMENT_ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def latest(batch: Stored) -> int:
     """The latest timestamp of a batch."""
-    return batch.number(35, 8)
+    return batch.max_time
 
 
-def by_time(log: Log, role: Role) -> Iterator[str]:
+def by_time(log: Log) -> Iterator[str]:
     """A look-up by time finds the first batch that is as late (UnifiedLog.fetchOffsetByTimestamp)."""
     batches = log.batches
+    indexes = [_times(log, number) for number in range(len(log.segments))]
     for wanted in sorted({latest(batch) for batch in batches})[:: max(1, len(batches) // 40)]:
         true = next(batch for batch in batches if latest(batch) >= wanted)
-        found = _look_up(log, role, wanted)
+        found = _look_up(log, indexes, wanted)
         if found is None or found.base != true.base:
             yield f"broker {log.broker}: the first record at {wanted} is sought at {found.base if found else 'no offset'}, not {true.base}"
             return
 
 
-def _look_up(log: Log, role: Role, wanted: int) -> Stored | None:
+def _look_up(log: Log, indexes: list[list[tuple[int, int]]], wanted: int) -> Stored | None:
     """Searches only the first segment whose largest timestamp is late enough."""
-    for number, (base, inside, _) in enumerate(log.segments):
-        if not inside:
-            continue
-        entries = _entries(log, base)
-        is_open = number == len(log.segments) - 1 and not role.clean
-        while is_open and entries and entries[-1][0] == 0:  # not filled yet
-            entries.pop()
-        recovered = entries is None or is_open or log.is_rebuilt(number)
-        if recovered or entries is None:
-            times = [(latest(batch), batch.last) for batch in inside]
-            entries = [entry for at, entry in enumerate(times) if entry[0] > max([-1, *(time for time, _ in times[:at])])]
-        if (entries[-1][0] if entries else NOW_MS) < wanted:
+    for (base, inside, _), entries in zip(log.segments, indexes, strict=True):
+        if not inside or (entries[-1][0] if entries else NOW_MS) < wanted:
             continue
         start = max([base, *(offset for time, offset in entries if time <= wanted)])
         return next((batch for batch in inside if batch.last >= start and latest(batch) >= wanted), None)
     return None
+
+
+def _times(log: Log, number: int) -> list[tuple[int, int]]:
+    """A segment's (time, offset) as its broker has them after a start."""
+    base, inside, _ = log.segments[number]
+    entries = _entries(log, base)
+    is_open = number == len(log.segments) - 1 and not log.clean
+    if entries is not None and not is_open and not log.is_rebuilt(number):
+        return entries
+    found: list[tuple[int, int]] = []
+    for batch in inside:
+        if latest(batch) > (found[-1][0] if found else -1):
+            found.append((latest(batch), batch.last))
+    return found
 
 
 def _entries(log: Log, base: int) -> list[tuple[int, int]] | None:
@@ -71,10 +78,12 @@ def by_committed_reader(log: Log, batches: list[Stored]) -> Iterator[str]:
             return
         listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
     markers = [(batch.producer, batch.base, batch.control_type) for batch in batches if batch.attributes & 0x20 and batch.producer >= 0]
+    if not markers and not listed:
+        return
+    ends = [next((kind for producer, base, kind in markers if producer == one.producer and base > one.base), None) for one in batches]
     for batch in batches[:: max(1, len(batches) // 12)]:
         passed = set(_passed_over(listed, [one for one in batches if one.base >= batch.base], log.end))
-        for one in batches:
-            kind = next((kind for producer, base, kind in markers if producer == one.producer and base > one.base), None)
+        for one, kind in zip(batches, ends, strict=True):
             if one.base >= batch.base and one.attributes & 0x30 == 0x10 and kind is not None and (kind == 0) != (one.base in passed):
                 yield f"broker {log.broker}: a reader from {batch.base} on {'misses' if kind else 'sees'} the records at {one.base}"
                 return
@@ -103,7 +112,7 @@ def by_orderly_stop(log: Log, role: Role) -> Iterator[str]:
     """Without any snapshot after a clean shutdown, a broker starts without producers (UnifiedLog.rebuildProducerState)."""
     assert log.path is not None
     has_producers = any(batch.producer >= 0 for batch in log.batches)
-    if role.clean and has_producers and log.end > log.start and not list(log.path.glob("*.snapshot")):
+    if log.clean and has_producers and log.end > log.start and not list(log.path.glob("*.snapshot")):
         yield f"broker {log.broker}: starts without its producers"
 
 
@@ -112,6 +121,20 @@ def by_identity(log: Log) -> Iterator[str]:
     assert log.path is not None
     if log.batches and not (log.path / "partition.metadata").exists():
         yield f"broker {log.broker}: sets the log aside"
+
+
+def by_names(log: Log) -> Iterator[str]:
+    """A broker goes by the end of a file's name, and reads the number before the first dot (LogFileUtils.offsetFromFile): where there is
+    none it does not start; a log's number makes a segment, whatever its file is called (LogLoader.loadSegmentFiles)."""
+    assert log.path is not None
+    for file in log.path.iterdir():
+        number = file.name.partition(".")[0]
+        if not file.name.endswith(SEGMENT_ENDS) or re.fullmatch("[0-9]{20}", number) or file.is_dir():
+            continue
+        if not re.fullmatch("[+-]?[0-9]+", number):
+            yield f"broker {log.broker}: does not start over {file.name}"
+        elif file.suffix == ".log" and not (log.path / f"{int(number):020d}.log").exists():
+            yield f"broker {log.broker}: makes a segment of {file.name}"
 
 
 def by_high_watermarks(logs: list[Log], role: Role) -> Iterator[str]:

@@ -3,6 +3,7 @@ audit."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from helpers.log_oracle import Log, parse, read_log
 def start(directory: Path) -> None:
     """Every partition's leftovers are removed and its replacements installed."""
     for path in directory.iterdir():
-        if path.is_dir() and not path.name.startswith("__"):
+        if path.is_dir() and not path.name.startswith("__cluster_metadata"):
             start_log(path)
 
 
@@ -72,7 +73,9 @@ def _differs(own: Log, future: Log) -> Iterator[str]:
 
 
 def started(folder: Path, target: Path) -> Path:
-    """A copy of the folder after its brokers have started."""
+    """A copy of the folder after its brokers have started; the folder itself where a start changes nothing."""
+    if not any(name.endswith((".swap", ".cleaned", ".deleted")) for _, _, names in os.walk(folder, followlinks=True) for name in names):
+        return folder
     shutil.copytree(folder, target, symlinks=True)
     for directory in target.iterdir():
         start(directory)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, three_alike, verdicts
-from helpers.log_clusters import MetadataLog, Partition, directory_id, plain, write_broker
+from helpers.log_clusters import CLUSTER_ID, MetadataLog, Partition, directory_id, plain, write_broker
 
 from minikafka.spark import audit as auditing
 from minikafka.spark import planning
@@ -167,6 +167,24 @@ def test_one_replica_is_enough_where_the_controller_knows_of_no_other(tmp_path: 
     for broker in (1, 2):
         shutil.rmtree(tmp_path / f"b{broker}" / "__cluster_metadata-0")
     assert verdicts(audit(tmp_path)) == {"t-0": "INCOMPLETE", "u-0": "MATCH"}
+
+
+@pytest.mark.parametrize(
+    ("text", "has_checkpoints", "code"),
+    [(None, True, 3), ("", True, 3), (f"version=1\ncluster.id={CLUSTER_ID}\n", True, 3), (None, False, 0)],
+)
+def test_a_log_directory_says_whose_it_is(tmp_path: Path, text: str | None, has_checkpoints: bool, code: int) -> None:
+    """Apache Kafka does not start with it; copies of partition directories alone have no such file, and no checkpoints."""
+    paths = three_alike(tmp_path, [plain(at) for at in range(9)])
+    file = paths / "b2" / "meta.properties"
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    for name in () if has_checkpoints else ("replication", "recovery-point", "log-start"):
+        (paths / "b2" / f"{name}-offset-checkpoint").unlink()
+    result = audit(paths)
+    assert result.exit_code == code and bool(messages_of(result, "unreadable")) == bool(code)
 
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "cleaner-offset-checkpoint", "meta.properties"])

@@ -23,9 +23,12 @@ from helpers.log_clusters import (
     write_broker,
 )
 
+from minikafka.core.share.state import SharePartitionKey, ShareState, snapshot_record, update_record
+from minikafka.core.share.state_batches import StateBatch
 from minikafka.spark import coordination, coordinator_log
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_log import CommittedOffset, committed_offset, home_of, transaction_state
+from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
 
 GROUPS, TRANSACTIONS = bytes([1] * 16), bytes([2] * 16)
 PARTITIONS = 2
@@ -157,6 +160,48 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
 def test_records_that_a_coordinator_cannot_load_are_errors(tmp_path: Path, value: bytes) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
+
+
+def share_rows(group: str, *states: tuple[int, int, list[StateBatch]]) -> list[tuple[bytes, bytes | None]]:
+    """As minikafka's share coordinator writes them: a snapshot, then updates. States: (leader epoch, start offset, batches)."""
+    key, rows = SharePartitionKey(group, TOPIC, 0), []
+    for number, (epoch, start, batches) in enumerate(states):
+        record = (update_record if number else snapshot_record)(key, ShareState(0, 0, epoch, start, 0, batches, TIME_MS, TIME_MS))
+        assert record.value is not None
+        rows.append((encode_coordinator_key(record.key), encode_coordinator_value(record.value, record.version)))
+    return rows
+
+
+def share_group() -> str:
+    """A share group whose state of t-0 is kept in partition 0."""
+    names = (f"g{at}" for at in range(100))
+    return next(one for one in names if home_of(f"{one}:{uuid_text(TOPIC)}:0", PARTITIONS) == 0)
+
+
+@pytest.mark.parametrize(("states", "said"), [
+    ([(3, 10, [])], ""), ([(3, 11, [])], "has read up to offset 11, the log ends at 10"), ([(3, 0, [StateBatch(4, 9, 2, 1)])], ""),
+    ([(3, 0, [StateBatch(4, 5, 2, 1), StateBatch(6, 10, 0, 1)])], "has read up to offset 11, the log ends at 10"),
+    ([(3, 5, []), (3, -1, [])], ""), ([(3, 5, []), (3, 12, [])], "has read up to offset 12, the log ends at 10"),
+    ([(4, 5, [])], "of leader epoch 4, the newest one is 3"),
+])  # fmt: skip
+def test_a_share_group_may_not_have_read_what_no_log_holds(
+    tmp_path: Path, states: list[tuple[int, int, list[StateBatch]]], said: str
+) -> None:
+    """Its state names the topic by its id; records in hand were read, too."""
+    result = cluster(tmp_path, kept(share_rows(share_group(), *states)), "__share_group_state")
+    found = messages_of(result, "group-offset")
+    assert len(found) == bool(said) and all(said in one for one in found)
+    assert result.outcome == "PASS" and not messages_of(result, "coordinator-place")
+
+
+def test_the_state_of_a_share_group_in_another_partition_or_that_cannot_be_read(tmp_path: Path) -> None:
+    rows = share_rows(share_group(), (3, 5, [StateBatch(4, 9, 2, 1)]))
+    assert len(messages_of(cluster(tmp_path / "1", kept(rows), "__share_group_state", number=1), "coordinator-place")) == 1
+    (key, value), other = rows[0], (struct.pack(">h", 7) + text("later"), b"kind")
+    assert key and value and not cluster(tmp_path / "2", kept([other]), "__share_group_state").findings.total("warning")
+    for broken in (value[:-3], struct.pack(">h", 1) + value[2:]):
+        result = cluster(tmp_path / f"{len(broken)}", kept([(key, broken)]), "__share_group_state")
+        assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,20 @@ def test_a_killed_brokers_first_epoch_begins_below_what_is_committed(tmp_path: P
     assert (result.exit_code, verdicts(result)["t-0"]) == expected
 
 
+@pytest.mark.parametrize(("brokers", "start", "code"), [
+    ((1, 2, 3), 0, 0), ((2, 3), 0, 0), ((2,), 0, 3), ((2,), 10, 0), ((2,), 9, 3),
+])  # fmt: skip
+def test_first_epochs_are_gone_where_another_replica_starts_there(tmp_path: Path, brokers: tuple[int, ...], start: int, code: int) -> None:
+    """A log start moves on all replicas; else leader epochs may be lost. `start`: in broker 1's log-start-offset-checkpoint."""
+    cluster(tmp_path, {}, registered_topic(), clean=False, high_watermark=30)
+    (tmp_path / "b1" / "log-start-offset-checkpoint").write_text(lines([f"t 0 {start}"] if start else []))
+    for broker in brokers:
+        (tmp_path / f"b{broker}" / "t-0" / "leader-epoch-checkpoint").write_text(lines(["0 10"]))
+    result = audit(tmp_path)
+    assert (result.exit_code, verdicts(result)["t-0"]) == (code, "INCOMPLETE" if code else "MATCH")
+    assert all("no other replica starts there" in text for text in messages_of(result, "not-compared"))
+
+
 # ---- what only one answers for ---------------------------------------------------------------------------------------------------
 
 
@@ -230,12 +244,16 @@ def test_one_node_may_have_a_metadata_snapshot_before_the_others(tmp_path: Path)
     assert result.outcome == "PASS", [one.message for one in result.findings.kept]
 
 
-@pytest.mark.parametrize(("clean", "outcome"), [(False, "PASS"), (True, "FAIL")])
-def test_a_killed_broker_may_have_cut_its_epochs_into_the_midst_of_a_segment(tmp_path: Path, clean: bool, outcome: str) -> None:
-    """DeleteRecords to 13: the epochs are cut at once, the log start is written down a minute later."""
+@pytest.mark.parametrize(
+    ("clean", "brokers", "outcome"), [(False, (1, 2), "PASS"), (False, (1,), "INCOMPLETE"), (True, (1,), "FAIL"), (True, (1, 2), "FAIL")]
+)
+def test_a_killed_broker_may_have_cut_its_epochs_into_the_midst_of_a_segment(
+    tmp_path: Path, clean: bool, brokers: tuple[int, ...], outcome: str
+) -> None:
+    """DeleteRecords to 13: the epochs are cut at once, the log start is written down a minute later; the followers do as the leader."""
 
     def change(broker: int, one: Partition) -> None:
         one.batches = [plain(at, epoch=at // 5) for at in range(20)]
-        one.epochs = ((2, 13), (3, 15)) if broker == 1 else ((0, 0), (1, 5), (2, 10), (3, 15))
+        one.epochs = ((2, 13), (3, 15)) if broker in brokers else ((0, 0), (1, 5), (2, 10), (3, 15))
 
     assert beside_another(tmp_path, change, clean=clean).outcome == outcome

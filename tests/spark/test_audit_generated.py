@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.log_fault_bases import BASES
+from helpers.log_fault_bases import BASES, RARE
 from helpers.log_fault_grammar import ALL_VERBS, Case, Player, Step, draw, is_legal, shrink
 
 from minikafka.spark import scan
@@ -30,16 +30,22 @@ def player() -> Iterator[Player]:
     player.close()
 
 
-@pytest.mark.parametrize("name", sorted(BASES))
+@pytest.mark.parametrize("name", sorted(BASES.keys() - RARE))
 def test_a_base_passes_and_shows_nothing(player: Player, name: str) -> None:
     judgement, code = player.play(Case(name, ()), audit)
     assert (judgement.visible, code) == ((), 0)
 
 
-@pytest.mark.parametrize("seed", [881127713])
-def test_a_case_that_was_judged_wrongly(player: Player, seed: int) -> None:
-    """A killed broker's only leader epoch behind its log's end, which the next start cuts: it hid that the batches' epochs are unknown."""
-    assert not _play(player, draw(seed))
+WRONG_ONCE = {
+    "a killed broker's only leader epoch behind its log's end, which the next start cuts": Case("made again", (
+        Step("cut", (3,), (11,)), Step("epochs_from_log", (3,)))),
+    "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_ONCE.values(), ids=WRONG_ONCE)
+def test_a_case_that_was_judged_wrongly(player: Player, case: Case) -> None:
+    assert not _play(player, case)
 
 
 @pytest.mark.parametrize("number", range(SLICES))
@@ -49,6 +55,8 @@ def test_generated_faults(player: Player, monkeypatch: pytest.MonkeyPatch, numbe
     seen = set()
     for seed in range(number * CASES_A_SLICE, (number + 1) * CASES_A_SLICE):
         case = draw(seed)
+        if case.base in RARE:  # it takes seconds
+            continue
         judgement, code = player.play(case, audit)
         seen.add("visible" if judgement.visible else "legal" if judgement.is_legal else "neither")
         blamed = judgement.blames(code)
@@ -70,7 +78,7 @@ def test_a_case_shrinks_to_what_is_wrong() -> None:
 
 
 def test_the_grammar_draws_every_fault_and_every_base() -> None:
-    drawn = [draw(seed) for seed in range(3000)]
+    drawn = [draw(seed) for seed in range(4000)]
     assert {case.base for case in drawn} == set(BASES)
     assert {step.verb for case in drawn for step in case.steps} == set(ALL_VERBS)
     assert sum(all(is_legal(step, case.base) for step in case.steps) for case in drawn) > 500
@@ -98,10 +106,13 @@ def test_the_oracle_sees_what_a_read_committed_consumer_would(player: Player, ho
     assert any(_visible_on(player, Case("transactions", (step,))) for step in steps)
 
 
-@pytest.mark.parametrize(
-    ("name", "at", "is_seen"), [("plain", 0, True), ("plain", 60000, True), ("crashed", 0, False), ("crashed", 60000, True)]
-)
-def test_of_a_killed_broker_the_first_epochs_may_be_cut_already(player: Player, name: str, at: int, is_seen: bool) -> None:
-    """The oracle and the audit agree on it; a stopped broker has written the log start too."""
-    judgement, code = player.play(Case(name, (Step("epoch_line", (1, 2, 3), ("less", at, 1)),)), audit)
-    assert (bool(judgement.visible), code) == (is_seen, int(is_seen))
+@pytest.mark.parametrize(("name", "brokers", "at", "expected"), [
+    ("plain", (1, 2, 3), 0, 1), ("plain", (1, 2, 3), 60000, 1), ("crashed", (1, 2, 3), 0, 0), ("crashed", (1, 2, 3), 60000, 1),
+    ("crashed", (1, 2), 0, 0), ("crashed", (2,), 0, 3),
+])  # fmt: skip
+def test_of_a_killed_broker_the_first_epochs_may_be_cut_already(
+    player: Player, name: str, brokers: tuple[int, ...], at: int, expected: int
+) -> None:
+    """The oracle and the audit agree on it; a stopped broker has written the log start too, and a log start is moved on all replicas."""
+    judgement, code = player.play(Case(name, (Step("epoch_line", brokers, ("less", at, 1)),)), audit)
+    assert (bool(judgement.visible), code) == (expected > 0, expected)

@@ -149,6 +149,28 @@ def test_a_start_of_apache_kafka(names: list[str], logs: dict[int, str]) -> None
     assert {base: name for (base, part), name in found.items() if part == "log"} == logs
 
 
+@pytest.mark.parametrize(("name", "effect"), [
+    ("x.log", "does not start"), (".log", "does not start"), ("x.index", "does not start"), ("x.snapshot", "does not start"),
+    ("x.log.swap", "does not start"), (f"{'9' * 20}0.log", "does not start"), ("12.log", "opens an empty segment at offset 12"),
+    ("+0.log", ""), (f"{0:020d}.old.log", ""), ("x.txt", ""), ("x.log.bak", ""), (f"{0:020d}.log.deleted", ""), ("log", ""),
+])  # fmt: skip
+def test_a_file_that_a_start_of_apache_kafka_takes_for_a_segments(tmp_path: Path, name: str, effect: str) -> None:
+    """Seen on 4.3: with x.index or x.snapshot it does not start; with 12.log it opens a segment, and its log ends at offset 12."""
+    for broker in BROKERS:
+        log = registered_topic().encode()
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [plain(at) for at in range(30)], topic_id=TOPIC)], log)
+    (tmp_path / "b2" / "t-0" / name).write_bytes(b"")
+    result = audit(tmp_path)
+    found = messages_of(result, "foreign-file")
+    assert (result.exit_code, len(found)) == (int(bool(effect)), int(bool(effect))) and all(effect in one for one in found)
+
+
+def test_a_directory_is_taken_for_no_segment(tmp_path: Path) -> None:
+    assert being_moved(tmp_path, [plain(offset) for offset in range(30)], False).exit_code == 0
+    (tmp_path / "b2" / "t-0" / "x.log").mkdir()
+    assert audit(tmp_path).exit_code == 0
+
+
 # ---- copies in another log directory (KIP-113) --------------------------------------------------------------------------------------
 
 

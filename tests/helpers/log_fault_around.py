@@ -1,0 +1,121 @@
+"""Faults around a partition: how its broker stopped and who it is, files with odd names, the metadata log and its snapshots."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from crc32c import crc32c
+from helpers.log_clusters import lines
+from helpers.log_fault_verbs import Place, places
+from helpers.log_oracle import parse
+
+METADATA = "__cluster_metadata-0"
+
+
+def kill(place: Place) -> None:
+    """The broker was started again and killed before it wrote anything."""
+    for root in places(place.root.parent, place.broker):
+        (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+
+
+def extra_segment(place: Place, at: int, how: str) -> None:
+    """A segment begins in the midst of another one: it is empty, or has what follows there."""
+    log = place.log()
+    if log is None or log.end - log.start < 3:
+        return
+    offset = log.start + 1 + (at * (log.end - log.start - 1) >> 16)
+    file = place.path / f"{offset:020d}.log"
+    if not file.exists():
+        following = min([base for base, _, _ in log.segments if base > offset], default=1 << 62)
+        held = [batch.raw for batch in log.batches if offset <= batch.base < following]
+        file.write_bytes(b"" if how == "empty" else b"".join(held))
+
+
+def odd_name(place: Place, at: int, name: str) -> None:
+    """A file whose name a broker may take for a segment's: it looks at the end of the name, and for a number before the first dot."""
+    log = place.log()
+    if log is not None:
+        offset = log.start + (at * max(1, log.end - log.start) >> 16)
+        (place.path / name.replace("N", str(offset))).write_bytes(b"")
+
+
+def line_twice(place: Place, checkpoint: str, at: int, where: str) -> None:
+    """A checkpoint has a second line for the partition."""
+    path, log = place.root / checkpoint, place.log()
+    if path.is_file() and log is not None:
+        rows, more = path.read_text().splitlines()[2:], " ".join([*place.key, str(at * max(1, log.end) >> 16)])
+        path.write_text(lines([more, *rows] if where == "before" else [*rows, more]))
+
+
+def owner(place: Place, how: str) -> None:
+    """meta.properties is missing, or names another cluster or another broker."""
+    for root in places(place.root.parent, place.broker):
+        path = root / "meta.properties"
+        if how == "gone":
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            text = path.read_text()
+            kept = [line for line in text.splitlines() if not line.startswith("cluster.id" if how == "cluster" else "node.id")]
+            path.write_text("\n".join([*kept, "cluster.id=BBBBBBBBBBBBBBBBBBBBBA" if how == "cluster" else "node.id=77"]) + "\n")
+
+
+def metadata(place: Place, at: int, how: str, byte: int, sealed: int) -> None:
+    """One controller's metadata log differs: a bit of a batch, a batch less, bytes behind the last one."""
+    for path in _metadata_logs(place, ".log"):
+        batches = [bytearray(batch.raw) for batch in parse(path.read_bytes())[0]]
+        if not batches:
+            continue
+        chosen = at * len(batches) >> 16
+        if how == "bit":
+            position = 21 + (byte * (len(batches[chosen]) - 21) >> 16)
+            batches[chosen][position] ^= 1 << byte % 8
+            if sealed:
+                struct.pack_into(">I", batches[chosen], 17, crc32c(memoryview(batches[chosen])[21:]))
+        elif how == "less":
+            del batches[chosen]
+        path.write_bytes(b"".join(batches) + (b"\1\2rubbish" * 9 if how == "rubbish" else b""))
+
+
+def metadata_snapshot(place: Place, at: int, how: str, sealed: int) -> None:
+    """One controller's snapshot of the metadata differs: a bit of a record, a record's batch less, or it is gone."""
+    for path in _metadata_logs(place, ".checkpoint"):
+        batches = [bytearray(batch.raw) for batch in parse(path.read_bytes())[0]]
+        if how == "gone" or not batches:
+            path.unlink()
+            continue
+        chosen = min(1, len(batches) - 1)
+        if how == "bit":
+            batches[chosen][61 + (at * (len(batches[chosen]) - 61) >> 16)] ^= 1 << at % 8
+            if sealed:
+                struct.pack_into(">I", batches[chosen], 17, crc32c(memoryview(batches[chosen])[21:]))
+        else:
+            del batches[chosen]
+        path.write_bytes(b"".join(batches))
+
+
+def _metadata_logs(place: Place, suffix: str) -> list[Path]:
+    return [file for root in places(place.root.parent, place.broker) for file in sorted((root / METADATA).glob(f"*{suffix}"))]
+
+
+AROUND: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (
+    kill, extra_segment, odd_name, line_twice, owner, metadata, metadata_snapshot,
+)}  # fmt: skip
+#: What differs on all controllers alike has another meaning, and no fault.
+OF_ONE_BROKER = {"twin", "metadata", "metadata_snapshot"}
+
+
+def arguments_around(verb: str, chance: random.Random) -> tuple[int | str, ...]:
+    """Drawn for one of the verbs above."""
+    at, sealed = chance.randrange(1 << 16), chance.randrange(2)
+    return {
+        "extra_segment": (at, chance.choice(["empty", "copy"])),
+        "odd_name": (at, chance.choice(["N.log", "x.log", ".log", "N.index", "x.timeindex", "x.snapshot", "N.txt", "x.log.bak"])),
+        "line_twice": (chance.choice(["replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]),
+                       at, chance.choice(["before", "behind"])),
+        "owner": (chance.choice(["gone", "cluster", "node"]),),
+        "metadata": (at, chance.choice(["bit", "bit", "less", "rubbish"]), chance.randrange(1 << 16), sealed),
+        "metadata_snapshot": (at, chance.choice(["bit", "bit", "less", "gone"]), sealed),
+    }.get(verb, ())  # fmt: skip

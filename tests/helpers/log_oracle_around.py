@@ -1,0 +1,52 @@
+"""What brokers make of directories of somebody else, and what controllers see of each other's metadata logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from pathlib import Path
+
+from helpers.log_oracle import CONTROL, Stored, parse, records
+
+
+def by_owners(directories: dict[int, list[Path]]) -> Iterator[str]:
+    """A directory of another cluster, or of nobody, is not started with."""
+    clusters = set()
+    for broker, paths in directories.items():
+        for path in paths:
+            file = path / "meta.properties"
+            text = file.read_text() if file.exists() else ""
+            clusters |= {line for line in text.splitlines() if line.startswith("cluster.id=")}
+            if not text:
+                yield f"broker {broker}: nobody owns {path.name}"
+    if len(clusters) > 1:
+        yield "the directories are of several clusters"
+
+
+def by_metadata(directories: dict[int, list[Path]]) -> Iterator[str]:
+    """What two controllers hold at one offset is the same; each copy is whole; snapshots of one name hold the same records."""
+    logs: dict[int, list[Stored]] = {}
+    snapshots: dict[str, dict[frozenset[bytes], int]] = {}
+    for broker, paths in directories.items():
+        for path in (path / "__cluster_metadata-0" for path in paths):
+            for file in sorted(path.glob("*.log")):
+                batches, rest = parse(file.read_bytes())
+                logs[broker] = batches
+                yield from _whole(broker, batches, rest)
+            for file in sorted(path.glob("*.checkpoint")):
+                held, rest = parse(file.read_bytes())
+                yield from _whole(broker, held, rest)
+                content = frozenset(key + value for batch in held if not batch.attributes & CONTROL for _, key, value in records(batch))
+                snapshots.setdefault(file.name, {})[content] = broker
+    for one, other in combinations(sorted(logs), 2):
+        theirs = {batch.base: batch.raw for batch in logs[other]}
+        if any(theirs.get(batch.base, batch.raw) != batch.raw for batch in logs[one]):
+            yield f"controllers {one} and {other} hold different metadata"
+    for name, contents in snapshots.items():
+        if len(contents) > 1:
+            yield f"{name} is not the same on controllers {sorted(contents.values())}"
+
+
+def _whole(broker: int, batches: list[Stored], rest: bytes) -> Iterator[str]:
+    if rest or not all(batch.is_sound for batch in batches) or any(after.base != before.last + 1 for before, after in pairwise(batches)):
+        yield f"controller {broker}: its metadata cannot be read"
