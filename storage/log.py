@@ -8,6 +8,7 @@ truncated again and takes the log offline (`failure`).
 from __future__ import annotations
 
 import contextlib
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 
@@ -336,19 +337,19 @@ class Log:
             self.producer_state.on_log_start_offset(offset)
         return True
 
-    def delete_old_segments(self, wall_ms: int) -> int:
-        """Apply retention: by log start, then by size and time if the policy includes delete. Returns the number of dropped segments.
-        Their files are renamed now; `delete_files` unlinks them after file.delete.delay.ms."""
+    def delete_old_segments(self, wall_ms: int, most: int = sys.maxsize) -> int:
+        """Apply retention: by log start, then by size and time if the policy includes delete. Drops `most` segments at most, the oldest
+        first, and returns how many. Their files are renamed now; `delete_files` unlinks them after file.delete.delay.ms."""
         with self.disk("delete old segments"):
-            count = self._delete(retention.before_log_start(self.log_start_offset), wall_ms)
+            count = self._delete(retention.before_log_start(self.log_start_offset), wall_ms, most)
             if self.config.is_deleted:
-                count += self._delete(retention.by_size(self.segments, self.config), wall_ms)
-                count += self._delete(retention.by_time(self.config, wall_ms), wall_ms)
+                count += self._delete(retention.by_size(self.segments, self.config), wall_ms, most - count)
+                count += self._delete(retention.by_time(self.config, wall_ms), wall_ms, most - count)
         return count
 
-    def _delete(self, is_deletable: retention.IsDeletable, wall_ms: int) -> int:
+    def _delete(self, is_deletable: retention.IsDeletable, wall_ms: int, most: int) -> int:
         """Drop the oldest deletable segments and raise the log start offset to the next one. The active segment is rolled first."""
-        gone = retention.deletable_segments(self.segments, self.watermarks, is_deletable)
+        gone = retention.deletable_segments(self.segments, self.watermarks, is_deletable, most)
         if not gone:
             return 0
         if len(gone) == len(self.segments):

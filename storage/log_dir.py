@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from minikafka.storage import checkpoint
@@ -25,6 +25,10 @@ LOCK = ".lock"
 _DELETE = "-delete"
 _STRAY = "-stray"
 _FUTURE = "-future"
+#: Segments that retention drops in one step: each takes several renames.
+SEGMENTS_AT_ONCE = 16
+#: The budget of a step of retention; what a dropped segment costs, and how many producers cost one. The unit is some microseconds.
+_STEP_COST, _SEGMENT_COST, _PRODUCERS_PER_COST = 512, 32, 32
 _NAME_MAX = 255
 _PARTITION_MAX = (1 << 31) - 1
 
@@ -371,11 +375,29 @@ class LogDirectory:
         return count
 
     def retain(self, wall_ms: int) -> int:
-        """Apply retention to all logs (every log.retention.check.interval.ms). Returns the number of dropped segments."""
-        count = 0
-        for log in list(self.logs.values()):
+        """`retaining` in one go."""
+        steps = self.retaining(wall_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as over:
+                return int(over.value)
+
+    def retaining(self, wall_ms: int) -> Generator[None, None, int]:
+        """Apply retention to all logs (every log.retention.check.interval.ms) and forget idle producers, in steps of a few milliseconds.
+        Returns the number of dropped segments. Raises StorageError."""
+        count, cost = 0, 0
+        for key, log in list(self.logs.items()):
+            dropped = SEGMENTS_AT_ONCE
+            while dropped == SEGMENTS_AT_ONCE and log.failure is None and self.logs.get(key) is log:
+                dropped = log.delete_old_segments(wall_ms, SEGMENTS_AT_ONCE)
+                count += dropped
+                cost += 1 + dropped * _SEGMENT_COST
+                if cost >= _STEP_COST:
+                    cost = 0
+                    yield
             if log.failure is None:
-                count += log.delete_old_segments(wall_ms)
+                cost += len(log.producer_state.entries) // _PRODUCERS_PER_COST
                 log.producer_state.expire(wall_ms)
         return count
 

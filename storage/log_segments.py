@@ -139,9 +139,9 @@ class LogSegments(Sequence[Segment]):
         """Remove and return the paths of renamed files whose delay has passed; the caller unlinks them."""
         # A file that is due later than the delay from now was scheduled before the clock was set back: it is due, too.
         latest = wall_ms + self.config.file_delete_delay_ms
-        due = [path for due_ms, path in self.scheduled_deletions if due_ms <= wall_ms or due_ms > latest]
-        self.scheduled_deletions = [(due_ms, path) for due_ms, path in self.scheduled_deletions if path not in due]
-        return due
+        scheduled = self.scheduled_deletions
+        self.scheduled_deletions = [(due_ms, path) for due_ms, path in scheduled if wall_ms < due_ms <= latest]
+        return [path for due_ms, path in scheduled if not wall_ms < due_ms <= latest]
 
     def close_files(self) -> None:
         """Close the files without writing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from minikafka.storage.config import LogConfig
@@ -38,10 +39,10 @@ def by_time(config: LogConfig, wall_ms: int) -> IsDeletable:
     return lambda segment, _: config.retention_ms >= 0 and segment.largest_timestamp() < limit
 
 
-def deletable_segments(segments: LogSegments, watermarks: Watermarks, is_deletable: IsDeletable) -> list[Segment]:
-    """The longest run of oldest segments that are deletable and end at or below the high watermark. Raises OSError."""
+def deletable_segments(segments: LogSegments, watermarks: Watermarks, is_deletable: IsDeletable, most: int) -> list[Segment]:
+    """The longest run of oldest segments, `most` at most, that are deletable and end at or below the high watermark. Raises OSError."""
     deletable: list[Segment] = []
-    for index, segment in enumerate(segments):
+    for index, segment in enumerate(itertools.islice(segments, most)):
         after = segments.bases[index + 1] if index + 1 < len(segments) else None
         upper_bound = watermarks.log_end_offset if after is None else after
         if watermarks.high_watermark < upper_bound or (after is None and segment.size == 0) or not is_deletable(segment, after):

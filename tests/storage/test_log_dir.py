@@ -17,7 +17,14 @@ from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, StorageError
 from minikafka.storage.filesystem import OsFileSystem, write_atomically
 from minikafka.storage.log import Log
-from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory, parse_directory_name, read_meta_properties
+from minikafka.storage.log_dir import (
+    SEGMENTS_AT_ONCE,
+    LogDirectory,
+    MetaProperties,
+    format_directory,
+    parse_directory_name,
+    read_meta_properties,
+)
 from minikafka.wire.errors import ApiError, ErrorCode
 
 META = MetaProperties("golden-static-quorum-A", 1, uuid_bytes("ToPOSeJf2aXZc_Mg0b-Pug"))
@@ -140,6 +147,34 @@ def test_deletion_renames_at_once_and_unlinks_later(formatted: MemoryFileSystem)
     directory.maintain(T0 + 1000)
     assert not any(name.endswith("-delete") for name in formatted.list("/data"))
     assert directory.logs["t", 0].log_end_offset == 1
+
+
+def many_segments(directory: LogDirectory, topic: str, count: int) -> Log:
+    """A log of so many segments of one record each, all old but the last."""
+    log = directory.create_log(topic, 0, TOPIC_ID, LogConfig(segment_bytes=100, retention_ms=1000, file_delete_delay_ms=1000), T0)
+    for _ in range(count):
+        append(log, 1)
+    log.update_high_watermark(count)
+    return log
+
+
+def test_retention_takes_steps_and_ends_as_in_one_go(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    many = 3 * SEGMENTS_AT_ONCE + 5
+    first, removed, last = (many_segments(directory, name, many) for name in ("a", "b", "c"))
+    steps, most = directory.retaining(T0 + (1 << 30)), 0
+    before = len(first.segments)
+    while next(steps, formatted) is not formatted:
+        most, before = max(most, before - len(first.segments)), len(first.segments)
+        if ("b", 0) in directory.logs:
+            directory.remove("b", 0, T0)
+    assert 0 < most <= SEGMENTS_AT_ONCE
+    assert len(first.segments) == len(last.segments) == 1 and first.log_start_offset == last.log_start_offset == many
+    assert len(removed.segments) > 1 and directory.failure is None
+    due = first.segments.take_due_deletions(T0 + (1 << 30))
+    assert due == [] and len(first.segments.scheduled_deletions) >= many
+    due = first.segments.take_due_deletions(T0 + (1 << 31))
+    assert len(due) >= many and first.segments.scheduled_deletions == []
 
 
 def test_a_deletion_cut_short_is_finished_after_the_restart(formatted: MemoryFileSystem) -> None:

@@ -29,6 +29,7 @@ class LogUpkeep:
         self._directories = directories
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
+        self._retaining: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
         self._to_write: dict[str, list[Checkpoint | DirectorySync]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
@@ -65,7 +66,8 @@ class LogUpkeep:
         """Wait for the work in progress."""
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
-        under_way = [*self._unlinking, *self._writing.values()]
+        retaining = [] if self._retaining is None else [self._retaining]
+        under_way = [*self._unlinking, *self._writing.values(), *retaining]
         if under_way:
             await asyncio.wait(under_way)
 
@@ -103,9 +105,20 @@ class LogUpkeep:
             del self._writing[directory.path]
 
     def _retain(self) -> None:
+        if self._retaining is None or self._retaining.done():
+            self._retaining = self._environment.supervisor.start(self._run_retention(), "retention")
+
+    async def _run_retention(self) -> None:
+        """Apply retention to all logs, in steps."""
         wall_ms = self._environment.clock.wall_ms()
         for directory in self._online():
-            directory.retain(wall_ms)
+            try:
+                for _ in directory.retaining(wall_ms):
+                    await asyncio.sleep(0)
+                    if self._is_stopping:
+                        return
+            except StorageError as error:
+                logger.error("retention: %s", error)
 
     def _flush(self) -> None:
         wall_ms = self._environment.clock.wall_ms()
