@@ -16,7 +16,7 @@ pyflink = pytest.importorskip("pyflink.table")
 HERE = Path(__file__).parent
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("java") and shutil.which("mvn")), reason="Flink needs Java and Maven"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 TABLE = """
@@ -25,7 +25,10 @@ CREATE TABLE {name} ({columns}) WITH (
   'properties.group.id' = '{group}', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'{more}
 )
 """
-EXACTLY_ONCE = ", 'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{topic}'"
+#: Flink's own time-out for transactions is an hour. Brokers allow a quarter of one (transaction.max.timeout.ms), like Apache Kafka's.
+EXACTLY_ONCE = """,
+  'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{topic}', 'properties.transaction.timeout.ms' = '600000'
+"""
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +53,7 @@ def test_orders_become_bills(kafka, connector):
     job.get_config().set("pipeline.jars", connector)
     job.get_config().set("parallelism.default", "1")
     job.get_config().set("execution.checkpointing.interval", "500ms")
+    job.get_config().set("restart-strategy.type", "none")
     for name, topic, columns, more in (
         ("orders", orders, "customer STRING, item STRING, amount INT", ""),
         ("prices", prices, "item STRING, cents INT", ""),

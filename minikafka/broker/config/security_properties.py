@@ -15,14 +15,14 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 #: Who may do what; for all listeners alike.
 AUTHORIZATION = [
-    _p("allow.everyone.if.no.acl.found", "boolean", "false", "Whether everybody may do everything with a resource that no ACL is about; only with an authorizer."),
-    _p("authorizer.class.name", "string", "", "Who decides who may do what; empty = nobody, everything is allowed. Otherwise org.apache.kafka.metadata.authorizer.StandardAuthorizer, of which minikafka has its own: the ACLs of the cluster's metadata."),
+    _p("allow.everyone.if.no.acl.found", "boolean", "false", "Whether everybody may do everything with a resource that has no ACL; only with an authorizer."),
+    _p("authorizer.class.name", "string", "", "The authorizer; empty = none, everything is allowed. org.apache.kafka.metadata.authorizer.StandardAuthorizer is built in and uses the ACLs in the cluster's metadata."),
     _p("super.users", "string", "", "Principals who may do everything, separated by semicolons (User:admin;User:CN=broker); nodes of the cluster belong here. Only with an authorizer."),
 ]
 
 SECURITY = [
     _p("connection.failed.authentication.delay.ms", "int", "100", "How long the answer to a failed authentication is held back; then the connection ends.", low=0),
-    _p("connections.max.reauth.ms", "long", "0", "How long an authentication by SASL holds before the client must authenticate again; 0 = for good."),
+    _p("connections.max.reauth.ms", "long", "0", "How long a SASL authentication is valid before the client must authenticate again; 0 = forever."),
     _p("sasl.enabled.mechanisms", "list", "GSSAPI", "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. A SASL listener must name some.", dynamic=True),
     _p("sasl.jaas.config", "password", None, "Login context in JAAS syntax. For brokers it is read as listener.name.NAME.MECHANISM.sasl.jaas.config only, as in Kafka.", dynamic=True),
     _p("sasl.mechanism.controller.protocol", "string", "GSSAPI", "SASL mechanism towards controllers, when their listener speaks SASL."),
@@ -36,10 +36,10 @@ SECURITY = [
     _p("ssl.keystore.key", "password", None, "Private key of this broker, as PEM.", dynamic=True),
     _p("ssl.keystore.location", "string", None, "File with this broker's key and certificates: PEM or PKCS12.", dynamic=True),
     _p("ssl.keystore.password", "password", None, "Password of that file.", dynamic=True),
-    _p("ssl.keystore.type", "string", "JKS", "Format of that file; what the file holds decides: PEM, PKCS12 or JKS.", dynamic=True),
-    _p("ssl.principal.mapping.rules", "string", "DEFAULT", "Rules that make a short name of a certificate's distinguished name."),
+    _p("ssl.keystore.type", "string", "JKS", "Format of that file: PEM, PKCS12 or JKS. The content of the file decides.", dynamic=True),
+    _p("ssl.principal.mapping.rules", "string", "DEFAULT", "Rules that turn a certificate's distinguished name into a short name."),
     _p("ssl.truststore.certificates", "password", None, "Certificates that are trusted, as PEM.", dynamic=True),
     _p("ssl.truststore.location", "string", None, "File with the certificates that are trusted: PEM or PKCS12.", dynamic=True),
     _p("ssl.truststore.password", "password", None, "Password of that file.", dynamic=True),
-    _p("ssl.truststore.type", "string", "JKS", "Format of that file; what the file holds decides: PEM, PKCS12 or JKS.", dynamic=True),
+    _p("ssl.truststore.type", "string", "JKS", "Format of that file: PEM, PKCS12 or JKS. The content of the file decides.", dynamic=True),
 ]

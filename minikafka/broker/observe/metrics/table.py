@@ -106,17 +106,17 @@ _gauge(
     "what",
 )  # fmt: skip
 _gauge("minikafka_loop_longest_turn_cpu_seconds", "Processor time in that turn; less than its length when the machine is busy.", "what")
-_counter("minikafka_loop_stalls_total", "Turns of the event loop that took more than 100 ms.")
-_counter("minikafka_loop_stalled_seconds_total", "Time that they took.")
+_counter("minikafka_loop_stalls_total", "Turns of the event loop of more than 100 ms.")
+_counter("minikafka_loop_stalled_seconds_total", "Total time of these turns.")
 _counter(
-    "minikafka_peer_lines_left_out_total", "Lines of the log about connections that were left out: too many of a kind and a peer.",
+    "minikafka_peer_lines_left_out_total", "Log lines about connections that were suppressed: too many of one kind about one peer.",
     "kind",
 )  # fmt: skip
-_gauge("minikafka_request_memory_bytes", "What connections of clients take for requests and answers (queued.max.request.bytes).")
-_counter("minikafka_request_memory_exhausted_total", "How often a connection was not read from because of that bound.")
+_gauge("minikafka_request_memory_bytes", "Memory that client connections use for requests and answers (queued.max.request.bytes).")
+_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because of that limit.")
 _counter("minikafka_heartbeats_unanswered_total", "Heartbeats of this broker that no controller answered.")
 _gauge("minikafka_heartbeat_silence_seconds", "For how long no controller has answered a heartbeat of this broker.")
-_counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by what they ended: each is an error of this program.", "ended")
+_counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by what they ended. Each is a bug in this program.", "ended")
 
 _section = "Replicas"
 _P = "kafka_server_replicamanager"
@@ -130,10 +130,10 @@ _gauge(f"{_P}_reassigningpartitions", "Led partitions that are being moved.")
 _per_second(f"{_P}_isrshrinks", "Times an in-sync set shrank.")
 _per_second(f"{_P}_isrexpands", "Times an in-sync set grew.")
 _per_second(f"{_P}_failedisrupdates", "Changes of in-sync sets that the controller refused.")
-_add({"c": f"{_P}_straypartitionscount"}, "gauge", "Replicas found at the start that the cluster does not know, set aside.", ())
+_add({"c": f"{_P}_straypartitionscount"}, "gauge", "Replicas found at startup that do not belong to the cluster, and were set aside.", ())
 _add({"c": f"{_P}_straypartitionstotalsize"}, "gauge", "Bytes of these replicas.", ())
 _C = "kafka_cluster_partition"
-_gauge(f"{_C}_underreplicated", "1 when a replica is out of sync. Told by the leader.", "topic", "partition")
+_gauge(f"{_C}_underreplicated", "1 when a replica is out of sync. Reported by the leader.", "topic", "partition")
 _gauge(f"{_C}_underminisr", "1 when below min.insync.replicas.", "topic", "partition")
 _gauge(f"{_C}_atminisr", "1 when at min.insync.replicas.", "topic", "partition")
 _gauge(f"{_C}_replicascount", "Replicas.", "topic", "partition")
@@ -143,11 +143,11 @@ _gauge("minikafka_partition_high_watermark", "High watermark of a replica.", "to
 _gauge("minikafka_partition_leader_epoch", "Epoch of the leader that a replica knows.", "topic", "partition")
 _counter(
     "minikafka_handover_produces_total",
-    "Produces that met a leadership on its way to another broker: handed_on, served here after all, refused, unknown.",
+    "Produce requests that arrived while a leadership moved to another broker: handed_on, served (here after all), refused, unknown.",
     "outcome",
 )
-_counter("minikafka_log_truncations_total", "Times a follower cut its log, by reason.", "topic", "partition", "reason")
-_counter("minikafka_log_truncated_records_total", "Offsets that followers of this broker have cut.")
+_counter("minikafka_log_truncations_total", "Times a follower truncated its log, by reason.", "topic", "partition", "reason")
+_counter("minikafka_log_truncated_records_total", "Offsets that followers on this broker have truncated.")
 
 _section = "Followers"
 _gauge(
@@ -159,24 +159,24 @@ _F = "kafka_server_replicafetchermanager"
 _gauge(f"{_F}_maxlag", "Largest lag of a followed partition.", "clientId")
 _gauge(f"{_F}_minfetchrate", "Fetches a second of the fetcher that makes the fewest, over the last minute.", "clientId")
 _gauge(f"{_F}_failedpartitionscount", "Followed partitions on failed directories.", "clientId")
-_gauge(f"{_F}_deadthreadcount", "Fetchers that have died; here they are not threads, and cannot die: always 0.", "clientId")
+_gauge(f"{_F}_deadthreadcount", "Fetcher threads that have died. Always 0: fetchers are not threads here.", "clientId")
 
 _section = "Traffic"
 _T = "kafka_server_brokertopicmetrics"
-_per_second(f"{_T}_bytesin", "Bytes produced. With a topic, and without one for all.", "topic")
+_per_second(f"{_T}_bytesin", "Bytes produced, for each topic, and without a topic for all.", "topic")
 _per_second(f"{_T}_bytesout", "Bytes fetched by consumers.", "topic")
 _per_second(f"{_T}_messagesin", "Records produced.", "topic")
 _per_second(f"{_T}_bytesrejected", "Bytes of batches that were too large.", "topic")
-_per_second(f"{_T}_totalproducerequests", "Appends that were asked for; a request counts once for each of its partitions.", "topic")
-_per_second(f"{_T}_failedproducerequests", "Appends that failed, but not for a wrong broker, a large batch or a bad disk.", "topic")
-_per_second(f"{_T}_totalfetchrequests", "Reads asked for; a request counts for each of its partitions, once more if it waited.", "topic")
-_per_second(f"{_T}_failedfetchrequests", "Reads that failed, but not for a wrong broker, epoch or offset, or a bad disk.", "topic")
+_per_second(f"{_T}_totalproducerequests", "Requested appends; a request counts once for each of its partitions.", "topic")
+_per_second(f"{_T}_failedproducerequests", "Failed appends, except for a wrong broker, a large batch or a failed disk.", "topic")
+_per_second(f"{_T}_totalfetchrequests", "Requested reads; a request counts for each partition, and once more if it waited.", "topic")
+_per_second(f"{_T}_failedfetchrequests", "Failed reads, except for a wrong broker, epoch or offset, or a failed disk.", "topic")
 _per_second(f"{_T}_replicationbytesin", "Bytes fetched from leaders.")
 _per_second(f"{_T}_replicationbytesout", "Bytes fetched by followers.")
 _add(
     {"k": RATES},
     "gauge",
-    "Bytes a second, a moving average of 15 minutes as in Kafka; `name` is BytesInPerSec or BytesOutPerSec. With a topic, and for all.",
+    "Bytes a second, a moving average of 15 minutes as in Kafka; `name` is BytesInPerSec or BytesOutPerSec. For each topic, and for all.",
     ("name", "topic"),
 )
 _per_second(f"{_T}_producemessageconversions", "Always 0: batches are stored as they come.")
@@ -187,7 +187,7 @@ _R = "kafka_network_requestmetrics"
 _per_second(f"{_R}_requests", "Requests by API and version; Fetch also as FetchConsumer and FetchFollower.", "request", "version")
 _per_second(
     f"{_R}_errors",
-    "Answers by error: of Produce and Fetch partitions of answers, of other APIs the error of the whole answer; NONE for the rest.",
+    "Answers by error. Produce and Fetch count each partition, other APIs the error of the whole answer; else NONE.",
     "request", "error",
 )  # fmt: skip
 _summary(f"{_R}_totaltimems", "From the arrival of a request to its answer's departure, ms. This and the next are of a sample.", "request")
@@ -196,14 +196,14 @@ _summary(f"{_R}_localtimems", "In the handler, ms.", "request")
 _summary(f"{_R}_remotetimems", "Waiting for replicas, for bytes to fetch or for the controller, ms.", "request")
 _summary(f"{_R}_responsequeuetimems", "From the answer to the system call that sends it, ms.", "request")
 _summary(f"{_R}_responsesendtimems", "In that system call, ms.", "request")
-_gauge("kafka_network_requestchannel_requestqueuesize", "Connections that are not read from: too many of their answers are pending.")
-_gauge("kafka_network_requestchannel_responsequeuesize", "Connections whose answers wait for the socket to take them.")
+_gauge("kafka_network_requestchannel_requestqueuesize", "Connections that are not read because too many of their answers are pending.")
+_gauge("kafka_network_requestchannel_responsequeuesize", "Connections whose answers wait for the socket.")
 _D = "kafka_server_delayedoperationpurgatory"
-_gauge(f"{_D}_numdelayedoperations", "Requests that are parked: Produce, Fetch, DeleteRecords.", "delayedOperation")
-_gauge(f"{_D}_purgatorysize", "Places in which they wait: one for each partition.", "delayedOperation")
+_gauge(f"{_D}_numdelayedoperations", "Parked requests: Produce, Fetch, DeleteRecords.", "delayedOperation")
+_gauge(f"{_D}_purgatorysize", "Keys on which they wait, one for each partition.", "delayedOperation")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", "Partitions in fetch sessions.")
-_per_second("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "Fetch sessions given up for others.")
+_per_second("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "Evicted fetch sessions.")
 
 _section = QUOTAS
 for _kind, _what, _rate, _text in (
@@ -214,12 +214,12 @@ for _kind, _what, _rate, _text in (
 ):
     _name = f"kafka_server_{_kind}"
     _gauge(
-        f"{_name}_{_rate}", f"{_text} of those who share a quota of {_what}; an empty user or client id: it does not matter.",
+        f"{_name}_{_rate}", f"{_text} of the clients that share a quota of {_what}; an empty user or client id means any.",
         "user", "clientId",
     )  # fmt: skip
-    _gauge(f"{_name}_throttle_time", "Average of the pauses that they were told over the quota's windows, ms.", "user", "clientId")
-_gauge("kafka_server_controllermutation_tokens", "Changes that are left, negative in debt.", "user", "clientId")
-_counter("minikafka_connections_held_total", "Connections held and closed, because their address made too many (connection_creation_rate).")
+    _gauge(f"{_name}_throttle_time", "Their average throttle time over the quota's windows, ms.", "user", "clientId")
+_gauge("kafka_server_controllermutation_tokens", "Changes that are left; negative if the client is over its quota.", "user", "clientId")
+_counter("minikafka_connections_held_total", "Connections held and closed because their address made too many (connection_creation_rate).")
 
 _section = "Connections"
 
@@ -237,16 +237,16 @@ _socket("connection_creation_rate", "gauge", "Connections accepted a second, ove
 _socket("connection_close_total", "counter", "Connections ended.", "listener", "networkProcessor")
 _socket("connection_close_rate", "gauge", "Connections ended a second, over the last minute.", "listener", "networkProcessor")
 _socket(
-    "connections_software", "gauge", "Open connections by the software that clients say they are.",
+    "connections_software", "gauge", "Open connections by the software that clients name.",
     "clientSoftwareName", "clientSoftwareVersion", "listener", "networkProcessor", c="connections",
 )  # fmt: skip
-_percent("kafka_network_acceptor_acceptorblocked", "Part of the last minute in which new connections had to wait, 0 to 1.", "listener")
+_percent("kafka_network_acceptor_acceptorblocked", "Share of the last minute in which new connections had to wait, 0 to 1.", "listener")
 _counter("minikafka_connections_refused_total", "Connections refused, or held and closed, by limits of an address.", "listener")
 
 _section = "Authorization"
-_gauge("minikafka_acls", "ACLs that the node decides by.")
-_counter("minikafka_authorizations_allowed_total", "Questions whether a principal may do something that were answered with yes.")
-_counter("minikafka_authorizations_denied_total", "Those answered with no, and something was refused for it; 0 without an authorizer.")
+_gauge("minikafka_acls", "ACLs of the node.")
+_counter("minikafka_authorizations_allowed_total", "Authorizations granted.")
+_counter("minikafka_authorizations_denied_total", "Authorizations denied with an effect on the answer; 0 without an authorizer.")
 
 _section = "Logs"
 _L = "kafka_log_log"
@@ -258,7 +258,7 @@ _gauge("kafka_log_logmanager_offlinelogdirectorycount", "Failed log directories.
 _gauge("kafka_log_logmanager_logdirectoryoffline", "1 for a log directory that has failed.", "logDirectory")
 _summary("kafka_log_logflushstats_logflushrateandtimems", "How long syncing a log to its disk took, ms; the count is of syncs.")
 _K = "kafka_log_logcleanermanager"
-_gauge(f"{_K}_uncleanable_partitions_count", "Compacted logs that cannot be read and are left alone.", "logDirectory")
+_gauge(f"{_K}_uncleanable_partitions_count", "Compacted logs that cannot be read, and so are not compacted.", "logDirectory")
 _gauge(f"{_K}_uncleanable_bytes", "Bytes of these logs.", "logDirectory")
 _gauge(f"{_K}_max_dirty_percent", "Largest share, 0 to 100, of a compacted log that has not been compacted yet.")
 _gauge(f"{_K}_time_since_last_run_ms", "Since the end of the last round of compaction, ms; 0 if there was none.")
@@ -266,17 +266,17 @@ _N = "kafka_log_logcleaner"
 _gauge(f"{_N}_cleaner_recopy_percent", "Bytes that the last round wrote, in percent of those that it read.")
 _gauge(f"{_N}_max_buffer_utilization_percent", "Share, 0 to 100, of log.cleaner.dedupe.buffer.size that the last round used.")
 _gauge(f"{_N}_max_clean_time_secs", "How long the last round took.")
-_gauge(f"{_N}_max_compaction_delay_secs", "By how much a log has outrun max.compaction.lag.ms.")
-_gauge(f"{_N}_deadthreadcount", "1 when compaction should run and does not.")
+_gauge(f"{_N}_max_compaction_delay_secs", "How far a log is beyond max.compaction.lag.ms.")
+_gauge(f"{_N}_deadthreadcount", "1 when compaction should run but does not.")
 _counter("minikafka_cleaner_rounds_total", "Rounds of compaction.")
 _counter("minikafka_cleaner_read_bytes_total", "Bytes that compaction has read.")
 _counter("minikafka_cleaner_written_bytes_total", "Bytes that compaction has written.")
 
 _section = "Audit"
-_counter("minikafka_audit_runs_total", "Scheduled audits that this node made (minikafka.audit.interval.ms).")
+_counter("minikafka_audit_runs_total", "Scheduled audits that this node ran (minikafka.audit.interval.ms).")
 _counter("minikafka_audit_runs_failed_total", "Those that found something, were incomplete or could not be started.")
 _A = "minikafka_audit"
-_gauge(f"{_A}_last_run_timestamp_seconds", "When the newest audit in minikafka.audit.report.dir ended; no sample where there is none.")
+_gauge(f"{_A}_last_run_timestamp_seconds", "When the latest audit in minikafka.audit.report.dir ended; absent if there is none.")
 _gauge(f"{_A}_exit_code", "Of that audit: 0 passed, 1 replicas differ or are damaged, 3 incomplete.")
 _gauge(f"{_A}_partitions", "Its partitions: match, mismatch or incomplete.", "result")
 _gauge(f"{_A}_batches_compared", "Record batches that it compared.")
@@ -288,7 +288,7 @@ _G = "kafka_coordinator_group_groupmetadatamanager"
 _gauge(f"{_G}_numgroups", "Groups coordinated here.")
 for _state in ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead"):
     _gauge(f"{_G}_numgroups{_state.lower()}", f"Groups in state {_state}.")
-_gauge(f"{_G}_numoffsets", "Committed offsets that are kept here.")
+_gauge(f"{_G}_numoffsets", "Committed offsets stored here.")
 
 _section = "Transactions"
 
@@ -301,12 +301,12 @@ _transactions(
     "partition_load_time_max", "gauge",
     "Longest time that loading a partition of __transaction_state took, ms. This and the next over the last 30 to 60 s.",
 )  # fmt: skip
-_transactions("partition_load_time_avg", "gauge", "The average of them, ms; NaN when none was loaded.")
-# The others are Confluent Server's names for what Apache Kafka does not tell.
+_transactions("partition_load_time_avg", "gauge", "Their average, ms; NaN when none was loaded.")
+# The others are Confluent Server's names, for values that Apache Kafka does not report.
 _transactions("partitions_total_size", "gauge", "Partitions of __transaction_state that are coordinated here.")
 _transactions("transactional_id_count", "gauge", "Transactional ids coordinated here.")
 _transactions("active_transaction_total_time_max", "gauge", "For how long the oldest transaction has been open, ms; 0 when none is.")
-_transactions("transaction_timeout_count", "gauge", "Transactions that were aborted because they took too long.")
+_transactions("transaction_timeout_count", "gauge", "Transactions aborted because they took too long.")
 _transactions("transaction_timeout_rate", "gauge", "The same a second, over the last minute.")
 
 _section = "Metadata quorum"
@@ -349,23 +349,23 @@ _broker_metadata("metadata_apply_error_count", "Steps of the metadata that a par
 
 _section = "Clients' own metrics (KIP-714)"
 _CM = "kafka_server_client_metrics"
-_gauge(f"{_CM}_instance_count", "Clients that have asked what is wanted of them, and are remembered.")
-_gauge(f"{_CM}_unknown_subscription_request_count", "Pushes for other subscriptions than the client has; it asks again.")
-_gauge(f"{_CM}_throttle_count", "Requests that came before their time.")
-_gauge(f"{_CM}_plugin_export_count", "Pushes that were taken.")
+_gauge(f"{_CM}_instance_count", "Clients that have asked for their subscription.")
+_gauge(f"{_CM}_unknown_subscription_request_count", "Pushes for an outdated subscription; the client asks again.")
+_gauge(f"{_CM}_throttle_count", "Requests that came too early.")
+_gauge(f"{_CM}_plugin_export_count", "Accepted pushes.")
 _gauge(f"{_CM}_plugin_error_count", "Pushes that could not be read.")
 _gauge("minikafka_client_metrics_subscriptions", "Subscriptions to clients' metrics.")
 _counter("minikafka_client_metrics_received_bytes_total", "Bytes of pushes, compressed.")
-_gauge("minikafka_client_metrics_series", "Samples that are kept of what clients have told.")
-_counter("minikafka_client_metrics_dropped_total", "Values that clients told and for which there was no room.")
+_gauge("minikafka_client_metrics_series", "Samples kept of the metrics that clients push.")
+_counter("minikafka_client_metrics_dropped_total", "Values that clients pushed and that were dropped for lack of room.")
 _CLIENT = ("metric", "client_id", "client_instance_id", "client_software_name")
-_gauge("minikafka_client_metric", "What a client told last; it has more labels where the client gives some.", *_CLIENT)
+_gauge("minikafka_client_metric", "The last value that a client pushed, with the labels that the client adds.", *_CLIENT)
 _counter("minikafka_client_metric_total", "How much a client's counter has grown since the client came to this broker.", *_CLIENT)
 
 _section = "Controller"
 _O = "kafka_controller_kafkacontroller"
 _gauge(f"{_O}_activecontrollercount", "1 on the active controller.")
-_gauge(f"{_O}_globaltopiccount", "Topics of the cluster. This and the next are told by the active controller, others tell 0.")
+_gauge(f"{_O}_globaltopiccount", "Topics of the cluster. The active controller reports this and the next; the others report 0.")
 _gauge(f"{_O}_globalpartitioncount", "Partitions of the cluster.")
 _gauge(f"{_O}_offlinepartitionscount", "Partitions without a leader.")
 _gauge(f"{_O}_preferredreplicaimbalancecount", "Partitions not led by their first replica.")
@@ -381,15 +381,15 @@ _per_second(
     "Elections of leaders that were out of sync, seen in the metadata by this controller.",
 )
 _E = "kafka_controller_controllereventmanager"
-_summary(f"{_E}_eventqueuetimems", "Wait of requests for the controller, ms: always 0, they are decided in the turn in which they arrive.")
+_summary(f"{_E}_eventqueuetimems", "Wait of requests for the controller, ms. Always 0: each is decided when it arrives.")
 _summary(f"{_E}_eventqueueprocessingtimems", "How long the active controller takes to decide about a request, ms.")
 
 _section = "kafka_exporter's names"
-_gauge("kafka_brokers", "Brokers in service. Told by the active controller.")
-_gauge("kafka_broker_info", "A broker and its address. Told by the active controller.", "id", "address")
-_gauge("kafka_topic_partitions", "Partitions of a topic. Told by the leader of its first.", "topic")
+_gauge("kafka_brokers", "Brokers in service. Reported by the active controller.")
+_gauge("kafka_broker_info", "A broker and its address. Reported by the active controller.", "id", "address")
+_gauge("kafka_topic_partitions", "Partitions of a topic. Reported by the leader of its first partition.", "topic")
 _X = "kafka_topic_partition"
-_gauge(f"{_X}_current_offset", "High watermark. This and the next are told by the leader.", "topic", "partition")
+_gauge(f"{_X}_current_offset", "High watermark. This and the next are reported by the leader.", "topic", "partition")
 _gauge(f"{_X}_oldest_offset", "First offset.", "topic", "partition")
 _gauge(f"{_X}_leader", "The leader's id.", "topic", "partition")
 _gauge(f"{_X}_leader_is_preferred", "1 when the first replica leads.", "topic", "partition")
@@ -398,7 +398,7 @@ _gauge(f"{_X}_in_sync_replica", "In-sync replicas.", "topic", "partition")
 _gauge(f"{_X}_under_replicated_partition", "1 when a replica is out of sync.", "topic", "partition")
 _Y = "kafka_consumergroup"
 _gauge(
-    f"{_Y}_current_offset", "Committed offset of a group. This and the next are told by the coordinator.",
+    f"{_Y}_current_offset", "Committed offset of a group. Reported by the coordinator, like the next.",
     "consumergroup", "topic", "partition",
 )  # fmt: skip
 _gauge(f"{_Y}_current_offset_sum", "Sum of a group's committed offsets of a topic.", "consumergroup", "topic")
@@ -412,11 +412,11 @@ _gauge(f"{_Y}_members", "Members of a group.", "consumergroup")
 #: By the name in dialect S (of those that S has not, by their own).
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _all}
 
-#: What stock dashboards of Kafka have panels for and this broker will not tell, and why; the names begin with these.
+#: What stock dashboards of Kafka have panels for and this broker does not report, and why; the names begin with these.
 WITHOUT_DATA = {
     "jvm_": "There is no Java virtual machine. See `process_resident_memory_bytes`, `process_cpu_seconds_total` and `python_gc_*`.",
-    "container_": "Told by Kubernetes' cAdvisor about a pod, not by what runs in it.",
-    "kubelet_": "Told by Kubernetes' kubelet about volumes.",
+    "container_": "Kubernetes' cAdvisor reports it about a pod.",
+    "kubelet_": "Kubernetes' kubelet reports it about volumes.",
     "kafka_tier_": "Tiered storage of Confluent Server.",
     "kafka_log_log_tiersize": "Tiered storage of Confluent Server.",
     "kafka_server_replicamanager_straypartitionsmisclassifiedcount": "Of Confluent Server; Apache Kafka has it neither.",
