@@ -1,4 +1,4 @@
-"""With Kafka's default timeouts: a killed leader, also when it is the active controller, is replaced long before its session ends; a leader
+"""With sessions of 45 s: a killed leader, also when it is the active controller, is replaced long before its session ends; a leader
 that stops in order hands over before it goes, and what comes late on to the new leader. Figures: tests/bench/cluster.py and handover.py."""
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest
 
 pytestmark = pytest.mark.timeout(60)
-DEFAULTS = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000", "replica.lag.time.max.ms": "30000"}
-#: The session would end after 9 s; the bench measures 0.1 to 0.3 s on an idle machine.
-GAP_S_MAX = 4.0
+PROPERTIES = {"broker.session.timeout.ms": "45000", "broker.heartbeat.interval.ms": "2000", "replica.lag.time.max.ms": "30000"}
+#: The session would end after 45 s, which no busy machine takes; the bench measures 0.1 to 0.3 s on an idle one.
+GAP_S_MAX = 20.0
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ProcessCluster]:
-    with ProcessCluster(3, controllers=3, properties=DEFAULTS) as running:
+    with ProcessCluster(3, controllers=3, properties=PROPERTIES) as running:
         yield running
 
 
@@ -81,11 +81,11 @@ def test_the_next_record_is_acknowledged_long_before_the_session_ends(cluster: P
 
 
 def test_a_killed_node_that_comes_back_does_not_wait_for_its_own_dead_session() -> None:
-    with ProcessCluster(1, properties=DEFAULTS) as alone:
+    with ProcessCluster(1, properties=PROPERTIES) as alone:
         alone.kill(1)
         started = time.monotonic()
         alone.restart(1)
-        assert time.monotonic() - started < GAP_S_MAX, "Apache Kafka waits for 9 s here"
+        assert time.monotonic() - started < GAP_S_MAX, "Apache Kafka waits for the end of the session here"
 
 class Follower:
     """A client that goes where answers say the leader is, asks nobody, and repeats nothing: an error is the end of it."""
