@@ -60,7 +60,7 @@ def test_all_problems_are_reported_at_once_with_the_value_and_the_allowed_values
         ({"process.roles": ""}, "process.roles is missing"),
         ({"controller.quorum.voters": "2@localhost:9093"}, "a controller must be among its voters"),
         ({"controller.quorum.voters": "1@localhost"}, "must be id@host:port"),
-        ({"controller.quorum.voters": ""}, "where are the controllers"),
+        ({"controller.quorum.voters": ""}, "the controllers' addresses"),
         ({"controller.listener.names": ""}, "controller.listener.names is missing"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients cannot connect to 0.0.0.0"),
         ({"advertised.listeners": "OTHER://h:1"}, "OTHER"),
@@ -72,7 +72,7 @@ def test_all_problems_are_reported_at_once_with_the_value_and_the_allowed_values
         ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093"}, "sasl.enabled.mechanisms=GSSAPI: must name some of PLAIN, SCRAM-SHA-256"),
         (
             {"listeners": "SASL_SSL://:9092,CONTROLLER://:9093", "sasl.enabled.mechanisms": "PLAIN"},
-            "listener.name.sasl_ssl.plain.sasl.jaas.config is missing: it names the users of PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config is missing: it defines the users of PLAIN",
         ),
         (
             {
@@ -120,7 +120,7 @@ def test_classic_groups_are_always_served() -> None:
         BrokerConfig.from_properties({**GOOD, name: "consumer,streams"})
     config = BrokerConfig.from_properties({**GOOD, name: "classic,share"})
     assert config.group_coordinator_rebalance_protocols == ["classic", "share"]
-    assert [warning for warning in config.warnings if warning.startswith(f"{name}: share is without effect")]
+    assert [warning for warning in config.warnings if warning.startswith(f"{name}: share has no effect")]
 
 
 def test_properties_files(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
-"""The properties with an effect, as typed attributes: BrokerConfig and Settings have them.
+"""The properties with an effect, as typed attributes of BrokerConfig and Settings.
 
-Made from the table of properties by reference.attributes_module, and compared with it by a test. What has no effect in this broker is not
-here, so that nobody reads it.
+Generated from the property table by reference.attributes_module; a test compares them. Properties without an effect are left out, so that
+no code reads them.
 """
 
 from __future__ import annotations
 
 
 class BrokerProperties:
-    """None stands for what has no default."""
+    """None: the property is unset and has no default."""
 
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int

@@ -1,4 +1,5 @@
-"""A broker's configuration: server.properties, `KAFKA_*` environment, `--override`, one typed object; all problems told at once."""
+"""A broker's configuration as one typed object, from server.properties, `KAFKA_*` variables and `--override`. All problems are reported at
+once."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ CLASSIC_PROTOCOL = "classic"
 
 
 class BrokerConfig(BrokerProperties):
-    """Typed properties: attribute = name with `_` for `.` (`config.replica_lag_time_max_ms`), and what follows from them.
+    """Typed properties, with `_` for `.` in their names (`config.replica_lag_time_max_ms`), and values derived from them.
 
-    `given` holds what was set, as text. `node_id` and the three times below it have a value, whichever of their older names was set; what
-    stands below them is derived. `voters`: id -> (host, port).
+    `given` holds the properties that were set, as text. `node_id` and the three times after it have a value, whichever of their names was
+    set. The attributes after them are derived. `voters`: id -> (host, port).
     """
 
     node_id: int
@@ -37,7 +38,7 @@ class BrokerConfig(BrokerProperties):
     controller_listeners: list[Endpoint]
     advertised: dict[str, Endpoint]
     inter_broker_listener: str
-    #: The listener of other controllers that this node connects to; "" without one.
+    #: The listener at which this node connects to controllers; "" without one.
     controller_listener: str
     voters: dict[int, tuple[str, int]]
     bootstrap_controllers: list[tuple[str, int]]
@@ -54,7 +55,7 @@ class BrokerConfig(BrokerProperties):
 
     @classmethod
     def from_properties(cls, given: Mapping[str, str]) -> BrokerConfig:
-        """Parse and check. Raises ConfigurationError with every problem."""
+        """Parse and validate properties. Raises ConfigurationError with all problems."""
         problems: list[str] = []
         declared = {name: text for name, text in given.items() if name in BROKER_PROPERTIES}
         others = [name for name in given if name not in BROKER_PROPERTIES]
@@ -77,7 +78,7 @@ class BrokerConfig(BrokerProperties):
             raise ConfigurationError(problems)
         return config
 
-    # -- what follows ----------------------------------------------------------------------------------------------
+    # -- derived values --------------------------------------------------------------------------------------------
 
     def _derive(self, problems: list[str]) -> None:
         self._derive_identity(problems)
@@ -91,7 +92,7 @@ class BrokerConfig(BrokerProperties):
         problems += [f"cordoned.log.dirs={path}: is not one of log.dirs" for path in strange]
         self.metadata_directory = self.metadata_log_dir or self.directories[0]
         if self.replica_selector_class not in (None, "", RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"):
-            problems.append(f"replica.selector.class={self.replica_selector_class}: only {RACK_AWARE_SELECTOR} is known")
+            problems.append(f"replica.selector.class={self.replica_selector_class}: only {RACK_AWARE_SELECTOR} is supported")
         self.is_rack_aware = self.replica_selector_class == RACK_AWARE_SELECTOR
         if self.minikafka_audit_interval_ms > 0 and not self.minikafka_audit_report_dir:
             problems.append("minikafka.audit.report.dir is missing: minikafka.audit.interval.ms needs a directory for its reports")
@@ -108,18 +109,18 @@ class BrokerConfig(BrokerProperties):
             )
 
     def _check_group_protocols(self, problems: list[str]) -> None:
-        """As Apache Kafka 4.4: classic groups are always served, and share groups as the feature `share.version` says (KafkaConfig)."""
+        """As in Apache Kafka 4.4 (KafkaConfig): classic groups cannot be disabled, and the feature `share.version` enables share groups."""
         name, protocols = "group.coordinator.rebalance.protocols", self.group_coordinator_rebalance_protocols
         if CLASSIC_PROTOCOL not in protocols:
             problems.append(f"{name}={','.join(protocols)}: Disabling the '{CLASSIC_PROTOCOL}' protocol is not supported.")
         if "share" in protocols:
-            self.warnings.append(f"{name}: share is without effect; the feature share.version says whether share groups are served")
+            self.warnings.append(f"{name}: share has no effect; the feature share.version enables share groups")
 
     def _derive_identity(self, problems: list[str]) -> None:
         if self.node_id is None:
             self.node_id = self.broker_id if self.broker_id >= 0 else None
         if self.node_id is None:
-            problems.append("node.id is missing: every node needs a number of its own")
+            problems.append("node.id is missing: every node needs a unique id")
         elif self.broker_id >= 0 and self.broker_id != self.node_id:
             problems.append(f"broker.id={self.broker_id}: must equal node.id ({self.node_id}) when both are set")
         self.is_broker = "broker" in self.process_roles
@@ -171,17 +172,17 @@ class BrokerConfig(BrokerProperties):
         self.controller_listener = controller_names[0] if controller_names else ""
         if self.controller_listener and self.controller_listener not in protocols:
             problems.append(
-                f"controller.listener.names={self.controller_listener}: listener.security.protocol.map does not say what it speaks"
+                f"controller.listener.names={self.controller_listener}: listener.security.protocol.map does not define its protocol"
             )
         self._derive_inter_broker(problems)
         problems += security_problems(self)
 
     def protocol_of(self, listener: str) -> int:
-        """The security protocol of a listener of this cluster, of another node's too."""
+        """The security protocol of a listener of this cluster, on this node or another."""
         return self._protocol_of.get(listener, 0)
 
     def _own_voter_listener(self, controller_names: list[str], texts: list[str]) -> list[str]:
-        """Without `listeners`, a controller listens where `controller.quorum.voters` says that it does."""
+        """A controller without `listeners` listens on its address in `controller.quorum.voters`."""
         if not self.is_controller or any(text.partition("://")[0].upper() in controller_names for text in texts):
             return []
         own = [entry.rpartition(":")[2] for entry in self.controller_quorum_voters if entry.partition("@")[0] == str(self.node_id)]
@@ -229,7 +230,7 @@ class BrokerConfig(BrokerProperties):
                 continue
             self.bootstrap_controllers.append((host.strip("[]"), int(port)))
         if not self.voters and not self.bootstrap_controllers and not problems:
-            problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: where are the controllers?")
+            problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: the controllers' addresses")
         if self.voters and self.is_controller and self.node_id is not None and self.node_id not in self.voters:
             problems.append(
                 f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: a controller must be among its voters"

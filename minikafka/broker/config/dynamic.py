@@ -1,4 +1,4 @@
-"""Broker properties as they are now: dynamic ones (KIP-226) take effect when the metadata say so, without a restart."""
+"""Current values of broker properties: dynamic properties (KIP-226) take effect with the metadata, without a restart."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ SECRETS = frozenset(entry.attribute for entry in BROKER_PROPERTIES if entry.kind
 
 
 class MetadataSource(Protocol):
-    """What publishes images of the metadata (MetadataHost)."""
+    """Publishes metadata images (MetadataHost)."""
 
     def subscribe(self, callback: Callable[[MetadataDelta, MetadataImage], None], /) -> None:
-        """Call back after each step."""
+        """Call `callback` after each change of the image."""
 
 
 class Settings(BrokerProperties):
-    """`settings.log_cleaner_backoff_ms` is this broker's own dynamic value, else the cluster's dynamic one, else that of its properties.
+    """`settings.log_cleaner_backoff_ms` is this broker's dynamic value, else the cluster's dynamic value, else that of the properties file.
 
-    Read them at the time of use; to be called after a change, `watch`. Defaults of topics are not here: see topic_config.py.
+    Read values when you use them, or use `watch` to be called after a change. For defaults of topics see topic_config.py.
     """
 
     def __init__(self, config: BrokerConfig, metadata: MetadataSource) -> None:
         self._config = config
         self._dynamic: dict[str, Any] = {}
-        #: What was given for single listeners in the properties, and as it is now; by names in lower case.
+        #: Values for single listeners, by name in lower case: from the properties file, and currently.
         self._static_of_listeners = _of_listeners(config.given)
         self._of_listeners = dict(self._static_of_listeners)
         self._watchers: list[Callable[[], None]] = []
@@ -52,12 +52,12 @@ class Settings(BrokerProperties):
             return dynamic[name] if name in dynamic else getattr(self.__dict__["_config"], name)
 
     def of_listener(self, listener: str, name: str) -> Any:
-        """What holds for one listener: listener.name.LISTENER.NAME where it is set, else the property without a prefix."""
+        """The value for one listener: of listener.name.LISTENER.NAME if it is set, else of the property without a prefix."""
         own = self._of_listeners.get(f"listener.name.{listener.lower()}.{name}")
         return getattr(self, attribute_of(name)) if own is None else own
 
     def watch(self, callback: Callable[[], None]) -> None:
-        """Call back after every change of a dynamic property."""
+        """Call `callback` after every change of a dynamic property."""
         self._watchers.append(callback)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -92,9 +92,9 @@ class Settings(BrokerProperties):
 
 
 def _of_listeners(given: Mapping[str, str]) -> dict[str, Any]:
-    """Limits of single listeners among properties."""
+    """The limits of single listeners in these properties."""
     found: dict[str, Any] = {}
-    # Upper case comes first, so that Kafka's own spelling wins.
+    # Upper case sorts first, so that Kafka's own spelling wins.
     for name in sorted(given):
         entry = limit_of_listener(name)
         if entry is None:

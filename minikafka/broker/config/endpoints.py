@@ -1,4 +1,4 @@
-"""Listeners as properties name them: NAME://host:port."""
+"""Listeners in the syntax of properties: NAME://host:port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": PLAINTEXT, "SSL": SSL, "SASL_PLAINTEXT": SASL
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A listener: its name, where it is, and its security protocol (PLAINTEXT ...)."""
+    """A listener: its name, address and security protocol (PLAINTEXT ...)."""
 
     name: str
     host: str
@@ -23,13 +23,13 @@ class Endpoint:
 
 
 def on_every_address(text: str) -> str:
-    """A listener like another, on every address."""
+    """The same listener, bound to every address."""
     name, _, address = text.partition("://")
     return f"{name}://0.0.0.0:{address.rpartition(':')[2]}"
 
 
 def parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], problems: list[str]) -> list[Endpoint]:
-    """Of NAME://host:port each; `name` is the property, and sentences about what is wrong go to `problems`."""
+    """Parse listeners (NAME://host:port) of the property `name`. Appends a sentence to `problems` for each invalid one."""
     endpoints: list[Endpoint] = []
     for text in texts:
         listener, separator, address = text.partition("://")
@@ -39,7 +39,7 @@ def parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], prob
             continue
         listener = listener.upper()
         if listener not in protocols:
-            problems.append(f"{name}={text}: listener.security.protocol.map does not say which protocol {listener} speaks")
+            problems.append(f"{name}={text}: listener.security.protocol.map does not define the protocol of {listener}")
             continue
         if listener in {e.name for e in endpoints}:
             problems.append(f"{name}={text}: the name {listener} is used twice")

@@ -1,4 +1,4 @@
-"""Judges the configuration of groups; in Kafka's words (org.apache.kafka.coordinator.group.GroupConfig)."""
+"""Validates configurations of groups. The messages are Kafka's (org.apache.kafka.coordinator.group.GroupConfig)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
 
-#: Numbers of a group, each with its least value and the name in the broker's properties: group.<kind>.<min or max>.<name>.
+#: Numeric properties of groups -> (type of group, minimum, name in the broker's bounds: group.<type>.<min or max>.<name>).
 GROUP_NUMBERS: Mapping[str, tuple[int, str, str]] = {
     "consumer.session.timeout.ms": (1, "consumer", "session.timeout.ms"),
     "consumer.heartbeat.interval.ms": (1, "consumer", "heartbeat.interval.ms"),
@@ -29,9 +29,9 @@ GROUP_NUMBERS: Mapping[str, tuple[int, str, str]] = {
     "streams.num.warmup.replicas": (0, "streams", "warmup.replicas"),
     "streams.acceptable.recovery.lag": (0, "streams", "acceptable.recovery.lag"),
 }
-#: Numbers that are no int.
+#: Numeric properties of type long; the others are int.
 _LONGS = frozenset({"streams.acceptable.recovery.lag"})
-#: Texts of a group, each with a pattern and what Kafka says of what is not like it.
+#: Text properties of groups -> (pattern, Kafka's message for a value that does not match).
 _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "share.auto.offset.reset": (
         re.compile(r"latest|earliest|by_duration:P(?=[\dT])(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE),
@@ -50,19 +50,19 @@ _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
         ),
     ),
 }
-#: What brokers have no property for: kind and default.
+#: Properties without a corresponding broker property -> (type, default).
 GROUP_DEFAULTS: Mapping[str, tuple[str, str]] = {
     "share.auto.offset.reset": ("string", "latest"),
     "share.isolation.level": ("string", "read_uncommitted"),
     "share.renew.acknowledge.enable": ("boolean", "true"),
 }
 ASSIGNOR, TAGS = "streams.assignor.name", "streams.rack.aware.assignment.tags"
-#: What may be stored for a group.
+#: The names of all properties of groups.
 GROUP_PROPERTIES = frozenset({*GROUP_NUMBERS, *_GROUP_TEXTS, ASSIGNOR, TAGS})
 
 
 def fault_of_text(name: str, value: str, config: BrokerConfig) -> str | None:
-    """A message for a text that a group may not have, or None."""
+    """The message for an invalid text value, or None."""
     if name == TAGS:
         tags = [tag.strip() for tag in value.split(",")] if value.strip() else []
         return f"{name} must not contain duplicate tag keys." if len(set(tags)) < len(tags) else None
@@ -76,12 +76,12 @@ def fault_of_text(name: str, value: str, config: BrokerConfig) -> str | None:
 
 
 def kind_of_number(name: str) -> str:
-    """The type of a number of a group."""
+    """The type of a numeric property of groups."""
     return "long" if name in _LONGS else "int"
 
 
 def fault_of_bounds(name: str, value: int, config: BrokerConfig) -> str | None:
-    """Numbers of a group stay between the broker's bounds, where it has such (KIP-848, KIP-932, KIP-1071)."""
+    """The message for a number outside of the broker's bounds, or None (KIP-848, KIP-932, KIP-1071)."""
     _, kind, rest = GROUP_NUMBERS[name]
     low, high = (getattr(config, f"group.{kind}.{bound}.{rest}".replace(".", "_"), None) for bound in ("min", "max"))
     if (low is None or value >= low) and (high is None or value <= high):
@@ -92,7 +92,7 @@ def fault_of_bounds(name: str, value: int, config: BrokerConfig) -> str | None:
 
 
 def fault_together(values: Mapping[str, str], config: BrokerConfig) -> str | None:
-    """A member has to heartbeat more than once in its session."""
+    """The message if the session timeout does not exceed the heartbeat interval, or None."""
     for kind in ("consumer", "share", "streams"):
         session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         numbers = [int(values.get(name, getattr(config, f"group_{name.replace('.', '_')}"))) for name in (session, interval)]

@@ -1,4 +1,4 @@
-"""A container's environment as users of Apache Kafka's image (`KAFKA_*`), Confluent's cp-kafka and Bitnami's (`KAFKA_CFG_*`) know it.
+"""Translates the environment variables of Apache Kafka's image (`KAFKA_*`), Confluent's cp-kafka and Bitnami's (`KAFKA_CFG_*`).
 
 Sources: KafkaDockerWrapper.scala and docker/resources of Apache Kafka; the scripts of confluentinc/kafka-images; libkafka.sh of
 bitnami/containers.
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from minikafka.broker.config.properties import ConfigurationError
 
-#: The cluster id of nodes that are given none, as in Apache Kafka's image: nodes that are started separately must agree.
+#: The default cluster id, that of Apache Kafka's image: nodes that are started separately must agree.
 DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
-#: Variables that are no properties in any of the images.
+#: Variables that are not properties in any of the images.
 NOT_PROPERTIES = frozenset(
     {
         "KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS",
@@ -26,7 +26,7 @@ NOT_PROPERTIES = frozenset(
         "KAFKA_CONF_FILE", "KAFKA_CERTS_DIR", "KAFKA_INITSCRIPTS_DIR", "KAFKA_DAEMON_USER", "KAFKA_DAEMON_GROUP", "KAFKA_CUB_ZK_TIMEOUT",
     }
 )  # fmt: skip
-#: Beginnings of families that the other images know and that mean nothing here; said in one line each.
+#: Prefixes of variables of other images that have no meaning here -> the reason, for one log line each.
 IGNORED_FAMILIES = {
     "KAFKA_CONFLUENT_": "Confluent Server only",
     "CONFLUENT_": "Confluent Server only",
@@ -44,9 +44,9 @@ IGNORED_FAMILIES = {
     "KAFKA_SERVICE_": "made by Kubernetes for a service called kafka",
     "KAFKA_PORT_": "made by Kubernetes for a service called kafka",
 }
-#: Bitnami's older names.
+#: Old names of Bitnami's image.
 ALIASES = {"logs.dirs": "log.dirs", "segment.bytes": "log.segment.bytes", "max.message.bytes": "message.max.bytes"}
-#: What compose files still set: properties of Kafka before 4.0, and of clients.
+#: Properties that compose files still set: those of Kafka before 4.0, and of clients.
 GONE = frozenset(
     {
         "inter.broker.protocol.version", "log.message.format.version", "broker.id.generation.enable", "reserved.broker.max.id",
@@ -54,7 +54,8 @@ GONE = frozenset(
         "max.partition.fetch.bytes", "security.protocol",
     }
 )  # fmt: skip
-#: Names of secrets below /etc/kafka/secrets, as in Apache's and Confluent's images: variable -> (property, whether the file's contents).
+#: Variable with the name of a file in /etc/kafka/secrets -> (property, whether it gets the contents of the file), as in Apache's and
+#: Confluent's images.
 SECRETS_DIRECTORY = "/etc/kafka/secrets"
 SECRETS = {
     "KAFKA_SSL_KEYSTORE_FILENAME": ("ssl.keystore.location", False),
@@ -63,20 +64,20 @@ SECRETS = {
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": ("ssl.keystore.password", True),
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": ("ssl.truststore.password", True),
 }
-#: Where a mounted server.properties is looked for: Apache's, Bitnami's.
+#: Possible paths of a mounted server.properties: Apache's, Bitnami's.
 MOUNTED_CONFIGS = (
     "/mnt/shared/config/server.properties",
     "/bitnami/kafka/config/server.properties",
     "/opt/bitnami/kafka/config/server.properties",
 )
-#: Where data go that are given no place: what is mounted, by image's convention, else our own.
+#: Data directories by default: the first mounted one of the images' directories, else our own.
 DATA_DIRECTORIES = {
     "/bitnami/kafka": "/bitnami/kafka/data",
     "/bitnami": "/bitnami/kafka/data",
     "/var/lib/kafka/data": "/var/lib/kafka/data",
 }
 OWN_DATA_DIRECTORY = "/var/lib/minikafka/data"
-#: A container without any setting is a cluster of one node, for clients on its host.
+#: A container without any settings is a cluster of one node, for clients on its host.
 SINGLE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -97,7 +98,7 @@ YES = frozenset({"1", "yes", "true"})
 
 @dataclass(slots=True)
 class ImageEnvironment:
-    """What the variables say: properties, and what is no property. `notes` are lines for the log."""
+    """The result: properties, and settings that are not properties. `notes` are log lines."""
 
     properties: dict[str, str] = field(default_factory=dict)
     cluster_id: str = DEFAULT_CLUSTER_ID
@@ -108,12 +109,12 @@ class ImageEnvironment:
 
 
 def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The properties alone. Raises ConfigurationError."""
+    """Only the properties. Raises ConfigurationError."""
     return read_environment(environment).properties
 
 
 def read_environment(environment: Mapping[str, str], read_file: Callable[[str], str] | None = None) -> ImageEnvironment:
-    """Understand the variables of any of the three images; `_` is `.`, `__` is `_`, `___` is `-`. Raises ConfigurationError."""
+    """Translate the variables of any of the three images: `_` is `.`, `__` is `_`, `___` is `-`. Raises ConfigurationError."""
     read = read_file or (lambda path: Path(path).read_text(encoding="utf-8").strip())
     found = ImageEnvironment()
     problems: list[str] = []
@@ -132,7 +133,7 @@ def read_environment(environment: Mapping[str, str], read_file: Callable[[str], 
             else:
                 found.properties[name] = value
     if any(variable.startswith("KAFKA_CFG_") for variable in environment):
-        # Bitnami's image writes them over Kafka's example of a server.properties, which says this.
+        # Bitnami's image applies its variables to Kafka's example of a server.properties, which sets these to 1.
         for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"):
             found.properties.setdefault(name, "1")
     _identity(found, environment, read, problems)
@@ -185,7 +186,7 @@ def _identity(found: ImageEnvironment, environment: Mapping[str, str], read: Cal
 
 
 def old_names(properties: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
-    """Problems with what worked in Kafka 3 and cannot be meant otherwise now. `properties` are those of file and environment together."""
+    """Problems with settings of Kafka 3 that would be misunderstood now. `properties`: those of file and environment together."""
     problems = []
     zookeeper = environment.get("KAFKA_ZOOKEEPER_CONNECT") or environment.get("KAFKA_CFG_ZOOKEEPER_CONNECT")
     if zookeeper and "process.roles" not in properties:
@@ -195,7 +196,7 @@ def old_names(properties: Mapping[str, str], environment: Mapping[str, str]) -> 
             " single node"
         )
     problems += [
-        f"{name}={properties[name]}: Kafka has this no longer; set KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://host:9092"
+        f"{name}={properties[name]}: Kafka no longer has this property; set KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://host:9092"
         for name in ("advertised.host.name", "advertised.port", "host.name", "port")
         if name in properties
     ]
@@ -203,7 +204,7 @@ def old_names(properties: Mapping[str, str], environment: Mapping[str, str]) -> 
 
 
 def own_quorum(properties: Mapping[str, str]) -> dict[str, str]:
-    """What is missing when a controller is given no others: its own listener is where the quorum is found (KIP-853)."""
+    """Properties for a controller without other controllers: it finds the quorum at its own listener (KIP-853)."""
     if "controller" not in properties.get("process.roles", "") or any(properties.get(name) for name in QUORUM_PROPERTIES):
         return {}
     names = properties.get("controller.listener.names", "").split(",")
@@ -215,10 +216,10 @@ def own_quorum(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def mounted_config(exists: Callable[[str], bool]) -> str | None:
-    """The server.properties that somebody has mounted."""
+    """The path of a mounted server.properties, or None."""
     return next((path for path in MOUNTED_CONFIGS if exists(path)), None)
 
 
 def data_directory(is_mount: Callable[[str], bool]) -> str:
-    """Where data go when log.dirs is not set."""
+    """The data directory if log.dirs is not set."""
     return next((target for place, target in DATA_DIRECTORIES.items() if is_mount(place)), OWN_DATA_DIRECTORY)

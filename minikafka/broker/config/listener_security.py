@@ -1,7 +1,8 @@
-"""Security as properties say it: of listeners, of logins to other nodes, of the authorizer; and what is wrong with them.
+"""Security properties of listeners, of connections to other nodes and of the authorizer, and their validation.
 
-Properties of one listener stand before the general ones: `listener.name.internal.ssl.keystore.location` before `ssl.keystore.location`, and
-what belongs to a mechanism names it: `listener.name.internal.plain.sasl.jaas.config` (KIP-103, SaslConfigs, ChannelBuilders).
+A property of one listener takes precedence over the general one: `listener.name.internal.ssl.keystore.location` over
+`ssl.keystore.location`. Properties of a mechanism contain its name: `listener.name.internal.plain.sasl.jaas.config` (KIP-103, SaslConfigs,
+ChannelBuilders).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _GENERAL = ("ssl.", "sasl.", "connections.max.reauth.ms")
 
 
 class ListenerConfig(Protocol):
-    """What these rules ask of a node's configuration (BrokerConfig)."""
+    """The part of BrokerConfig that these rules read."""
 
     given: dict[str, str]
     is_broker: bool
@@ -42,19 +43,19 @@ class ListenerConfig(Protocol):
 
 
 def listener_properties(given: Mapping[str, str], listener: str) -> dict[str, str]:
-    """What holds for a listener, as texts under names without its prefix."""
+    """The properties of one listener, as text, by names without its prefix."""
     prefix = listener_prefix(listener)
     own = {name[len(prefix) :]: text for name, text in given.items() if name.lower().startswith(prefix)}
     return {name: text for name, text in given.items() if name.startswith(_GENERAL)} | own
 
 
 def listener_prefix(listener: str) -> str:
-    """listener.name.NAME. in lower case."""
+    """The prefix listener.name.NAME., in lower case."""
     return f"listener.name.{listener.lower()}."
 
 
 def general_name(name: str) -> str:
-    """The property that listener.name.NAME.[MECHANISM.]PROPERTY sets for one listener; "" for other names."""
+    """PROPERTY of listener.name.NAME.[MECHANISM.]PROPERTY; "" for other names."""
     parts = name.split(".", 3)
     if name[:14].lower() != "listener.name." or len(parts) < 4:
         return ""
@@ -63,13 +64,13 @@ def general_name(name: str) -> str:
 
 
 def is_security_property(name: str) -> bool:
-    """Whether a property of one listener has an effect."""
+    """Whether the name is a security property of one listener that has an effect."""
     general = general_name(name)
     return any(entry.name == general for entry in SECURITY)
 
 
 def security_problems(config: ListenerConfig) -> list[str]:
-    """A sentence for each thing that can be seen to be wrong without reading a file."""
+    """All problems that can be found without reading files, each as a sentence."""
     problems: list[str] = []
     for endpoint in [*config.broker_listeners, *config.controller_listeners]:
         if endpoint.security_protocol in (SASL_PLAINTEXT, SASL_SSL):
@@ -81,8 +82,8 @@ def security_problems(config: ListenerConfig) -> list[str]:
         problems += _problems(listener, partial(login_properties, config, listener, mechanism))
     if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
         problems.append(
-            f"authorizer.class.name={config.authorizer_class_name}: Java classes are not loaded, and everybody would be let in; there is "
-            f"{STANDARD_AUTHORIZER}"
+            f"authorizer.class.name={config.authorizer_class_name}: Java classes are not loaded, and every request would be"
+            f" allowed; set {STANDARD_AUTHORIZER}"
         )
     problems += [
         f"super.users={principal}: a principal is a type and a name, such as User:admin; several are separated by semicolons"
@@ -106,7 +107,7 @@ def _problems(listener: str, attempt: Callable[[], object]) -> list[str]:
 
 
 def outgoing_logins(config: ListenerConfig, given: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """(listener, SASL mechanism) of the connections that this node opens with SASL."""
+    """(listener, SASL mechanism) of this node's outgoing connections with SASL."""
     found = []
     given = config.given if given is None else given
     if config.is_broker and config.protocol_of(config.inter_broker_listener) in (SASL_PLAINTEXT, SASL_SSL):
@@ -118,7 +119,7 @@ def outgoing_logins(config: ListenerConfig, given: Mapping[str, str] | None = No
 
 
 def login_properties(config: ListenerConfig, listener: str, mechanism: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """sasl.mechanism and sasl.jaas.config of a login of this node. Raises SecurityError."""
+    """sasl.mechanism and sasl.jaas.config for a login of this node. Raises SecurityError."""
     mechanism = mechanism.upper()
     if mechanism not in MECHANISMS:
         which = "sasl.mechanism.controller.protocol" if listener == config.controller_listener else "sasl.mechanism.inter.broker.protocol"
@@ -126,14 +127,14 @@ def login_properties(config: ListenerConfig, listener: str, mechanism: str, give
     name = f"{mechanism.lower()}.sasl.jaas.config"
     text = listener_properties(config.given if given is None else given, listener).get(name)
     if text is None:
-        raise SecurityError(f"{listener_prefix(listener)}{name} is missing: as whom does this node log in (username, password)?")
+        raise SecurityError(f"{listener_prefix(listener)}{name} is missing: this node needs a username and a password to log in")
     parse_jaas(text).credentials()
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": text}
 
 
 @dataclass(frozen=True, slots=True)
 class SaslProperties:
-    """SASL of one listener. `users`: passwords of PLAIN by user; `session_lifetime_ms` by mechanism, 0 = for good (KIP-368)."""
+    """SASL settings of one listener. `users`: PLAIN passwords by user; `session_lifetime_ms`: by mechanism, 0 = unlimited (KIP-368)."""
 
     mechanisms: list[str]
     failed_delay_ms: int
@@ -143,7 +144,7 @@ class SaslProperties:
 
 
 def sasl_properties(config: ListenerConfig, listener: str, given: Mapping[str, str] | None = None) -> SaslProperties:
-    """SASL of a listener; `given` stands for `config.given`. Raises SecurityError."""
+    """SASL settings of a listener. `given` replaces `config.given`. Raises SecurityError."""
     properties = listener_properties(config.given if given is None else given, listener)
     text = properties.get("sasl.enabled.mechanisms", "GSSAPI")
     mechanisms = [name.strip() for name in text.split(",") if name.strip()]
@@ -178,5 +179,5 @@ def _session_lifetime_ms(properties: Mapping[str, str], mechanism: str) -> int:
 def _jaas_of(properties: Mapping[str, str], listener: str, mechanism: str) -> LoginModule:
     name = f"{mechanism.lower()}.sasl.jaas.config"
     if name not in properties:
-        raise SecurityError(f"{listener_prefix(listener)}{name} is missing: it names the users of {mechanism}")
+        raise SecurityError(f"{listener_prefix(listener)}{name} is missing: it defines the users of {mechanism}")
     return parse_jaas(properties[name])

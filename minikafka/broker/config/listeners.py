@@ -1,4 +1,4 @@
-"""Properties that hold for one listener: listener.name.NAME.PROPERTY (KIP-103; those of security are in listener_security.py)."""
+"""Properties of single listeners: listener.name.NAME.PROPERTY (KIP-103). Security properties are in listener_security.py."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from minikafka.broker.config.listener_security import general_name
 from minikafka.broker.config.properties import Property
 from minikafka.broker.config.table import BROKER_PROPERTIES
 
-#: What a listener may have of its own and what can be altered while the broker runs (KIP-402, KIP-612).
+#: Limits that can be set for one listener, and altered while the broker runs (KIP-402, KIP-612).
 LISTENER_LIMITS = ("max.connections", "max.connection.creation.rate")
 
 
 def base_of(name: str) -> Property | None:
-    """The broker's property that listener.name.NAME.[MECHANISM.]PROPERTY sets for one listener, None for other names."""
+    """PROPERTY of listener.name.NAME.[MECHANISM.]PROPERTY; None for other names."""
     general = general_name(name)
     return BROKER_PROPERTIES.get(general) if general else None
 
 
 def limit_of_listener(name: str) -> Property | None:
-    """The limit that a property sets for one listener, None for other names."""
+    """The limit that a property sets for one listener; None for other names."""
     entry = base_of(name)
     return entry if entry is not None and entry.name in LISTENER_LIMITS else None
 
 
 def listener_problems(given: dict[str, str]) -> list[str]:
-    """A sentence for each limit of a listener that cannot be used."""
+    """All invalid limits of listeners, each as a sentence."""
     problems = []
     for name, text in given.items():
         entry = limit_of_listener(name)

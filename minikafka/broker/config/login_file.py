@@ -1,7 +1,7 @@
-"""The JAAS file that KAFKA_OPTS=-Djava.security.auth.login.config=FILE names, as the properties that say the same.
+"""Translates the JAAS file of KAFKA_OPTS=-Djava.security.auth.login.config=FILE into properties.
 
-Source: JaasContext.java. A listener's section is NAME.KafkaServer with the name in lower case, else KafkaServer; a property wins over
-the file.
+Source: JaasContext.java. A listener's section is NAME.KafkaServer with the name in lower case, else KafkaServer. Properties take
+precedence over the file.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from minikafka.broker.config.properties import ConfigurationError
 _OPTION = re.compile(r"-Djava\.security\.auth\.login\.config==?(?:\"([^\"]*)\"|(\S+))")
 _TOKEN = re.compile(r"""\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[{}=;]|[^\s"'{}=;]+)""", re.DOTALL)
 _SECTION = "KafkaServer"
-#: The login module of a mechanism: its Java class without its package.
+#: Mechanism -> its login module: the name of the Java class without the package.
 MODULES = {"PLAIN": "PlainLoginModule", "SCRAM-SHA-256": "ScramLoginModule", "SCRAM-SHA-512": "ScramLoginModule"}
 
 
 def properties_of_login_file(java_options: str, properties: Mapping[str, str], read_file: Callable[[str], str]) -> dict[str, str]:
-    """listener.name.NAME.MECHANISM.sasl.jaas.config of each SASL listener that `properties` leave open. `java_options` are those of
-    KAFKA_OPTS; the file is read only when something is open. Raises ConfigurationError."""
+    """listener.name.NAME.MECHANISM.sasl.jaas.config of each SASL listener for which `properties` do not set it.
+
+    `java_options`: the value of KAFKA_OPTS. The file is read only if it is needed. Raises ConfigurationError.
+    """
     named = _OPTION.search(java_options)
     if named is None:
         return {}
@@ -51,7 +53,7 @@ def properties_of_login_file(java_options: str, properties: Mapping[str, str], r
 
 
 def login_sections(text: str) -> dict[str, list[str]]:
-    """Section -> its login modules, each as sasl.jaas.config says it. Raises ValueError, which never shows what the file holds."""
+    """Login modules by section, in the syntax of sasl.jaas.config. Raises ValueError, which never contains text of the file."""
     sections: dict[str, list[str]] = {}
     words: list[str] = []
     section: str | None = None
@@ -90,7 +92,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _sasl_listeners(properties: Mapping[str, str]) -> list[str]:
-    """Their names, in lower case."""
+    """The names of the listeners that use SASL, in lower case."""
     protocols = [entry.strip().rpartition(":") for entry in properties.get("listener.security.protocol.map", "").split(",")]
     protocols += [(name, "", name) for name in (entry.strip().partition("://")[0] for entry in properties.get("listeners", "").split(","))]
     return list(dict.fromkeys(name.strip().lower() for name, _, protocol in protocols if protocol.strip().upper().startswith("SASL_")))

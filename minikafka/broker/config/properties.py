@@ -1,4 +1,4 @@
-"""Typed property tables: parsing, ranges, did-you-mean. Broker and topic properties are both declared with them."""
+"""Typed property tables: parsing, ranges, suggestions for misspelled names. They declare both broker and topic properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class ConfigurationError(Exception):
-    """One or more properties cannot be used; `problems` has a sentence for each."""
+    """Invalid properties; `problems` has a sentence for each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -23,17 +23,17 @@ class ConfigurationError(Exception):
 
 @cache
 def attribute_of(name: str) -> str:
-    """A property's name as a Python attribute."""
+    """The Python attribute for a property's name."""
     return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property: Kafka's name, type, default as it would be written, allowed values, and what it does.
+    """One property: Kafka's name, type, default (as text), allowed values, and description.
 
-    `kind` is one of boolean, short, int, long, double, string, class, list, password. `effect` is "full", "accepted" (known, without
-    effect here) or "refused" (any other value than the default is an error; `refusal` says why). `dynamic`: can be changed while the broker
-    runs; `internal`: Kafka does not show it to administrators. `convert` turns the parsed value into another one, or raises ValueError.
+    `kind` is one of boolean, short, int, long, double, string, class, list, password. `effect` is "full", "accepted" (without effect
+    here) or "refused" (any value but the default is an error; `refusal` is the reason). `dynamic`: can be altered while the broker runs.
+    `internal`: Kafka does not describe it to administrators. `convert`: converts the parsed value, or raises ValueError.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Property:
         return attribute_of(self.name)
 
     def parse(self, text: str) -> Any:
-        """The typed value. Raises ValueError with what is wrong and what is allowed."""
+        """The typed value. Raises ValueError; its text says what is allowed."""
         value = _PARSERS[self.kind](text.strip())
         if self.kind in ("short", "int", "long", "double"):
             most = {"short": INT16_MAX, "int": INT32_MAX, "long": INT64_MAX}.get(self.kind)
@@ -74,7 +74,7 @@ class Property:
         return value if self.convert is None else self.convert(value)
 
     def default_value(self) -> Any:
-        """The typed default; None when there is none."""
+        """The typed default; None without a default."""
         if self.default is None:
             return None
         value = _PARSERS[self.kind](self.default)
@@ -82,7 +82,7 @@ class Property:
 
 
 def counts_of_hosts(text: str) -> dict[str, int]:
-    """Of `host:count, [::1]:count`, by host as it is written. Raises ValueError."""
+    """Parse `host:count, [::1]:count`. Returns the counts by host, as written. Raises ValueError."""
     counts: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = entry.rpartition(":")
@@ -155,11 +155,11 @@ class PropertyTable:
         return self._properties.get(name)
 
     def defaults(self) -> dict[str, Any]:
-        """Attribute -> typed default, of every property; the lists are the caller's own."""
+        """Typed defaults of all properties, by attribute. Lists are copies."""
         return {name: value[:] if type(value) is list else value for name, value in self._defaults.items()}
 
     def problem(self, name: str, text: str) -> str | None:
-        """What is wrong with setting `name` to `text`, as a sentence, or None."""
+        """The problem with setting `name` to `text`, as a sentence, or None."""
         entry = self._properties.get(name)
         if entry is None:
             return f"{name} is not a property{_suggestion(name, self._properties)}"
@@ -170,11 +170,11 @@ class PropertyTable:
         return None
 
     def unknown(self, name: str) -> str:
-        """The sentence about a name that is no property."""
+        """The message for an unknown property."""
         return f"{name} is not a property{_suggestion(name, self._properties)}"
 
     def parse(self, given: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-        """Typed values of everything given; sentences about what is wrong go to `problems`."""
+        """Typed values of all given properties. Appends a sentence to `problems` for each invalid one."""
         values: dict[str, Any] = {}
         for name, text in given.items():
             problem = self.problem(name, text)

@@ -1,4 +1,4 @@
-"""The reference page of properties, made from the tables."""
+"""Generates the reference page of properties, and attributes.py, from the tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reference_page() -> str:
     lines += [
         f"## Brokers: refused ({len(refused)})",
         "",
-        "Only the default is taken: another value would promise what this broker does not do.",
+        "Only the default is accepted. Any other value would promise a function that this broker does not have.",
         "",
     ]
     lines += _table(refused, refusal=True)
@@ -67,17 +67,17 @@ def reference_page() -> str:
 
 
 _TYPES = {"boolean": "bool", "short": "int", "int": "int", "long": "int", "double": "float", "list": "list[str]"}
-_ATTRIBUTES_HEAD = '''"""The properties with an effect, as typed attributes: BrokerConfig and Settings have them.
+_ATTRIBUTES_HEAD = '''"""The properties with an effect, as typed attributes of BrokerConfig and Settings.
 
-Made from the table of properties by reference.attributes_module, and compared with it by a test. What has no effect in this broker is not
-here, so that nobody reads it.
+Generated from the property table by reference.attributes_module; a test compares them. Properties without an effect are left out, so that
+no code reads them.
 """
 
 from __future__ import annotations
 
 
 class BrokerProperties:
-    """None stands for what has no default."""
+    """None: the property is unset and has no default."""
 
 '''
 

@@ -1,4 +1,4 @@
-"""Judges configuration for the controller, from the tables of properties; in Kafka's words (ConfigDef, LogConfig)."""
+"""Validates configurations for the controller with the property tables. The messages are Kafka's (ConfigDef, LogConfig)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # DescribeConfigs sources.
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
 
-#: A topic property that exists for tests and is not shown.
+#: Topic properties for tests, which are not described.
 HIDDEN_PROPERTIES = frozenset({"internal.segment.bytes"})
 
-#: Key and trust stores can be changed only for single listeners (DynamicBrokerConfig.DYNAMIC_SECURITY_CONFIGS).
+#: Key and trust stores can be altered only for single listeners (DynamicBrokerConfig.DYNAMIC_SECURITY_CONFIGS).
 STORES = frozenset(
     {
         "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password",
@@ -45,7 +45,7 @@ _TYPE_WORDS = {"short": "SHORT", "int": "INT", "long": "LONG", "double": "DOUBLE
 
 
 def source_of(entry: Property, config: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> int:
-    """Where a topic property's value comes from, as a DescribeConfigs source id."""
+    """The source of a topic property's value, as a DescribeConfigs source id."""
     if entry.name in overrides:
         return TOPIC_SOURCE
     if any(name in cluster for name in entry.synonyms):
@@ -54,7 +54,7 @@ def source_of(entry: Property, config: BrokerConfig, overrides: Mapping[str, str
 
 
 def static_names(entry: Property) -> tuple[str, ...]:
-    """Names in server.properties that give a topic property its value; times have coarser ones too."""
+    """Names in server.properties from which a topic property inherits, those with coarser time units included."""
     coarser = {
         "retention.ms": ("log.retention.minutes", "log.retention.hours"),
         "segment.ms": ("log.roll.hours",),
@@ -64,7 +64,7 @@ def static_names(entry: Property) -> tuple[str, ...]:
 
 
 def fault_of(entry: Property, text: str) -> str | None:
-    """What is wrong with a value, in the words of Kafka's ConfigDef, or None."""
+    """The message of Kafka's ConfigDef for an invalid value, or None."""
     try:
         entry.parse(text)
     except ValueError as error:
@@ -100,7 +100,7 @@ class BrokerConfigRules:
         self._config = config
 
     def validate(self, resource_type: int, resource_name: str, name: str, value: str) -> str | None:
-        """A message saying what is wrong with one property, or None."""
+        """The message for an invalid property, or None."""
         if resource_type == RESOURCE_TOPIC:
             entry = TOPIC_PROPERTIES.get(name)
             return f"Unknown topic config name: {name}" if entry is None else fault_of(entry, value)
@@ -112,7 +112,7 @@ class BrokerConfigRules:
                 return f"These security configs can be dynamically updated only per-listener using the listener prefix: [{name}]"
             base = base_of(name)
             if base is None and entry is None:
-                return None  # Kafka stores what plugins may know
+                return None  # Kafka stores unknown properties: a plug-in may use them
             found = base or entry
             assert found is not None
             if found.name == "max.connections" and value.strip() == "0":
@@ -132,7 +132,7 @@ class BrokerConfigRules:
         return fault if fault is not None else fault_of_bounds(name, int(value), self._config)
 
     def validate_together(self, resource_type: int, values: Mapping[str, str]) -> str | None:
-        """A message when properties that are right alone cannot stand together, or None."""
+        """The message for valid properties that contradict each other, or None."""
         if resource_type == RESOURCE_GROUP:
             return fault_together(values, self._config)
         if resource_type != RESOURCE_TOPIC:
@@ -147,19 +147,19 @@ class BrokerConfigRules:
         return None
 
     def is_list(self, resource_type: int, name: str) -> bool:
-        """Whether APPEND and SUBTRACT apply."""
+        """Whether the property accepts APPEND and SUBTRACT."""
         entry = self._entry(resource_type, name)
         return entry is not None and entry.kind == "list"
 
     def default(self, resource_type: int, name: str) -> str | None:
-        """The value that an APPEND or SUBTRACT starts from when there is no override."""
+        """The value to which APPEND or SUBTRACT applies if there is no override."""
         entry = self._entry(resource_type, name)
         if entry is None:
             return None
         return inherited(entry, self._config) if resource_type == RESOURCE_TOPIC else entry.default
 
     def effective_topic(self, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> list[TopicConfigValue]:
-        """Every property of a topic, in order of name."""
+        """All properties of a topic, sorted by name."""
         values = []
         for entry in sorted(TOPIC_PROPERTIES, key=lambda entry: entry.name):
             if entry.name in HIDDEN_PROPERTIES and entry.name not in overrides:

@@ -1,4 +1,4 @@
-"""Topic properties: their table, what they inherit from the broker, and the log configuration that follows."""
+"""Topic properties: their table, inheritance from the broker, and the resulting log configuration."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ def _p(name: str, kind: str, default: str, broker: str | None, doc: str, **optio
     return Property(name, kind, default, doc, synonyms=synonyms, dynamic=True, **options)  # type: ignore[arg-type]
 
 
-#: `synonyms` names the broker property that a topic inherits when it has no value of its own.
+#: `synonyms`: the broker property from which a topic without a value of its own inherits.
 TOPIC_PROPERTIES = PropertyTable(
     [
-        _p("cleanup.policy", "list", "delete", "log.cleanup.policy", "What happens to old segments: delete, compact, or both.", choices=("compact", "delete")),
-        _p("compression.type", "string", "producer", "compression.type", "Codec of stored batches; producer keeps the sender's.", choices=CODECS),
+        _p("cleanup.policy", "list", "delete", "log.cleanup.policy", "Treatment of old segments: delete, compact, or both.", choices=("compact", "delete")),
+        _p("compression.type", "string", "producer", "compression.type", "Codec of stored batches; producer keeps the producer's codec.", choices=CODECS),
         _p("compression.gzip.level", "int", "-1", "compression.gzip.level", "Level for gzip when the broker compresses.", low=-1, high=9),
         _p("compression.lz4.level", "int", "9", "compression.lz4.level", "Level for lz4 when the broker compresses.", low=1, high=17),
         _p("compression.zstd.level", "int", "3", "compression.zstd.level", "Level for zstd when the broker compresses.", low=-131072, high=22),
-        _p("delete.retention.ms", "long", "86400000", "log.cleaner.delete.retention.ms", "How long tombstones stay.", low=0),
+        _p("delete.retention.ms", "long", "86400000", "log.cleaner.delete.retention.ms", "How long tombstones are kept.", low=0),
         _p("file.delete.delay.ms", "long", "60000", "log.segment.delete.delay.ms", "How long a deleted file stays on disk.", low=0),
         _p("flush.messages", "long", MAX_LONG, "log.flush.interval.messages", "Records after which the log is synced to disk.", low=1),
         _p("flush.ms", "long", MAX_LONG, "log.flush.interval.ms", "Time after which the log is synced to disk.", low=0),
         _p("follower.replication.throttled.replicas", "list", "", None, "Replicas whose fetching is throttled: partition:broker, or *."),
         _p("index.interval.bytes", "int", "4096", "log.index.interval.bytes", "Bytes between two entries of the offset index.", low=0),
-        _p("internal.segment.bytes", "int", "1073741824", None, "Size at which a segment is rolled, without the lower bound of segment.bytes; for tests.", low=1),
+        _p("internal.segment.bytes", "int", "1073741824", None, "As segment.bytes, but without its lower bound; for tests.", low=1),
         _p("leader.replication.throttled.replicas", "list", "", None, "Replicas that are throttled at their leader: partition:broker, or *."),
         _p("local.retention.bytes", "long", "-2", None, "Retention of local segments of a tiered topic.", low=-2),
         _p("local.retention.ms", "long", "-2", None, "Retention of local segments of a tiered topic.", low=-2),
-        _p("max.compaction.lag.ms", "long", MAX_LONG, "log.cleaner.max.compaction.lag.ms", "How long a record stays uncompacted at most.", low=1),
-        _p("max.message.bytes", "int", "1048588", "message.max.bytes", "Largest record batch.", low=0),
-        _p("message.timestamp.after.max.ms", "long", "3600000", "log.message.timestamp.after.max.ms", "How far a timestamp may lie in the future.", low=0),
-        _p("message.timestamp.before.max.ms", "long", MAX_LONG, "log.message.timestamp.before.max.ms", "How far a timestamp may lie in the past.", low=0),
-        _p("message.timestamp.type", "string", "CreateTime", "log.message.timestamp.type", "Whose clock timestamps records.", choices=("CreateTime", "LogAppendTime")),
-        _p("min.cleanable.dirty.ratio", "double", "0.5", "log.cleaner.min.cleanable.ratio", "Share of uncompacted bytes from which the log is compacted.", low=0, high=1),
-        _p("min.compaction.lag.ms", "long", "0", "log.cleaner.min.compaction.lag.ms", "How long a record stays uncompacted at least.", low=0),
+        _p("max.compaction.lag.ms", "long", MAX_LONG, "log.cleaner.max.compaction.lag.ms", "Maximum time that a record stays uncompacted.", low=1),
+        _p("max.message.bytes", "int", "1048588", "message.max.bytes", "Maximum size of a record batch, in bytes.", low=0),
+        _p("message.timestamp.after.max.ms", "long", "3600000", "log.message.timestamp.after.max.ms", "How far a timestamp may be in the future.", low=0),
+        _p("message.timestamp.before.max.ms", "long", MAX_LONG, "log.message.timestamp.before.max.ms", "How far a timestamp may be in the past.", low=0),
+        _p("message.timestamp.type", "string", "CreateTime", "log.message.timestamp.type", "Source of record timestamps: the producer (CreateTime) or the broker (LogAppendTime).", choices=("CreateTime", "LogAppendTime")),
+        _p("min.cleanable.dirty.ratio", "double", "0.5", "log.cleaner.min.cleanable.ratio", "Minimum share of uncompacted bytes for the log to be compacted.", low=0, high=1),
+        _p("min.compaction.lag.ms", "long", "0", "log.cleaner.min.compaction.lag.ms", "Minimum time that a record stays uncompacted.", low=0),
         _p("min.insync.replicas", "int", "1", "min.insync.replicas", "In-sync replicas that acks=all needs.", low=1),
-        _p("preallocate", "boolean", "false", "log.preallocate", "Whether segment files are given their full size at once."),
-        _p("remote.log.copy.disable", "boolean", "false", None, "Tiered storage: no more copying."),
-        _p("remote.log.delete.on.disable", "boolean", "false", None, "Tiered storage: delete when switched off."),
+        _p("preallocate", "boolean", "false", "log.preallocate", "Whether segment files are created with their full size."),
+        _p("remote.log.copy.disable", "boolean", "false", None, "Tiered storage: whether copying is disabled."),
+        _p("remote.log.delete.on.disable", "boolean", "false", None, "Tiered storage: whether remote segments are deleted when it is disabled."),
         _p("remote.storage.enable", "boolean", "false", None, "Tiered storage; only false is supported.", choices=()),
-        _p("retention.bytes", "long", "-1", "log.retention.bytes", "Size beyond which old segments are deleted; -1 = any.", low=-1),
+        _p("retention.bytes", "long", "-1", "log.retention.bytes", "Size beyond which old segments are deleted; -1 = unlimited.", low=-1),
         _p("retention.ms", "long", "604800000", "log.retention.ms", "Age at which a segment is deleted; -1 = never.", low=-1),
         _p("segment.bytes", "int", "1073741824", "log.segment.bytes", "Size at which a segment is rolled.", low=1048576),
         _p("segment.index.bytes", "int", "10485760", "log.index.size.max.bytes", "Size of an index file.", low=4),
-        _p("segment.jitter.ms", "long", "0", "log.roll.jitter.ms", "Random part taken off segment.ms.", low=0),
+        _p("segment.jitter.ms", "long", "0", "log.roll.jitter.ms", "Upper bound of a random time that is subtracted from segment.ms.", low=0),
         _p("segment.ms", "long", "604800000", "log.roll.ms", "Age at which a segment is rolled.", low=1),
         _p("unclean.leader.election.enable", "boolean", "false", "unclean.leader.election.enable", "Whether a replica outside the in-sync set may lead, losing records."),
     ]
@@ -60,7 +60,7 @@ TOPIC_PROPERTIES = PropertyTable(
 
 
 def topic_problems(overrides: Mapping[str, str]) -> list[str]:
-    """Sentences about everything that is wrong with a topic's overrides."""
+    """All problems of a topic's overrides, each as a sentence."""
     problems = [problem for name, text in overrides.items() if (problem := TOPIC_PROPERTIES.problem(name, text)) is not None]
     if not problems:
         lag_min = int(overrides.get("min.compaction.lag.ms", "0"))
@@ -73,7 +73,7 @@ def topic_problems(overrides: Mapping[str, str]) -> list[str]:
 
 
 def inherited(entry: Property, broker: BrokerConfig, cluster: Mapping[str, str] | None = None) -> str:
-    """The value, as text, that a topic without an override has: the cluster's dynamic one, else the broker's, else the default."""
+    """The value, as text, of a topic without an override: the cluster's dynamic value, else the broker's, else the default."""
     for name in entry.synonyms:
         if cluster and name in cluster:
             return cluster[name]
@@ -84,26 +84,26 @@ def inherited(entry: Property, broker: BrokerConfig, cluster: Mapping[str, str] 
 
 
 def text_of(value: object) -> str:
-    """A typed value as it is written in a properties file."""
+    """A typed value in the syntax of a properties file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
 def effective(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every topic property as text: the override or what is inherited."""
+    """Every topic property as text: the override or the inherited value."""
     return {entry.name: overrides.get(entry.name, inherited(entry, broker, cluster)) for entry in TOPIC_PROPERTIES}
 
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> LogConfig:
-    """The configuration of a topic's logs. An override that cannot be parsed counts as absent: the controller has refused it before."""
+    """The configuration of a topic's logs. Invalid overrides are ignored; the controller has refused them before."""
     good = {name: text for name, text in overrides.items() if TOPIC_PROPERTIES.problem(name, text) is None}
     text = effective(broker, good, cluster)
     value = {entry.name: entry.parse(text[entry.name]) for entry in TOPIC_PROPERTIES if entry.name != "segment.bytes"}
     segment_bytes = good.get("internal.segment.bytes") or text["segment.bytes"]
     segment_ms = value["segment.ms"]
     if "compact" in value["cleanup.policy"]:
-        # Only segments at rest are compacted: the active one must not hold a record back for longer than the lag allows.
+        # The active segment is not compacted, so it must be rolled before its records exceed the lag.
         segment_ms = min(segment_ms, value["max.compaction.lag.ms"])
     return LogConfig(
         segment_bytes=int(segment_bytes),
