@@ -335,13 +335,6 @@ def epoch_checkpoint(
             yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
 
 
-def start_beyond(entries: list[tuple[int, int]], log_start: int, high_watermark: int) -> Iterator[Finding]:
-    """A killed broker's first epoch entry counts as its log start (see epoch_checkpoint), but no log starts above the high watermark."""
-    if entries and entries[0][1] > max(log_start, high_watermark):
-        text = f"its first leader epoch begins at {entries[0][1]}, beyond the log start {log_start} and the high watermark {high_watermark}"
-        yield Finding("not-compared", text + ": the epochs of the batches below it are unknown", offset=entries[0][1])
-
-
 def _between_runs(entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int) -> Iterator[Finding]:
     """An epoch's start divides the log: batches before it have older epochs, batches from it on have this epoch or newer ones.
 

@@ -150,19 +150,25 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
 
 
 def _unexplained_starts(views: list[ReplicaView], findings: FindingList) -> None:
-    """A killed broker's first leader epoch counts as its log start (checks.epoch_checkpoint). But it may also have lost older epochs. A log
-    start moves on all replicas, so another replica has to show one that is as large."""
+    """A killed broker's first leader epoch counts as its log start (checks.epoch_checkpoint). But it may also have lost older epochs.
+
+    A log start moves on all replicas, so another replica has to show one that is as large. Where there is no other one, its high watermark
+    has to: no log starts above it. The files of a running broker say nothing about that, because it has the epochs in memory.
+    """
     own = [one for one in views if not _grows(one)]
-    for one in own if views[0].replica.topic != METADATA_TOPIC else ():
-        others = [other for other in own if other.replica.node != one.replica.node]
-        first = next((start for _, start in one.replica.epochs or [] if start <= one.end_offset), -1)
-        has_older = any(run[1] < first and run[2] >= one.log_start for run in one.runs)
-        if one.replica.clean is not False or one.replica.place is not None or not others or not has_older or replica_unreadable(one):
+    for one in own:
+        replica = one.replica
+        if replica.clean is not False or replica.place is not None or replica.is_running or replica_unreadable(one):
             continue
-        if not any(max(other.log_start, *_written_starts(other)) >= first for other in others):
-            text = f"the first leader epoch of broker {one.broker} begins at {first}, its log at {one.log_start}, and no other replica "
-            text += f"starts there: it is unknown whether records below {first} were deleted or leader epochs were lost"
-            findings.add(finding_of("not-compared", text, views, (one.broker,), one.log_start, details={"moved": True}))
+        others = [other for other in own if other.replica.node != replica.node and replica.topic != METADATA_TOPIC]
+        first = next((start for _, start in replica.epochs or [] if start <= one.end_offset), -1)
+        known = max([one.log_start, *(start for other in others for start in (other.log_start, *_written_starts(other)))])
+        if not others and replica.has_high_watermark and replica.is_high_watermark_listed:
+            known = max(known, replica.high_watermark)
+        if first > known and any(run[1] < first and run[2] >= one.log_start for run in one.runs):
+            text = f"the first leader epoch of broker {one.broker} begins at {first}, its log at {one.log_start}, and nothing else says "
+            text += f"that it starts there: it is unknown whether records below {first} were deleted or leader epochs were lost"
+            findings.add(finding_of("not-compared", text, views, (one.broker,), one.log_start))
 
 
 def _grows(one: ReplicaView) -> bool:

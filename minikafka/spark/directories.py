@@ -6,7 +6,10 @@ Everything that does not depend on that file is judged as usual.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +36,7 @@ class LogDirectory:
     """One entry of a broker's `log.dirs`. `clean`: whether the broker shut down cleanly (None: there are no root files).
 
     `unread`: findings about root files that could not be read; facts that depend on them are missing. `is_listed`: the directory could be
-    listed.
+    listed. `is_running`: a broker may be running in it.
     """
 
     path: str
@@ -47,6 +50,7 @@ class LogDirectory:
     cleaned: dict[tuple[str, int], int] | None = None
     unread: list[Finding] = field(default_factory=list)
     is_listed: bool = True
+    is_running: bool = False
 
     def of_partitions(self, keys: set[tuple[str, int]]) -> LogDirectory:
         """A copy whose checkpoints hold only these partitions, for the task that reads them."""
@@ -123,6 +127,7 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
         directory.clean = os.path.lexists(os.path.join(path, ".kafka_cleanshutdown"))
     elif directory.unread:
         directory.clean = False
+    directory.is_running = directory.clean is not True and is_locked(path)
     for attribute, name in CHECKPOINTS.items():
         data = _read(directory, name)
         if data is None:
@@ -141,6 +146,34 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
 def _has_checkpoint(directory: LogDirectory) -> bool:
     """Whether it is a log directory, and not only a folder of partition directories, to which a cleaner's checkpoint may be added."""
     return not (directory.high_watermark is directory.recovery_point is directory.log_start is None)
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process holds a log directory's `.lock`, as a broker does (FileLock). True if that cannot be determined. This does not take
+    the lock, so that a starting broker cannot fail because of it."""
+    if not sys.platform.startswith("linux"):
+        return True
+    name = os.path.join(path, ".lock")
+    try:
+        if _is_in_list_of_locks(os.stat(name).st_ino):
+            return True
+        with open(name, "rb") as file:
+            lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            held = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, lock)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return bool(struct.unpack("hhqqi", held)[0] != fcntl.F_UNLCK)
+
+
+def _is_in_list_of_locks(inode: int) -> bool:
+    """F_GETLK does not report a lock of this process, and closing the file would release it. The list lacks those of other containers."""
+    try:
+        with open("/proc/locks") as file:
+            return any(f":{inode} " in line for line in file)
+    except OSError:
+        return False
 
 
 def open_readable(path: str, label: str) -> LogDirectory:

@@ -91,6 +91,8 @@ class Replica:
     high_watermark_unread: bool = False
     is_high_watermark_listed: bool = True
     directory_id: str = ""
+    #: Its broker may be running: what it knows in memory may not be on disk yet.
+    is_running: bool = False
 
     @property
     def size(self) -> int:
@@ -360,7 +362,7 @@ def _open_replica(
         max(ordered[0].base_offset, (directory.log_start or {}).get(key, 0)),
         None if directory.recovery_point is None else directory.recovery_point.get(key),
         0, (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker,
-        directory_id=directory.directory_id,
+        directory_id=directory.directory_id, is_running=directory.is_running,
     )  # fmt: skip
     replica.start_point = (directory.log_start or {}).get(key, -1)
     replica.is_high_watermark_listed = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark

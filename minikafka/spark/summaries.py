@@ -7,12 +7,9 @@ question. A second scan answers the questions for its machine with the same func
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
-import struct
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -22,6 +19,7 @@ from minikafka.spark import logical
 from minikafka.spark.audit import AuditOptions, Engine, mapped
 from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.coordination import CoordinatorFacts, Source, cluster_of, read_coordinator, seen_of
+from minikafka.spark.directories import is_locked
 from minikafka.spark.planning import DirectoryFacts, PlanScope, plan_of, read_facts
 from minikafka.spark.replay import Replay
 from minikafka.spark.rereading import Disk, NotAnsweredError, Places
@@ -119,22 +117,6 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 def _running(facts: list[DirectoryFacts]) -> list[str]:
     """Log directories whose broker may be running: without a clean shutdown, and locked."""
     return [one.directory.path for one in facts if one.directory.clean is not True and is_locked(one.directory.path)]
-
-
-def is_locked(path: str) -> bool:
-    """Whether another process holds a log directory's `.lock`, as a broker does (FileLock). True if that cannot be determined. This does
-    not take the lock, so that a starting broker cannot fail because of it."""
-    if not sys.platform.startswith("linux"):
-        return True
-    try:
-        with open(os.path.join(path, ".lock"), "rb") as file:
-            lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            held = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, lock)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return bool(struct.unpack("hhqqi", held)[0] != fcntl.F_UNLCK)
 
 
 def _scan_all(

@@ -211,9 +211,6 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
     high_watermark = replica.high_watermark if replica.has_high_watermark else None
     if replica_unreadable(result):
         return
-    if replica.clean is False and replica.epochs and high_watermark is not None and replica.is_high_watermark_listed:
-        for finding in checks.start_beyond(replica.epochs, result.log_start, high_watermark):
-            _add(replica, finding)
     if replica.clean and replica.place is None and replica.topic != METADATA_TOPIC and not broken:
         for finding in checks.stop_snapshot(replica.snapshots, result.log_start, result.end_offset):
             _add(replica, finding)

@@ -289,7 +289,6 @@ _ALL = (
     _mutant("earlier topics", "checkpoints of an earlier topic are taken for the later's", "sources:forget_earlier_topics",
             _constant(frozenset()), FENCES),
     _mutant("not given", "directories that were not given are missed though their brokers answer", "audit:_given_live", _none, FENCES),
-    _mutant("epochs' start", "a killed broker's first epoch may begin anywhere", "checks:start_beyond", _nothing, FENCES),
     _mutant("first epochs", "first epochs may be gone that no other log start explains", "compare:_unexplained_starts", _none, FENCES),
     _mutant("odd names", "files that a start takes for segments are passed over", "sources:mistaken_files", _constant([]), STARTUP),
     _mutant("coordinators", "what coordinators keep is not held against the logs", "audit:check_coordinators", _none, COORDINATORS),
