@@ -235,7 +235,7 @@ async def with_a_state_that_cannot_be(node: Node) -> None:
     """Who may write to the topic of states keeps a share partition from being read, and hurts nobody else."""
     member = await member_of(node, "x")
     key = SharePartitionKey("g", member.topic_id, 0)
-    state = ShareState(0, 0, 0, 0, 0, [StateBatch(11, 20, 3, 1)])
+    state = ShareState(0, 0, 0, 0, 0, [StateBatch(11, 20, 5, 1)])
     found = update_record(key, state)
     record = Record(
         offset=0, timestamp=1, key=encode_coordinator_key(found.key), value=encode_coordinator_value(found.value, found.version), headers=()

@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+#: The release that most tests run, and the one that follows it.
 VERSION = "4.3.0"
+NEXT = "4.4.0"
 POM = Path(__file__).parents[1] / "system" / "kafka-pom.xml"
 CACHE = Path.home() / ".cache" / "minikafka-tests"
 
@@ -36,20 +38,20 @@ def missing() -> str | None:
 
 
 @cache
-def class_path() -> str:
+def class_path(version: str = VERSION) -> str:
     """Downloads the jars on first use and when the list of them has changed; one process at a time."""
-    target = CACHE / f"kafka-{VERSION}"
+    target = CACHE / f"kafka-{version}"
     wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         complete = target / "complete"
         if not complete.exists() or complete.read_text() != wanted:
-            command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+            command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
             done = subprocess.run(command, capture_output=True, text=True, cwd=CACHE, check=False)
             if done.returncode:
-                raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout}{done.stderr}")
+                raise RuntimeError(f"Maven could not fetch Apache Kafka {version}:\n{done.stdout}{done.stderr}")
             complete.write_text(wanted)
     return f"{target}/*"
 
@@ -58,26 +60,27 @@ def class_path() -> str:
 _SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def java(*options: str, heap_mb: int = 256, jars: Iterable[Path] = ()) -> list[str]:
-    """The command before a main class of Apache Kafka or of `jars`. Its classes come parsed and verified from an archive: a broker then
-    starts with three fifths of the processor time, a tool with half."""
-    path = ":".join([class_path(), *map(str, jars)])
+def java(*options: str, heap_mb: int = 256, jars: Iterable[Path] = (), version: str = VERSION) -> list[str]:
+    """The command before a main class of Apache Kafka `version` or of `jars`. Its classes come parsed and verified from an archive, so that
+    a broker starts with three fifths of the processor time, a tool with half."""
+    path = ":".join([class_path(version), *map(str, jars)])
     # A JVM that cannot use the archive works without it, but prints a warning between a tool's lines.
-    return ["java", f"-Xmx{heap_mb}m", *_SHORT_LIVED, "-Xlog:disable", f"-XX:SharedArchiveFile={_archive()}", *options, "-cp", path]
+    return ["java", f"-Xmx{heap_mb}m", *_SHORT_LIVED, "-Xlog:disable", f"-XX:SharedArchiveFile={_archive(version)}", *options, "-cp", path]
 
 
 @cache
-def _archive() -> Path:
+def _archive(version: str) -> Path:
     """An archive of the classes of a started broker, which its JVM writes when it stops; created once per JVM and set of jars."""
     jvm = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
-    archive = CACHE / f"kafka-{VERSION}-{hashlib.sha256(jvm + class_path().encode() + POM.read_bytes()).hexdigest()[:16]}.jsa"
+    path = class_path(version)
+    archive = CACHE / f"kafka-{version}-{hashlib.sha256(jvm + path.encode() + POM.read_bytes()).hexdigest()[:16]}.jsa"
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             with tempfile.TemporaryDirectory(dir=CACHE) as directory:
                 made = Path(directory) / "classes.jsa"
-                command = ["java", "-Xmx256m", *_SHORT_LIVED, "-Xlog:disable", f"-XX:ArchiveClassesAtExit={made}", "-cp", class_path()]
-                broker = KafkaBroker(Path(directory), command=["java", *_SHORT_LIVED, "-cp", class_path()])
+                command = ["java", "-Xmx256m", *_SHORT_LIVED, "-Xlog:disable", f"-XX:ArchiveClassesAtExit={made}", "-cp", path]
+                broker = KafkaBroker(Path(directory), command=["java", *_SHORT_LIVED, "-cp", path])
                 broker.format()
                 broker.command = command
                 with broker.running(stop_s=180):
@@ -89,12 +92,12 @@ def _archive() -> Path:
 
 def prepare() -> None:
     """Download and create what is needed once per machine. It takes longer than a test may."""
-    _archive()
+    _archive(VERSION)
 
 
-def run_tool(main_class: str, *arguments: str) -> str:
+def run_tool(main_class: str, *arguments: str, version: str = VERSION) -> str:
     """Output of a Kafka tool; raises RuntimeError if it fails."""
-    return _run([*java(), main_class, *arguments])
+    return _run([*java(version=version), main_class, *arguments])
 
 
 def _run(command: list[str]) -> str:
@@ -147,9 +150,11 @@ def with_timeout(waiter: socket.socket) -> None:
 class KafkaBroker:
     """One combined broker and controller on a directory of its own. `format` once, then `running` any number of times."""
 
-    def __init__(self, directory: Path, properties: Mapping[str, str] | None = None, command: list[str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, properties: Mapping[str, str] | None = None, command: list[str] | None = None, version: str = VERSION
+    ) -> None:
         """`command` is the command line before its main classes."""
-        self.command = java(heap_mb=384) if command is None else command
+        self.command = java(heap_mb=384, version=version) if command is None else command
         self.data = directory / "data"
         self._directory = directory
         broker, controller = free_ports(2)

@@ -100,7 +100,9 @@ class Writer:
 class GroupReader:
     """One member of a consumer group that commits what it has read, in a thread until `stop`; a context manager."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str = "interop") -> None:
+    def __init__(self, bootstrap: str, topic: str, group: str = "interop", protocol: str = "classic") -> None:
+        """`protocol`: its group.protocol."""
+        self._protocol = protocol
         self.seen: Counter[bytes] = Counter()
         self.failures: list[str] = []
         self._bootstrap, self._topic, self._group = bootstrap, topic, group
@@ -115,10 +117,11 @@ class GroupReader:
         self.stop()
 
     def _run(self) -> None:
+        # With the consumer protocol, the broker tells both.
+        times = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500} if self._protocol == "classic" else {}
         consumer = Consumer(
             {"bootstrap.servers": self._bootstrap, "group.id": self._group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-             "session.timeout.ms": 10_000, "heartbeat.interval.ms": 500, "reconnect.backoff.max.ms": 500, "error_cb": silent,
-             "log_level": 0}
+             "group.protocol": self._protocol, "reconnect.backoff.max.ms": 500, "error_cb": silent, "log_level": 0, **times}
         )  # fmt: skip
         consumer.subscribe([self._topic])
         while not self._stop.is_set():

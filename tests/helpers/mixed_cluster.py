@@ -29,7 +29,9 @@ from minikafka.testing.probe import exchange, metadata
 from minikafka.wire.errors import WireError
 from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 
-KAFKA, MINI = "kafka", "minikafka"
+KAFKA, KAFKA_NEXT, MINI = "kafka", "kafka-next", "minikafka"
+#: The release that a node of a kind runs.
+RELEASES = {KAFKA: apache_kafka.VERSION, KAFKA_NEXT: apache_kafka.NEXT}
 BROKER, CONTROLLER, BOTH = "broker", "controller", "broker,controller"
 
 
@@ -212,8 +214,8 @@ class MixedCluster:
             node = self.nodes[node_id]
             self.write_properties(node)
             arguments = ["format", "-t", self.cluster_id, "-c", str(node.properties_path), *options]
-            if node.kind == KAFKA:
-                command = [*apache_kafka.java(), "kafka.tools.StorageTool", *arguments]
+            if node.kind in RELEASES:
+                command = [*apache_kafka.java(version=RELEASES[node.kind]), "kafka.tools.StorageTool", *arguments]
             else:
                 command = [sys.executable, "-B", "-m", "minikafka", "storage", *arguments]
             running.append(subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -241,9 +243,9 @@ class MixedCluster:
             self.wait_for_brokers()
 
     def _command(self, node: MixedNode) -> list[str]:
-        if node.kind == KAFKA:
+        if node.kind in RELEASES:
             option = f"-Dlog4j2.configurationFile={self._log4j}"
-            return [*apache_kafka.java(option, heap_mb=320), "kafka.Kafka", str(node.properties_path)]
+            return [*apache_kafka.java(option, heap_mb=320, version=RELEASES[node.kind]), "kafka.Kafka", str(node.properties_path)]
         return [sys.executable, "-B", "-m", "minikafka", "start", "--config", str(node.properties_path)]
 
     def kill(self, node_id: int) -> None:

@@ -1,7 +1,7 @@
 """Kafka Streams in a streams group (KIP-1071) while brokers and instances die: `PYTHONPATH=tests:. python -m interop.streams_groups`.
 
-Three combined nodes, of minikafka or of Apache Kafka (`--kind kafka`: 4.3.0 from Maven, or with `--jars DIRECTORY` the version whose jars
-are there). `--program words` counts words exactly once and checks every count; `smoke` is Kafka Streams' own smoke test.
+Three combined nodes, of minikafka or of Apache Kafka (`--kind kafka`: 4.3.0 from Maven; `kafka-next`: 4.4.0).
+`--program words` counts words exactly once and checks every count; `smoke` is Kafka Streams' own smoke test.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from helpers import apache_kafka
-from helpers.mixed_cluster import BOTH, KAFKA, MINI, MixedCluster
+from helpers.mixed_cluster import BOTH, KAFKA, KAFKA_NEXT, MINI, MixedCluster
 from helpers.streams_programs import (
     INPUT,
     OUTPUT,
@@ -85,14 +84,11 @@ PROGRAMS = {"words": count_words, "smoke": smoke_test}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=(MINI, KAFKA), default=MINI)
-    parser.add_argument("--jars", type=Path, help="a folder with all jars of another version of Apache Kafka")
+    parser.add_argument("--kind", choices=(MINI, KAFKA, KAFKA_NEXT), default=MINI)
     parser.add_argument("--program", choices=sorted(PROGRAMS), default="words")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--lines", type=int, default=200, help="lines of five words, each time that some are written")
     arguments = parser.parse_args()
-    if arguments.jars is not None:
-        apache_kafka.class_path = lambda: f"{arguments.jars}/*"
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         nodes = [(node_id, arguments.kind, BOTH) for node_id in (1, 2, 3)]

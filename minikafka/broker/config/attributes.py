@@ -49,6 +49,8 @@ class BrokerProperties:
     cordoned_log_dirs: list[str]
     default_replication_factor: int
     delete_topic_enable: bool
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     fetch_max_bytes: int
     follower_replication_throttled_rate: int
     group_consumer_assignment_interval_ms: int

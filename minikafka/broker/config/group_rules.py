@@ -42,8 +42,12 @@ _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
         re.compile("read_committed|read_uncommitted"),
         "Invalid value {value} for configuration {name}: String must be one of: read_committed, read_uncommitted",
     ),
+    "errors.deadletterqueue.topic.name": (
+        re.compile(r"(?!__).*", re.DOTALL),
+        "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'",
+    ),
     **dict.fromkeys(
-        ("share.renew.acknowledge.enable", "streams.assignor.offload.enable"),
+        ("share.renew.acknowledge.enable", "streams.assignor.offload.enable", "errors.deadletterqueue.copy.record.enable"),
         (
             re.compile("true|false", re.IGNORECASE),
             "Invalid value {value} for configuration {name}: Expected value to be either true or false",
@@ -55,6 +59,8 @@ GROUP_DEFAULTS: Mapping[str, tuple[str, str]] = {
     "share.auto.offset.reset": ("string", "latest"),
     "share.isolation.level": ("string", "read_uncommitted"),
     "share.renew.acknowledge.enable": ("boolean", "true"),
+    "errors.deadletterqueue.topic.name": ("string", ""),
+    "errors.deadletterqueue.copy.record.enable": ("boolean", "false"),
 }
 ASSIGNOR, TAGS = "streams.assignor.name", "streams.rack.aware.assignment.tags"
 #: The names of all properties of groups.

@@ -33,8 +33,6 @@ WITHOUT_EFFECT = [
     _known("delegation.token.secret.key", "password", None, "Secret that signs delegation tokens."),
     _known("delete.records.purgatory.purge.interval.requests", "int", "1", "Requests after which the purgatory of record deletions is purged."),
     _known("early.start.listeners", "list", None, "Listeners that may open before the start is complete."),
-    _known("errors.deadletterqueue.auto.create.topics.enable", "boolean", "false", "Whether the broker creates a share group's dead letter topic.", dynamic=True),
-    _known("errors.deadletterqueue.topic.name.prefix", "string", "dlq.", "Prefix of the names of dead letter topics; empty = any name.", dynamic=True),
     _known("fetch.purgatory.purge.interval.requests", "int", "1000", "Requests after which the purgatory of fetches is purged."),
     _known("follower.fetch.last.tiered.offset.enable", "boolean", "false", "Whether a new follower of a tiered partition starts after the tiered offsets.", dynamic=True),
     _known("group.consumer.assignor.offload.enable", "boolean", "true", "Whether assignments of consumer groups are computed in another thread.", internal=True),

@@ -134,6 +134,8 @@ BROKER_PROPERTIES = PropertyTable(
         _p("group.consumer.regex.refresh.interval.ms", "int", "600000", "How often pattern subscriptions are evaluated again.", low=10000, internal=True),
         _p("group.consumer.session.timeout.ms", "int", "45000", "How long a member stays in a consumer group without a heartbeat.", low=1),
         _p("group.coordinator.rebalance.protocols", "list", "classic,consumer,streams", "Group protocols that are enabled. classic must be one of them; the feature share.version enables share groups.", choices=("consumer", "classic", "share", "streams")),
+        _p("errors.deadletterqueue.auto.create.topics.enable", "boolean", "false", "Whether the broker creates a share group's dead-letter topic.", dynamic=True),
+        _p("errors.deadletterqueue.topic.name.prefix", "string", "dlq.", "Prefix of the names of dead-letter topics; empty = any name.", dynamic=True),
         _p("group.share.assignment.interval.ms", "int", "1000", "Least time between two assignments of a share group.", low=0, dynamic=True),
         _p("group.share.delivery.count.limit", "int", "5", "How many times a record is delivered before it is archived.", low=2, high=10),
         _p("group.share.heartbeat.interval.ms", "int", "5000", "Heartbeat interval of a share group's members.", low=1),

@@ -27,6 +27,7 @@ TOPIC_PROPERTIES = PropertyTable(
         _p("compression.lz4.level", "int", "9", "compression.lz4.level", "Level for lz4 when the broker compresses.", low=1, high=17),
         _p("compression.zstd.level", "int", "3", "compression.zstd.level", "Level for zstd when the broker compresses.", low=-131072, high=22),
         _p("delete.retention.ms", "long", "86400000", "log.cleaner.delete.retention.ms", "How long tombstones are kept.", low=0),
+        _p("errors.deadletterqueue.group.enable", "boolean", "false", None, "Whether the topic may be the dead-letter topic of share groups."),
         _p("file.delete.delay.ms", "long", "60000", "log.segment.delete.delay.ms", "How long a deleted file stays on disk.", low=0),
         _p("flush.messages", "long", MAX_LONG, "log.flush.interval.messages", "Records after which the log is synced to disk.", low=1),
         _p("flush.ms", "long", MAX_LONG, "log.flush.interval.ms", "Time after which the log is synced to disk.", low=0),
@@ -37,6 +38,7 @@ TOPIC_PROPERTIES = PropertyTable(
         _p("local.retention.bytes", "long", "-2", None, "Retention of local segments of a tiered topic.", low=-2),
         _p("local.retention.ms", "long", "-2", None, "Retention of local segments of a tiered topic.", low=-2),
         _p("max.compaction.lag.ms", "long", MAX_LONG, "log.cleaner.max.compaction.lag.ms", "Maximum time that a record stays uncompacted.", low=1),
+        _p("max.decompressed.message.bytes", "int", "2147483639", "max.decompressed.message.bytes", "Maximum size of a decompressed record, in bytes.", low=1, high=2147483639),
         _p("max.message.bytes", "int", "1048588", "message.max.bytes", "Maximum size of a record batch, in bytes.", low=0),
         _p("message.timestamp.after.max.ms", "long", "3600000", "log.message.timestamp.after.max.ms", "How far a timestamp may be in the future.", low=0),
         _p("message.timestamp.before.max.ms", "long", MAX_LONG, "log.message.timestamp.before.max.ms", "How far a timestamp may be in the past.", low=0),
@@ -45,6 +47,8 @@ TOPIC_PROPERTIES = PropertyTable(
         _p("min.compaction.lag.ms", "long", "0", "log.cleaner.min.compaction.lag.ms", "Minimum time that a record stays uncompacted.", low=0),
         _p("min.insync.replicas", "int", "1", "min.insync.replicas", "In-sync replicas that acks=all needs.", low=1),
         _p("preallocate", "boolean", "false", "log.preallocate", "Whether segment files are created with their full size."),
+        _p("remote.copy.lag.bytes", "long", "-1", "log.remote.copy.lag.bytes", "Tiered storage: bytes that must follow a segment before it is copied.", low=-1),
+        _p("remote.copy.lag.ms", "long", "0", "log.remote.copy.lag.ms", "Tiered storage: how long a segment waits before it is copied.", low=-1),
         _p("remote.log.copy.disable", "boolean", "false", None, "Tiered storage: whether copying is disabled."),
         _p("remote.log.delete.on.disable", "boolean", "false", None, "Tiered storage: whether remote segments are deleted when it is disabled."),
         _p("remote.storage.enable", "boolean", "false", None, "Tiered storage; only false is supported.", choices=()),
@@ -67,6 +71,8 @@ def topic_problems(overrides: Mapping[str, str]) -> list[str]:
         lag_max = int(overrides.get("max.compaction.lag.ms", MAX_LONG))
         if lag_min > lag_max:
             problems.append(f"min.compaction.lag.ms={lag_min}: must not exceed max.compaction.lag.ms ({lag_max})")
+        if overrides.get("max.decompressed.message.bytes", "2147483639") != "2147483639":
+            problems.append("max.decompressed.message.bytes: what records may take decompressed follows from max.message.bytes here")
         if overrides.get("remote.storage.enable", "false").lower() == "true":
             problems.append("remote.storage.enable=true: tiered storage is not supported")
     return problems

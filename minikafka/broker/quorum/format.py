@@ -33,13 +33,13 @@ RELEASES: dict[str, int] = {
     "3.7-IV1": 16, "3.7-IV2": 17, "3.7-IV3": 18, "3.7-IV4": 19, "3.8-IV0": 20, "3.9-IV0": 21, "4.0-IV0": 22, "4.0-IV1": 23, "4.0-IV2": 24,
     "4.0-IV3": 25, "4.1-IV0": 26, "4.1-IV1": 27, "4.2-IV0": 28, "4.2-IV1": 29, "4.3-IV0": 30, "4.4-IV0": 31, "4.4-IV1": 32, "4.4-IV2": 33,
 }  # fmt: skip
-#: (the metadata.version from which on a new cluster has the feature, its level then) (Feature.java, defaultLevel).
-FEATURE_RELEASES: dict[str, tuple[int, int]] = {
-    "transaction.version": (24, 2),
-    "eligible.leader.replicas.version": (26, 1),
-    "group.version": (22, 1),
-    "share.version": (28, 1),
-    "streams.version": (29, 1),
+#: (the metadata.version from which on a new cluster has a level of the feature, the level), in order (Feature.java, defaultLevel).
+FEATURE_RELEASES: dict[str, tuple[tuple[int, int], ...]] = {
+    "transaction.version": ((24, 2),),
+    "eligible.leader.replicas.version": ((26, 1),),
+    "group.version": ((22, 1),),
+    "share.version": ((28, 1), (31, 2)),
+    "streams.version": ((29, 1),),
 }
 #: Reserved ids, never assigned: they stand for "none", the metadata topic, and Kafka's two reserved directory ids.
 RESERVED_IDS = tuple(number.to_bytes(16, "big") for number in range(101))
@@ -90,8 +90,8 @@ def feature_levels(features: Mapping[str, int], release_version: str | None) -> 
             raise FormatError("use either --release-version or --feature metadata.version, not both")
         levels[METADATA_VERSION] = _release_level(release_version)
     release = features.get(METADATA_VERSION, levels[METADATA_VERSION])
-    for name, (first, level) in FEATURE_RELEASES.items():
-        levels[name] = level if release >= first else 0
+    for name, steps in FEATURE_RELEASES.items():
+        levels[name] = max((level for first, level in steps if release >= first), default=0)
     for name, level in features.items():
         if name == KRAFT_VERSION:
             continue

@@ -20,7 +20,8 @@ from minikafka.broker.share.fetch_operation import (
     refused,
 )
 from minikafka.broker.share.fetch_read import end_offset, read
-from minikafka.broker.share.group_requests import SHARE_VERSION, is_member_id
+from minikafka.broker.share.group_requests import is_member_id
+from minikafka.broker.share.settings import SHARE_VERSION
 from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
 from minikafka.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Partition, ShareSession

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
+from minikafka.broker.share.settings import SHARE_VERSION
 from minikafka.core.group.coordinator import SHARE
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from minikafka.broker.share.end_offsets import EndOffsets
     from minikafka.broker.share.persister import SharePersister
 
-SHARE_VERSION = "share.version"
 MEMBER_ID_MAX = 36
 UNINITIALIZED = -1
 _Described = DescribeShareGroupOffsetsResponse

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement
-from minikafka.core.share.partition import Done, SharePartition, ShareRules, Write
+from minikafka.core.share.partition import DeadLetter, Done, SharePartition, ShareRules, Write
 from minikafka.core.share.sessions import ShareSession, ShareSessions
 from minikafka.core.share.state import SharePartitionKey, ShareState
 from minikafka.core.share.state_batches import StateBatch, is_sound
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.share.dead_letters import DeadLetterQueues
     from minikafka.broker.share.persister import SharePersister
     from minikafka.broker.share.settings import ShareGroupSettings
 
@@ -54,7 +56,7 @@ _FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FO
 class HeldSharePartition:
     """A share partition that this broker leads."""
 
-    __slots__ = ("core", "error", "key", "leader_epoch", "partition", "timer")
+    __slots__ = ("core", "error", "is_burying", "key", "leader_epoch", "letters", "partition", "timer")
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
         self.key = key
@@ -66,6 +68,9 @@ class HeldSharePartition:
         self.error: ErrorCode | None = None
         #: The timer of the next lock that expires, and its deadline in ms.
         self.timer: tuple[asyncio.TimerHandle, int] | None = None
+        #: Records for the dead-letter queue, and whether some are on their way there.
+        self.letters: deque[DeadLetter] = deque()
+        self.is_burying = False
 
     @property
     def wait_key(self) -> tuple[str, SharePartitionKey]:
@@ -88,7 +93,9 @@ class ShareLeader:
         metadata: MetadataHost,
         persister: SharePersister,
         settings: ShareGroupSettings,
+        dead_letters: DeadLetterQueues,
     ) -> None:
+        self._dead_letters = dead_letters
         self._environment = environment
         self._clock = environment.clock
         self._replicas = replicas
@@ -166,14 +173,16 @@ class ShareLeader:
             return
         state = ShareState(0, result.state_epoch, held.leader_epoch, result.start_offset, -1, batches)
         held.core = SharePartition(state, start, self._rules(held.key.group_id))
+        self.settle(held)
         self._wake(held)
 
     def _rules(self, group_id: str) -> Callable[[], ShareRules]:
         def rules() -> ShareRules:
             found = self._settings.rules(group_id)
             return ShareRules(
-                found.record_lock_duration_ms, found.delivery_count_limit, found.partition_max_record_locks, found.is_renew_enabled
-            )
+                found.record_lock_duration_ms, found.delivery_count_limit, found.partition_max_record_locks, found.is_renew_enabled,
+                bool(found.dead_letter_topic),
+            )  # fmt: skip
 
         return rules
 
@@ -273,13 +282,17 @@ class ShareLeader:
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def settle(self, held: HeldSharePartition) -> None:
-        """Carry out what a share partition needs after a change: a write, or a timer."""
+        """Carry out what a share partition needs after a change: a write, records for the dead-letter queue, or a timer."""
         core = held.core
         if core is None or self._held.get(held.key) is not held:
             return
         write = core.take_write()
         if write is not None:
             self._environment.supervisor.start(self._write(held, core, write), "a write of a share partition", ends=self._ends(held))
+        held.letters += core.take_dead_letters()
+        if held.letters and not held.is_burying:
+            held.is_burying = True
+            self._environment.supervisor.start(self._bury(held, core), "dead letters of a share partition", ends=self._ends(held))
         deadline_ms = core.next_deadline()
         if deadline_ms is None or (held.timer is not None and held.timer[1] <= deadline_ms):
             return
@@ -322,6 +335,18 @@ class ShareLeader:
                 self._drop(held, reported)
             else:
                 self.settle(held)
+        self._drop_unused(held)
+
+    async def _bury(self, held: HeldSharePartition, core: SharePartition) -> None:
+        """One entry after the other, so that what is on its way is bounded."""
+        while held.letters and self._held.get(held.key) is held:
+            letter = held.letters.popleft()
+            await self._dead_letters.bury(held.key, held.partition, letter)
+            if self._held.get(held.key) is held:
+                core.buried(letter)
+                self.settle(held)
+                self._wake(held)
+        held.is_burying = False
         self._drop_unused(held)
 
 

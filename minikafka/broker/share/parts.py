@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.broker.share.dead_letters import DeadLetterQueues
 from minikafka.broker.share.end_offsets import EndOffsets
 from minikafka.broker.share.fetch import Judge, ShareFetchHandlers
 from minikafka.broker.share.group_requests import ShareGroupHandlers
@@ -52,7 +53,8 @@ class ShareParts:
         metadata.subscribe(lambda delta, _: self._peers.renew_brokers(config.inter_broker_listener, delta))
         self._ends = EndOffsets(config, replicas, metadata, self._peers)
         self.persister = SharePersister(config, environment, metadata, self.states, self._state_handlers, self._peers)
-        self.leader = ShareLeader(config, environment, replicas, metadata, self.persister, self.settings)
+        dead_letters = DeadLetterQueues(config, environment, metadata, controller, self._peers, self.settings)
+        self.leader = ShareLeader(config, environment, replicas, metadata, self.persister, self.settings, dead_letters)
 
     def serve(self, groups: GroupHost, dispatcher: Dispatcher, judge: Judge | None) -> None:
         """Serve the APIs of share groups on a broker listener. `judge` (with an authorizer): finds topics that a request may not read."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minikafka.core.group.share.settings import ShareIntervals, ShareSettings
-from minikafka.core.metadata.image import RESOURCE_GROUP
+from minikafka.core.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
@@ -24,6 +24,13 @@ class ShareGroupRules:
     auto_offset_reset: str
     is_read_committed: bool
     is_renew_enabled: bool
+    #: "" where the group has none.
+    dead_letter_topic: str = ""
+    copies_dead_letters: bool = False
+
+
+#: The level of the feature share.version from which on groups may have dead-letter queues (KIP-1191).
+SHARE_VERSION, DEAD_LETTERS = "share.version", 2
 
 
 class ShareGroupSettings:
@@ -62,7 +69,32 @@ class ShareGroupSettings:
             auto_offset_reset=own.get("share.auto.offset.reset", "latest"),
             is_read_committed=own.get("share.isolation.level", "read_uncommitted").strip().lower() == "read_committed",
             is_renew_enabled=own.get("share.renew.acknowledge.enable", "true").strip().lower() == "true",
+            dead_letter_topic=own.get("errors.deadletterqueue.topic.name", "").strip() if self._has_dead_letters else "",
+            copies_dead_letters=own.get("errors.deadletterqueue.copy.record.enable", "false").strip().lower() == "true",
         )
+
+    @property
+    def _has_dead_letters(self) -> bool:
+        return self._metadata.image.features.get(SHARE_VERSION, 0) >= DEAD_LETTERS
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest batch of a topic that has no bound of its own."""
+        return self._settings.message_max_bytes
+
+    def fault_of_dead_letter_topic(self, name: str) -> str | None:
+        """Why records that are given up may not be written to this topic, or None. A topic that is missing may be made."""
+        image, prefix = self._metadata.image, self._settings.errors_deadletterqueue_topic_name_prefix
+        if not name:
+            return "the group has no dead-letter queue any more"
+        if name.startswith("__"):
+            return f"the name of {name} begins with __"
+        if name in image.topics_by_name:
+            if image.config(RESOURCE_TOPIC, name).get("errors.deadletterqueue.group.enable", "false").strip().lower() != "true":
+                return f"errors.deadletterqueue.group.enable is not set for {name}"
+        elif not self._settings.errors_deadletterqueue_auto_create_topics_enable:
+            return f"there is no topic {name}, and errors.deadletterqueue.auto.create.topics.enable is false"
+        return None if name.startswith(prefix or "") else f"the name of {name} does not begin with {prefix}"
 
     @property
     def for_groups(self) -> ShareSettings:

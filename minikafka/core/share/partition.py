@@ -1,7 +1,8 @@
 """A share partition at its leader: which members hold which records, how often they were delivered, and what to write of this.
 
-Rules: kafka.server.share.SharePartition of Apache Kafka 4.3. Acknowledgements take effect when the share coordinator has stored them
-(`Write`). Until then their records are neither delivered again nor dropped.
+Rules: kafka.server.share.SharePartition of Apache Kafka 4.4. Acknowledgements take effect when the share coordinator has stored them
+(`Write`). Until then their records are neither delivered again nor dropped. Where the group has a dead-letter queue (KIP-1191), records
+that are given up go there after that (`DeadLetter`), and are archived when they are there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minikafka.core.share.acknowledgements import ACCEPT, RELEASE, RENEW, Acknowledgement
+from minikafka.core.share.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement
 from minikafka.core.share.in_flight import InFlight, Run
 from minikafka.core.share.state import ShareState
 from minikafka.core.share.state_batches import DeliveryState, StateBatch
@@ -38,6 +39,7 @@ class ShareRules:
     delivery_count_limit: int = 5
     record_locks_max: int = 2000
     is_renew_enabled: bool = True
+    has_dead_letter_queue: bool = False
 
 
 class Acquired(NamedTuple):
@@ -55,6 +57,15 @@ class Fetched:
     offset: int
     batches: Sequence[tuple[int, int]]
     aborted: Sequence[tuple[int, int]] = ()
+
+
+class DeadLetter(NamedTuple):
+    """Records for the group's dead-letter queue, `last_offset` included. `is_rejected`: by a member, and not after too many deliveries."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    is_rejected: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,11 @@ class SharePartition:
         self._under_way = 0
         self._unwritten: list[StateBatch] = []
         self._waiting: dict[int, list[Done]] = {}
+        #: Records that are given up: when the write with this ticket is stored, and since then.
+        self._given_up: dict[int, list[DeadLetter]] = {}
+        self._dead_letters: list[DeadLetter] = []
+        #: Dead letters that are on their way to the queue.
+        self._burying = 0
         self._locks: list[tuple[int, int, int]] = []
         self._first_available = self.start_offset
         for batch in sorted(state.batches):
@@ -95,8 +111,13 @@ class SharePartition:
         if first > self.next_offset:
             # Members held these records when the previous leader failed.
             self._flight.append(Run(self.next_offset, first - 1, DeliveryState.AVAILABLE, 0))
-        self._flight.append(Run(first, batch.last_offset, DeliveryState(batch.delivery_state), batch.delivery_count))
+        run = Run(first, batch.last_offset, DeliveryState(batch.delivery_state), batch.delivery_count)
+        self._flight.append(run)
         self.next_offset = batch.last_offset + 1
+        if run.state is DeliveryState.ARCHIVING:
+            # Nobody has stored why: the previous leader failed on the way to the queue.
+            is_rejected = run.count < self._rules().delivery_count_limit
+            self._dead_letters.append(DeadLetter(run.first, run.last, run.count, is_rejected))
 
     # -- what to fetch -------------------------------------------------------------------------------------------------
 
@@ -121,8 +142,8 @@ class SharePartition:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no write is pending or in progress."""
-        return not self._under_way and not self._unwritten
+        """Whether no write is pending or in progress, and no record on its way to the dead-letter queue."""
+        return not self._under_way and not self._unwritten and not self._dead_letters and not self._burying
 
     @property
     def run_count(self) -> int:
@@ -234,16 +255,18 @@ class SharePartition:
                     if kind == RENEW:
                         self._watch(run, now_ms + rules.lock_ms)
                     else:
-                        self._begin(run, _target(run, kind, rules))
+                        self._begin(run, _target(run, kind, rules), is_rejected=kind == REJECT)
                         is_written = True
         if is_written:
             self._waiting.setdefault(self._ticket, []).append(done)
         else:
             done(ErrorCode.NONE, None)
 
-    def _begin(self, run: Run, target: DeliveryState) -> None:
+    def _begin(self, run: Run, target: DeliveryState, *, is_rejected: bool = False) -> None:
         run.ticket, run.target = self._ticket, target
         self._unwritten.append(StateBatch(run.first, run.last, int(target), run.count))
+        if target is DeliveryState.ARCHIVING:
+            self._given_up.setdefault(self._ticket, []).append(DeadLetter(run.first, run.last, run.count, is_rejected))
 
     def _check(self, member_id: str, acknowledgements: Sequence[Acknowledgement], rules: ShareRules) -> None:
         """Raises INVALID_REQUEST or INVALID_RECORD_STATE."""
@@ -300,19 +323,38 @@ class SharePartition:
                 if run.is_available:
                     is_returned = True
                     self._first_available = min(self._first_available, run.first)
+        self._dead_letters += self._given_up.pop(ticket, ())
         self._flight.merge()
         self._advance()
         self._settle(ticket, ErrorCode.NONE, None)
         return is_returned
 
+    def take_dead_letters(self) -> list[DeadLetter]:
+        """Records that are to be put into the dead-letter queue now; then call `buried` for each entry."""
+        letters, self._dead_letters = self._dead_letters, []
+        self._burying += len(letters)
+        return letters
+
+    def buried(self, letter: DeadLetter) -> None:
+        """The records are in the dead-letter queue, or cannot get there: archive them. If that is not stored before another leader takes
+        over, they go into the queue once more."""
+        self._burying -= 1
+        for run in self._flight.cut(max(letter.first_offset, self.start_offset), letter.last_offset):
+            if run.state is DeliveryState.ARCHIVING and not run.ticket:
+                run.become(DeliveryState.ARCHIVED)
+                self._unwritten.append(StateBatch(run.first, run.last, int(run.state), run.count))
+        self._flight.merge()
+        self._advance()
+
     def failed(self, ticket: int, code: ErrorCode, message: str | None, now_ms: int) -> None:
         """The write failed, so the records keep their state. Those whose lock has ended meanwhile are released or archived; that write is
         retried after a pause."""
         rules = self._rules()
+        self._given_up.pop(ticket, None)
         for run in self._flight.runs:
             if run.ticket == ticket:
                 run.ticket, run.target = 0, run.state
-                is_given_up = _target(run, RELEASE, rules) is DeliveryState.ARCHIVED
+                is_given_up = _target(run, RELEASE, rules) is not DeliveryState.AVAILABLE
                 self._watch(run, max(run.deadline_ms, now_ms + RETRY_MS if is_given_up else now_ms))
         self._settle(ticket, code, message)
 
@@ -383,7 +425,7 @@ def _target(run: Run, kind: int, rules: ShareRules) -> DeliveryState:
         return DeliveryState.ACKNOWLEDGED
     if kind == RELEASE and run.count < rules.delivery_count_limit:
         return DeliveryState.AVAILABLE
-    return DeliveryState.ARCHIVED
+    return DeliveryState.ARCHIVING if rules.has_dead_letter_queue and kind != GAP else DeliveryState.ARCHIVED
 
 
 class _Acquisition:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 
 class DeliveryState(IntEnum):
-    """The delivery state of a record. The values are those in the log. ACQUIRED is never written."""
+    """The delivery state of a record. The values are those in the log. ACQUIRED is never written. ARCHIVING: the record is given up, and
+    goes to the group's dead-letter queue before it is archived (KIP-1191)."""
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
 
@@ -32,7 +34,7 @@ class StateBatch(NamedTuple):
 #: Limits of a batch: the offset after it must fit into INT64, and one more delivery into INT16, as on the wire.
 LAST_OFFSET_MAX = (1 << 63) - 2
 DELIVERY_COUNT_MAX = (1 << 15) - 2
-_WRITTEN = frozenset({DeliveryState.AVAILABLE, DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
+_WRITTEN = frozenset({DeliveryState.AVAILABLE, DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVING, DeliveryState.ARCHIVED})
 
 
 def is_sound(batch: StateBatch) -> bool:

@@ -16,12 +16,13 @@ from minikafka.core.share.partition import (
     RETRY_MS,
     STALE_LOCKS,
     STALE_LOCKS_PER_RUN,
+    DeadLetter,
     Fetched,
     SharePartition,
     ShareRules,
 )
 from minikafka.core.share.state import ShareState
-from minikafka.core.share.state_batches import StateBatch, combine
+from minikafka.core.share.state_batches import DeliveryState, StateBatch, combine
 from minikafka.wire.errors import ErrorCode
 
 LOCK_MS = 30_000
@@ -375,3 +376,63 @@ def test_acknowledged_records_are_never_redelivered_and_none_beyond_the_limit(se
     runs = consumers.world.partition._flight.runs
     assert all(before.last + 1 == after.first for before, after in pairwise(runs))
     assert not runs or (runs[0].first, runs[-1].last + 1) == (consumers.world.partition.start_offset, consumers.world.partition.next_offset)
+
+
+def test_records_that_are_given_up_go_to_the_dead_letter_queue_before_they_are_archived() -> None:
+    world = World(end=30, has_dead_letter_queue=True, delivery_count_limit=2)
+    world.fetch()
+    world.acknowledge(0, 4, REJECT)
+    assert world.state.batches == [StateBatch(0, 4, DeliveryState.ARCHIVING, 1)]
+    world.acknowledge(5, 9, RELEASE)
+    world.acknowledge(10, 29, ACCEPT)
+    assert world.fetch("other", mode=RECORD_LIMIT, count=1) == [(5, 5, 2)]
+    world.acknowledge(5, 5, RELEASE, member="other")
+    assert world.fetch("other", mode=RECORD_LIMIT, count=1) == [(6, 6, 2)]
+    world.pass_ms(LOCK_MS)
+    letters = world.partition.take_dead_letters()
+    assert letters == [DeadLetter(0, 4, 1, True), DeadLetter(5, 5, 2, False), DeadLetter(6, 6, 2, False)]
+    assert world.partition.start_offset == 0 and not world.partition.is_quiet
+    assert world.acknowledge(0, 4, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+    for letter in letters:
+        world.partition.buried(letter)
+    world.pump()
+    assert world.partition.start_offset == 7 and world.partition.is_quiet
+    assert world.partition.take_dead_letters() == []
+
+
+def test_the_next_leader_takes_to_the_dead_letter_queue_what_the_last_one_had_given_up() -> None:
+    world = World(end=20, has_dead_letter_queue=True, delivery_count_limit=2)
+    world.fetch()
+    world.acknowledge(0, 4, REJECT)
+    world.lead()
+    world.rules = ShareRules(has_dead_letter_queue=False, delivery_count_limit=2)
+    assert [(a, b) for a, b, _ in world.fetch()] == [(5, 19)], "what is given up is not delivered"
+    (letter,) = world.partition.take_dead_letters()
+    assert letter == DeadLetter(0, 4, 1, True)
+    world.partition.buried(letter)
+    world.pump()
+    assert world.partition.start_offset == 5 and world.state.start_offset == 5
+    world.state = ShareState(0, 1, 0, 0, 0, [StateBatch(0, 1, DeliveryState.ARCHIVING, 2)])
+    world.lead()
+    assert world.partition.take_dead_letters() == [DeadLetter(0, 1, 2, False)]
+
+
+def test_a_write_that_fails_gives_nothing_to_the_dead_letter_queue() -> None:
+    world = World(end=10, has_dead_letter_queue=True)
+    world.fetch()
+    world.is_held = True
+    codes = world.acknowledge(0, 9, REJECT)
+    write = world.partition.take_write()
+    assert write is not None
+    world.partition.failed(write.ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE, None, world.now_ms)
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and world.partition.take_dead_letters() == []
+    world.is_held = False
+    assert world.acknowledge(0, 9, GAP) == [ErrorCode.NONE]
+    assert world.partition.take_dead_letters() == [] and world.partition.start_offset == 10
+
+
+def test_records_are_archived_at_once_where_the_group_has_no_dead_letter_queue() -> None:
+    world = World(end=10)
+    world.fetch()
+    assert world.acknowledge(0, 9, REJECT) == [ErrorCode.NONE]
+    assert world.partition.take_dead_letters() == [] and world.partition.start_offset == 10

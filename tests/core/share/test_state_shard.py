@@ -10,7 +10,7 @@ import pytest
 from minikafka.core.coordinator.shard import Append
 from minikafka.core.share.coordinator import Outcome, ShareCoordinatorConfig, ShareStateShard, StateWrite
 from minikafka.core.share.state import SharePartitionKey
-from minikafka.core.share.state_batches import StateBatch, combine, is_sound
+from minikafka.core.share.state_batches import DeliveryState, StateBatch, combine, is_sound
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.share_records import ShareSnapshotValue, ShareUpdateValue
 
@@ -131,14 +131,14 @@ def test_a_write_waits_for_the_fence_that_is_under_way() -> None:
 @pytest.mark.parametrize(
     "batch",
     [
-        StateBatch(0, 5, 3, 1), StateBatch(0, 5, 1, 1), StateBatch(0, 5, -1, 1), StateBatch(-1, 5, 0, 1), StateBatch(6, 5, 0, 1),
+        StateBatch(0, 5, 5, 1), StateBatch(0, 5, 1, 1), StateBatch(0, 5, -1, 1), StateBatch(-1, 5, 0, 1), StateBatch(6, 5, 0, 1),
         StateBatch(0, (1 << 63) - 1, 0, 1), StateBatch(0, 5, 0, -1), StateBatch(0, 5, 0, (1 << 15) - 1),
     ],
 )  # fmt: skip
 def test_a_state_that_no_leader_could_go_on_from_is_not_written(batch: StateBatch) -> None:
     world = World()
     world.initialize()
-    assert world.write(StateBatch(0, 5, 0, (1 << 15) - 2)) is ErrorCode.NONE
+    assert world.write(StateBatch(0, 5, DeliveryState.ARCHIVING, (1 << 15) - 2)) is ErrorCode.NONE
     assert world.write(batch) is ErrorCode.INVALID_REQUEST
     assert not is_sound(batch)
     assert len(world.log) == 2

@@ -1,0 +1,159 @@
+"""Dead-letter queues of share groups (KIP-1191): what a group gives up is in the topic that it names, with Apache Kafka 4.4.0's headers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from helpers.asked import Asked, retry
+
+from minikafka.client.share_consumer import ACCEPT, REJECT, RELEASE, ShareConsumer, SharedRecord
+from minikafka.testing import EmbeddedCluster
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
+
+PROPERTIES = {
+    "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1", "group.share.assignment.interval.ms": "0",
+    "offsets.topic.replication.factor": "1", "errors.deadletterqueue.auto.create.topics.enable": "true",
+}  # fmt: skip
+TOPIC, GROUP = 2, 32
+UPGRADE = 1
+REJECTED, TOO_OFTEN = b"Offset rejected by client.", b"Offset delivery count exceeded the threshold."
+
+
+def configure(asked: Asked, kind: int, name: str, **values: str) -> ErrorCode:
+    """`values` with `_` for `.`."""
+    request = IncrementalAlterConfigsRequest
+    configs = [request.AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value) for key, value in values.items()]
+    resource = request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return ErrorCode(asked.ask(request(resources=[resource]), 1).responses[0].error_code)
+
+
+def with_dead_letters(asked: Asked) -> None:
+    """share.version 2."""
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature="share.version", max_version_level=2, upgrade_type=UPGRADE)
+    assert asked.ask(UpdateFeaturesRequest(feature_updates=[update]), 1).error_code == ErrorCode.NONE
+
+
+def letters(cluster: EmbeddedCluster, topic: str, count: int) -> list[tuple[bytes | None, bytes | None, dict[str, bytes]]]:
+    """Key, value and headers of the first records of a topic."""
+    consumer = Consumer(cluster.client_config("confluent", **{"group.id": "reader", "auto.offset.reset": "earliest"}))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[bytes | None, bytes | None, dict[str, bytes]]] = []
+    retry(lambda: bool(found.extend(
+        (message.key(), message.value(), dict(message.headers() or [])) for message in consumer.consume(10, 0.2) if not message.error()
+    )) or len(found) >= count)  # fmt: skip
+    consumer.close()
+    return found
+
+
+@asynccontextmanager
+async def member(cluster: EmbeddedCluster) -> AsyncIterator[ShareConsumer]:
+    async with ShareConsumer(cluster.bootstrap_servers, "g") as consumer:
+        await consumer.subscribe(["t"])
+        yield consumer
+
+
+async def handle(consumer: ShareConsumer, how: dict[bytes, int], deliveries: int) -> list[SharedRecord]:
+    """Acknowledge records by value until there were so many deliveries."""
+    seen: list[SharedRecord] = []
+    while len(seen) < deliveries:
+        for record in await consumer.poll(500):
+            seen.append(record)
+            consumer.acknowledge(record, how[record.value or b""])
+    return seen
+
+
+def headers(offset: int, count: int, message: bytes) -> dict[str, bytes]:
+    named = {"topic": b"t", "partition": b"0", "offset": b"%d" % offset, "group": b"g", "delivery.count": b"%d" % count, "message": message}
+    return {f"__dlq.errors.{name}": value for name, value in named.items()}
+
+
+@pytest.fixture
+def cluster() -> EmbeddedCluster:  # type: ignore[misc]
+    with EmbeddedCluster(brokers=1, topics=["t"], config=PROPERTIES) as made:
+        yield made  # type: ignore[misc]
+
+
+def prepared(cluster: EmbeddedCluster) -> Asked:
+    asked = Asked(cluster.bootstrap_servers)
+    assert configure(asked, GROUP, "g", share_auto_offset_reset="earliest", share_delivery_count_limit="2") is ErrorCode.NONE
+    producer = Producer(cluster.client_config("confluent"))
+    for name in (b"bad", b"good", b"slow"):
+        producer.produce("t", key=b"k-" + name, value=name)
+    assert producer.flush(20) == 0
+    return asked
+
+
+HOW = {b"bad": REJECT, b"good": ACCEPT, b"slow": RELEASE}
+
+
+def test_rejected_records_and_those_delivered_too_often_are_in_the_topic_that_the_broker_makes(cluster: EmbeddedCluster) -> None:
+    asked = prepared(cluster)
+    with_dead_letters(asked)
+    names = {"errors_deadletterqueue_topic_name": "dlq.g", "errors_deadletterqueue_copy_record_enable": "true"}
+    assert configure(asked, GROUP, "g", **names) is ErrorCode.NONE
+
+    async def story() -> None:
+        async with member(cluster) as consumer:
+            seen = await handle(consumer, HOW, 4)
+            assert sorted((record.value, record.delivery_count) for record in seen) == [
+                (b"bad", 1), (b"good", 1), (b"slow", 1), (b"slow", 2)
+            ]  # fmt: skip
+
+    asyncio.run(story())
+    assert sorted(letters(cluster, "dlq.g", 2), key=str) == [
+        (b"k-bad", b"bad", headers(0, 1, REJECTED)),
+        (b"k-slow", b"slow", headers(2, 2, TOO_OFTEN)),
+    ]
+
+
+def test_only_the_headers_are_written_to_a_topic_that_is_there_unless_the_group_says_otherwise(cluster: EmbeddedCluster) -> None:
+    asked = prepared(cluster)
+    with_dead_letters(asked)
+    kind = CreateTopicsRequest
+    configs = [kind.CreatableTopicConfig(name="errors.deadletterqueue.group.enable", value="true")]
+    topic = kind.CreatableTopic(name="dlq.there", num_partitions=1, replication_factor=1, configs=configs)
+    assert asked.ask(kind(topics=[topic], timeout_ms=10_000), 7).topics[0].error_code == ErrorCode.NONE
+    assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name="dlq.there") is ErrorCode.NONE
+
+    async def story() -> None:
+        async with member(cluster) as consumer:
+            await handle(consumer, dict.fromkeys(HOW, REJECT), 3)
+
+    asyncio.run(story())
+    assert letters(cluster, "dlq.there", 3) == [(None, None, headers(offset, 1, REJECTED)) for offset in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("other", "errors.deadletterqueue.group.enable is not set for other"),
+        ("elsewhere", "the name of elsewhere does not begin with dlq."),
+    ],
+)
+def test_records_that_cannot_be_put_there_are_given_up_all_the_same(
+    cluster: EmbeddedCluster, name: str, reason: str
+) -> None:
+    asked = prepared(cluster)
+    with_dead_letters(asked)
+    cluster.create_topic("other")
+    assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name=name) is ErrorCode.NONE
+
+    async def story() -> None:
+        async with member(cluster) as consumer:
+            await handle(consumer, HOW, 4)
+
+    asyncio.run(story())
+    retry(lambda: f"records 0 to 0 do not get into the dead-letter queue: {reason}" in cluster.logs(1000))
+
+
+def test_a_queue_cannot_be_an_internal_topic(cluster: EmbeddedCluster) -> None:
+    asked = prepared(cluster)
+    assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name="__t") is ErrorCode.INVALID_CONFIG

@@ -1,0 +1,91 @@
+"""From one release of Apache Kafka to the next, with nodes of both releases and of minikafka in one cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers.apache_kafka import NEXT, run_tool
+from helpers.ledger import GroupReader, Writer, audit, create_topic
+from helpers.mixed_cluster import BOTH, BROKER, CONTROLLER, KAFKA, KAFKA_NEXT, MINI, MixedCluster
+
+pytestmark = [pytest.mark.java, pytest.mark.interop, pytest.mark.timeout(400)]
+NODES = (1, 2, 3)
+#: The metadata.version that both releases open, and those that came with the next one.
+OLD, NEW = "4.3-IV0", "4.4-IV2"
+
+
+def levels(cluster: MixedCluster) -> dict[str, str]:
+    """The finalized level of each feature."""
+    shown = run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", cluster.bootstrap, "describe", version=NEXT)
+    return dict(re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", shown))
+
+
+def upgrade(cluster: MixedCluster) -> None:
+    server = ("--bootstrap-server", cluster.bootstrap)
+    run_tool("org.apache.kafka.tools.FeatureCommand", *server, "upgrade", "--release-version", "4.4", version=NEXT)
+
+
+def replace(cluster: MixedCluster, node_id: int, kind: str, writer: Writer) -> None:
+    """Stop a node and start it as `kind`, while others write."""
+    cluster.stop(node_id)
+    writer.wait_for_more()
+    cluster.start(node_id, kind=kind)
+    cluster.wait_for_isr("t", set(NODES))
+    writer.wait_for_more()
+
+
+@pytest.mark.parametrize("kinds", [(KAFKA, KAFKA, MINI), (MINI, KAFKA, MINI)], ids="-".join)
+def test_a_cluster_rolls_to_the_next_release_under_load(kinds: tuple[str, str, str], tmp_path: Path) -> None:
+    """Formatted by the older release, each Apache Kafka node becomes one of the next release, then the features are raised."""
+    with MixedCluster(tmp_path, [(index + 1, kind, BOTH) for index, kind in enumerate(kinds)]) as cluster:
+        cluster.format()
+        cluster.start()
+        create_topic(cluster.bootstrap, "t", 4, 3)
+        cluster.wait_for_isr("t", set(NODES))
+        before = levels(cluster)
+        assert before["metadata.version"] == OLD
+        readers = [GroupReader(cluster.bootstrap, "t", protocol, protocol) for protocol in ("classic", "consumer")]
+        with readers[0], readers[1], Writer(cluster.bootstrap, "t", 4) as writer:
+            writer.wait_for_more()
+            for node_id in NODES:
+                replace(cluster, node_id, MINI if kinds[node_id - 1] == MINI else KAFKA_NEXT, writer)
+            assert levels(cluster) == before, "a cluster formatted by the older release runs on"
+            upgrade(cluster)
+            cluster.wait_for(lambda: levels(cluster)["metadata.version"] == NEW, "the raised features")
+            writer.wait_for_more()
+            for node_id in NODES:
+                replace(cluster, node_id, cluster.nodes[node_id].kind, writer)
+            writer.stop()
+            for reader in readers:
+                reader.wait_until_seen(writer.acknowledged)
+        assert writer.check(cluster.bootstrap) > 1000
+        for reader in readers:
+            assert reader.failures == [] and set(reader.seen.values()) == {1}
+        cluster.check_errors()
+        for node_id in NODES:
+            cluster.stop(node_id)
+        audit([node.data for node in cluster.nodes.values()])
+
+
+@pytest.mark.parametrize("leader", [MINI, KAFKA_NEXT])
+def test_a_controller_that_is_gone_is_unregistered(leader: str, tmp_path: Path) -> None:
+    """KIP-1312, by the tool of the next release, at the metadata.version that brought it, and not before."""
+    other = KAFKA_NEXT if leader == MINI else MINI
+    nodes = [(1, leader, CONTROLLER), (2, other, CONTROLLER), (9, other, BROKER)]
+    with MixedCluster(tmp_path, nodes, dynamic=True) as cluster:
+        release = ["--release-version", OLD]
+        cluster.format(1, options=["--standalone", *release])
+        cluster.format(2, options=["--no-initial-controllers", *release])
+        cluster.format(9, options=release)
+        cluster.start()
+        cluster.wait_for(lambda: 2 in [one.replica_id for one in cluster.describe_quorum().observers], "the second controller")
+        cluster.stop(2)
+        tool = ("org.apache.kafka.tools.ClusterTool", "unregister-controller")
+        unregister = (*tool, "--bootstrap-server", cluster.bootstrap, "--id", "2")
+        with pytest.raises(RuntimeError, match="UnsupportedVersion"):
+            run_tool(*unregister, version=NEXT)
+        upgrade(cluster)
+        assert "Controller 2 is no longer registered" in run_tool(*unregister, version=NEXT)
+        cluster.check_errors()
