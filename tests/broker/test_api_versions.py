@@ -29,7 +29,7 @@ async def test_api_versions(tmp_path: Path, version: int) -> None:
         assert first is not None and side.ask(frame) == first
         answer = ApiVersionsResponse.decode(version, first, 8)
         assert b"".join(encode_response(answer, version, 7)) == first  # type: ignore[arg-type]
-        served = [(entry.api_key, entry.min_version, entry.max_version) for entry in dispatcher.entries]
+        served = [(entry.api_key, entry.min_version if entry.api_key else 0, entry.max_version) for entry in dispatcher.entries]
         assert [(entry.api_key, entry.min_version, entry.max_version) for entry in answer.api_keys] == served
         _, finalized, epoch = node.features()
         reported = [(feature.name, feature.max_version_level) for feature in answer.finalized_features]

@@ -73,7 +73,7 @@ def described(name: str, keys: list[str] | None = None) -> Any:
 def test_a_group_is_described_with_the_brokers_values_and_the_defaults() -> None:
     """As Apache Kafka 4.4.0 answers, sources and synonyms included; what its brokers hide is hidden of groups."""
     found = {entry.name: entry for entry in described("g").configs}
-    assert len(found) == 19
+    assert len(found) == 21
     assert not found.keys() & {"streams.task.offset.interval.ms", "streams.acceptable.recovery.lag", "streams.num.warmup.replicas"}
 
     def described_as(name: str) -> tuple[str, int, int, list[tuple[str, str, int]]]:

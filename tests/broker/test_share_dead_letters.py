@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from helpers.asked import Asked, retry
 
+from minikafka.broker.share import dead_letters
 from minikafka.client.share_consumer import ACCEPT, REJECT, RELEASE, ShareConsumer, SharedRecord
+from minikafka.core.share.partition import DeadLetter
+from minikafka.core.share.state import SharePartitionKey
 from minikafka.testing import EmbeddedCluster
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.produce import ProduceResponse
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 
 PROPERTIES = {
@@ -22,7 +28,7 @@ PROPERTIES = {
     "share.coordinator.state.topic.num.partitions": "1", "group.share.assignment.interval.ms": "0",
     "offsets.topic.replication.factor": "1", "errors.deadletterqueue.auto.create.topics.enable": "true",
 }  # fmt: skip
-TOPIC, GROUP = 2, 32
+BROKER, GROUP = 4, 32
 UPGRADE = 1
 REJECTED, TOO_OFTEN = b"Offset rejected by client.", b"Offset delivery count exceeded the threshold."
 
@@ -76,9 +82,9 @@ def headers(offset: int, count: int, message: bytes) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def cluster() -> EmbeddedCluster:  # type: ignore[misc]
+def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(brokers=1, topics=["t"], config=PROPERTIES) as made:
-        yield made  # type: ignore[misc]
+        yield made
 
 
 def prepared(cluster: EmbeddedCluster) -> Asked:
@@ -136,6 +142,7 @@ def test_only_the_headers_are_written_to_a_topic_that_is_there_unless_the_group_
     [
         ("other", "errors.deadletterqueue.group.enable is not set for other"),
         ("elsewhere", "the name of elsewhere does not begin with dlq."),
+        ("dlq.missing", "there is no topic dlq.missing, and errors.deadletterqueue.auto.create.topics.enable is false"),
     ],
 )
 def test_records_that_cannot_be_put_there_are_given_up_all_the_same(
@@ -144,6 +151,8 @@ def test_records_that_cannot_be_put_there_are_given_up_all_the_same(
     asked = prepared(cluster)
     with_dead_letters(asked)
     cluster.create_topic("other")
+    if name == "dlq.missing":
+        assert configure(asked, BROKER, "", errors_deadletterqueue_auto_create_topics_enable="false") is ErrorCode.NONE
     assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name=name) is ErrorCode.NONE
 
     async def story() -> None:
@@ -157,3 +166,47 @@ def test_records_that_cannot_be_put_there_are_given_up_all_the_same(
 def test_a_queue_cannot_be_an_internal_topic(cluster: EmbeddedCluster) -> None:
     asked = prepared(cluster)
     assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name="__t") is ErrorCode.INVALID_CONFIG
+
+
+def batches(letter: DeadLetter, value: bytes, bytes_max: int) -> list[tuple[int, int]]:
+    """(offsets, bytes) of each batch of one entry."""
+    found, offset = [], letter.first_offset
+    contents = {place: (None, value) for place in range(letter.first_offset, letter.last_offset + 1)}
+    while offset <= letter.last_offset:
+        batch, following = dead_letters._batch(SharePartitionKey("g", b"i" * 16, 0), "t", letter, offset, contents, bytes_max, 1)
+        found.append((following - offset, len(batch)))
+        offset = following
+    return found
+
+
+def test_no_batch_is_larger_than_the_topic_takes_or_than_one_turn_makes() -> None:
+    many = DeadLetter(7, 7 + 2 * dead_letters.RECORDS_MAX, 1, True)
+    assert [count for count, _ in batches(many, b"", 1 << 20)] == [dead_letters.RECORDS_MAX, dead_letters.RECORDS_MAX, 1]
+    large = batches(DeadLetter(0, 9, 1, True), b"x" * 3000, 10_000)
+    assert [count for count, _ in large] == [2, 2, 2, 2, 2] and max(size for _, size in large) <= 10_000
+    # The leader refuses what is too large by itself.
+    assert [count for count, _ in batches(DeadLetter(0, 1, 1, True), b"x" * 20_000, 10_000)] == [1, 1]
+
+
+@pytest.mark.parametrize(("failures", "fault"), [(0, None), (4, None), (5, "writing to dlq: ")])
+async def test_a_write_is_tried_so_often(failures: int, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "BACKOFF_MS", 0)
+    assert dead_letters.TRIES_MAX == 5
+    sent: list[Any] = []
+
+    def send(host: str, port: int, request: Any, answered: Any) -> None:
+        sent.append(request)
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if len(sent) <= failures else ErrorCode.NONE
+        kind = ProduceResponse.TopicProduceResponse
+        partitions = [ProduceResponse.PartitionProduceResponse(error_code=code)]
+        asyncio.get_running_loop().call_soon(answered, ProduceResponse(responses=[kind(partition_responses=partitions)]), None)
+
+    topic = SimpleNamespace(topic_id=b"i" * 16, partitions={index: SimpleNamespace(leader=1) for index in range(2)})
+    broker = SimpleNamespace(listeners={"P": ("host", 1)})
+    image = SimpleNamespace(topics_by_name={"dlq": topic}, brokers={1: broker})
+    anything: Any = SimpleNamespace(image=image, send=send, inter_broker_listener="P")
+    queues = dead_letters.DeadLetterQueues(anything, anything, anything, anything, anything, anything)
+    found = await queues._written("dlq", 5, b"batch")
+    assert (found is None) if fault is None else (found or "").startswith(fault)
+    assert len(sent) == min(failures + 1, 5)
+    assert sent[0].topic_data[0].partition_data[0].index == 1, "the source's partition, as far as there are so many"

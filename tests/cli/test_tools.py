@@ -177,7 +177,7 @@ def test_features_cluster_and_versions(run: Any, cluster: EmbeddedCluster) -> No
     assert "77" in run("cluster", "unregister", "--id", "77", status=1).stderr
     apis = run("broker-api-versions").stdout.splitlines()
     assert apis[0] == f"127.0.0.1:{cluster.broker(1).port} (id: 1 rack: null isFenced: false) -> ("
-    assert apis[1] == "\tProduce(0): 3 to 13 [usable: 13],"
+    assert apis[1] == "\tProduce(0): 0 to 13 [usable: 13],"
 
 
 def test_delete_records(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:

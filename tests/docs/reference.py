@@ -227,6 +227,8 @@ def _apis() -> list[str]:
         if "broker" not in api.listeners:
             continue
         low, high = ours.get(api.key, (-1, -1))
+        # Both name Produce 0, for older librdkafka, and refuse it.
+        low = max(low, api.min_version)
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescrib
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
-pytestmark = [pytest.mark.java, pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.interop, pytest.mark.timeout(900)]
 NODES = (1, 2, 3)
 PARTITIONS = 4
 GROUP_RESOURCE = 32
+#: For the start of an Apache Kafka node beside others on a busy machine.
+SLOW_S = 240
 REPLICATED = {
     "share.coordinator.state.topic.replication.factor": "3", "share.coordinator.state.topic.min.isr": "2",
     "group.share.heartbeat.interval.ms": "1000", "group.share.min.heartbeat.interval.ms": "1000",
@@ -66,27 +69,26 @@ def test_groups_go_on_while_coordinators_change_their_kind(end: str, tmp_path: P
             led: set[tuple[str, str]] = set()
             for node_id in (*NODES, 2):
                 for topic in (*INTERNAL, "t"):
-                    cluster.wait_for_isr(topic, set(NODES), 60)
+                    cluster.wait_for_isr(topic, set(NODES), SLOW_S)
                 led |= leader_kinds(cluster)
                 (cluster.stop if end == "stopped" else cluster.kill)(node_id)
                 writer.wait_for_more(100)
                 shared.wait_for_more(100)
                 led |= leader_kinds(cluster)
-                cluster.start(node_id)
+                cluster.start(node_id, wait=False)
+                cluster.wait_for_brokers(SLOW_S)
             writer.stop()
-            for reader in readers:
-                reader.stop()
+            written = writer.acknowledged.keys()
+            cluster.wait_for(lambda: readers[0].seen.keys() | readers[1].seen.keys() >= written, "the group to read everything", SLOW_S)
             expected = {("t", index, offset) for index in range(PARTITIONS) for offset in range(end_of(writer, index))}
-            shared.wait_until_acknowledged(expected)
+            shared.wait_until_acknowledged(expected, SLOW_S)
             assert shared.delivered_after_acknowledgement() == []
             assert max(shared.deliveries().values()) <= 5
         assert writer.check(cluster.bootstrap) > 500
         assert led == {(topic, kind) for topic in INTERNAL for kind in (MINI, KAFKA_NEXT)}
         assert [reader.failures for reader in readers] == [[], []]
-        seen = readers[0].seen + readers[1].seen
-        assert seen.keys() >= writer.acknowledged.keys()
         if end == "stopped":
-            assert set(seen.values()) == {1}
+            assert set((readers[0].seen + readers[1].seen).values()) == {1}
         cluster.check_errors()
         for node_id in NODES:
             cluster.stop(node_id)
@@ -100,74 +102,81 @@ def end_of(writer: Writer, partition: int) -> int:
 
 
 class Rebalance:
-    """A group of the consumer protocol that stops in the midst of a rebalance: what its members are told and who they are."""
+    """A group of the consumer protocol whose members say everything with each heartbeat, so that each answer says everything."""
 
     def __init__(self, node: MixedNode) -> None:
         self.node = node
         self.asked = Asked(node.address)
+        self.epochs: dict[str, int] = {}
+        self.owned: dict[str, list[int]] = {}
+        self.instances: dict[str, str | None] = {}
 
-    def reach(self) -> None:
-        """Until the node coordinates the group."""
-        retry(lambda: self.asked.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0].error_code == 0)
-        topic = metadata("127.0.0.1", self.node.port, ["t"], 5.0).topics[0]
-        self.asked.ids = {"t": topic.topic_id}
-        retry(lambda: self.described().error_code == ErrorCode.NONE)
+    def is_coordinated(self, expected: ErrorCode) -> bool:
+        """Whether the node coordinates the group, and says this of it."""
+        found = self.asked.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0]
+        if found.error_code:
+            return False
+        self.asked.ids = {"t": metadata("127.0.0.1", self.node.port, ["t"], 5.0).topics[0].topic_id}
+        return bool(self.described().error_code == expected)
 
     def described(self) -> Any:
         return self.asked.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups[0]
 
     def state(self) -> Any:
-        """The group in words, but for what only a running process knows of its members' clients."""
+        """The group in words."""
         return self.asked.words(self.described())
+
+    def join(self, name: str, instance_id: str | None = None) -> list[int]:
+        """Join as a new member; what it may have."""
+        self.epochs[name], self.owned[name], self.instances[name] = 0, [], instance_id
+        return self.beat(name)
+
+    def beat(self, name: str, gives_up: Sequence[int] = ()) -> list[int]:
+        """A heartbeat after it has given something up; what it may have."""
+        self.owned[name] = [index for index in self.owned[name] if index not in gives_up]
+        answer = self.asked.beat(
+            name, name, self.epochs[name], instance_id=self.instances[name], rebalance_timeout_ms=120_000, subscribed_topic_names=["t"],
+            owned={"t": self.owned[name]} if self.owned[name] else {},
+        )  # fmt: skip
+        assert answer.error_code == ErrorCode.NONE, answer
+        self.epochs[name] = answer.member_epoch
+        given = sorted(index for topic in answer.assignment.topic_partitions for index in topic.partitions)
+        # What is taken away is given up when the test says so.
+        self.owned[name] = sorted({*self.owned[name], *given})
+        return given
 
 
 def test_a_directory_goes_to_apache_kafka_and_back_in_the_midst_of_a_rebalance(tmp_path: Path) -> None:
-    """Three members, of which one joins as the others have not given up what it is to have; each step of it at the other kind."""
+    """Members join while the others have not given up what these are to have. The node changes its kind at each step of it."""
     with MixedCluster(tmp_path, [(1, MINI, BOTH)], properties=QUICK) as cluster:
         cluster.format()
         cluster.start()
         create_topic(cluster.bootstrap, "t", PARTITIONS, 1)
         group = Rebalance(cluster.nodes[1])
-        retry(lambda: group.asked.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0].error_code == 0)
-        group.asked.ids = {"t": metadata("127.0.0.1", group.node.port, ["t"], 5.0).topics[0].topic_id}
-        asked = group.asked
-        retry(lambda: asked.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND)
-        assert partitions(asked.join("a joins", "a", "t")) == [0, 1, 2, 3]
-        asked.join("b joins", "b", "t", instance_id="i")
-        asked.beat("a is told", "a", 1, owned={"t": [0, 1, 2, 3]})
+        retry(lambda: group.is_coordinated(ErrorCode.GROUP_ID_NOT_FOUND))
 
         def move(kind: str) -> None:
             before = group.state()
             cluster.stop(1)
-            cluster.start(1, kind=kind)
-            group.reach()
+            cluster.start(1, kind=kind, wait=False)
+            cluster.wait_for_brokers(SLOW_S)
+            retry(lambda: group.is_coordinated(ErrorCode.NONE))
             assert group.state() == before
 
+        assert group.join("a") == [0, 1, 2, 3]
+        assert group.join("b", instance_id="i") == []
         move(KAFKA_NEXT)
-        assert group.described().group_state == "Reconciling"
-        assert partitions(asked.beat("b waits", "b", 2, instance_id="i")) in ([], None)
-        asked.beat("a gives up", "a", 1, owned={"t": [0, 1]})
+        assert group.beat("a") == [0, 1], "a is to give up two, and has not heard of it"
+        assert group.beat("b") == []
         move(MINI)
-        assert partitions(asked.beat("b takes", "b", 2, instance_id="i", **whole())) == [2, 3]
-        asked.join("c joins", "c", "t")
-        asked.beat("b is told", "b", 2, instance_id="i", owned={"t": [2, 3]})
+        assert group.beat("b") == [], "what a has is not given to b"
+        assert group.beat("a", gives_up=[2, 3]) == [0, 1]
         move(KAFKA_NEXT)
-        asked.beat("a is told", "a", 2, owned={"t": [0, 1]})
-        given = [asked.beat(f"{name} goes on", name, epoch, **fields) for name, epoch, fields in (
-            ("a", 2, {}), ("b", 2, {"instance_id": "i"}), ("c", 3, {}))]
+        assert group.beat("b") == [2, 3]
+        assert group.join("c") == []
         move(MINI)
-        assert given
+        found = {name: group.beat(name) for name in "abc"}
+        for _ in range(3):
+            found = {name: group.beat(name, gives_up=sorted(set(group.owned[name]) - set(found[name]))) for name in "abc"}
+        assert sorted(index for owned in found.values() for index in owned) == [0, 1, 2, 3] and all(found.values())
         cluster.check_errors()
-
-
-def whole() -> dict[str, Any]:
-    """Fields of a heartbeat after a change of coordinator: everything, so that everything is answered."""
-    return {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "owned": {}}
-
-
-def partitions(answer: Any) -> list[int] | None:
-    """What a heartbeat's answer assigns."""
-    assert answer.error_code == ErrorCode.NONE, answer
-    if answer.assignment is None:
-        return None
-    return sorted(index for topic in answer.assignment.topic_partitions for index in topic.partitions)

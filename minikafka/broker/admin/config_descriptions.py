@@ -50,10 +50,16 @@ _DEFAULT_ORIGINS = {
 #: When unset, these derive from properties in coarser units (log.retention.hours). Kafka reports them as unset.
 _DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
 
-#: Kafka lists these for a broker only when they are set.
+#: Kafka lists these for a broker only when they are set: throttles, properties of its authorizer, and those of older releases.
 _SHOWN_WHEN_SET = frozenset(
-    {"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second"}
-)
+    {
+        "leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second",
+        "allow.everyone.if.no.acl.found", "super.users", "controlled.shutdown.max.retries", "controlled.shutdown.retry.backoff.ms",
+        "controller.quorum.retry.backoff.max.ms", "leader.imbalance.per.broker.percentage",
+    }
+)  # fmt: skip
+#: What follows a property among its synonyms: the coarser one that holds where it is not set.
+_COARSER = {"log.retention.ms": "log.retention.hours", "log.roll.ms": "log.roll.hours", "log.roll.jitter.ms": "log.roll.jitter.hours"}
 
 _SUBSCRIPTION_PROPERTIES = {
     INTERVAL_MS: ("int", "How often a client pushes its metrics, in milliseconds."),
@@ -236,6 +242,11 @@ class ConfigDescriptions:
                     synonyms.append((entry.name, values[entry.name], source))
             if entry.default is not None:
                 synonyms.append((entry.name, entry.default, DEFAULT_SOURCE))
+            coarser = BROKER_PROPERTIES.get(_COARSER.get(entry.name, ""))
+            if synonyms and coarser is not None:
+                if coarser.name in self._config.given:
+                    synonyms.append((coarser.name, self._config.given[coarser.name], STATIC_SOURCE))
+                synonyms.append((coarser.name, coarser.default or "", DEFAULT_SOURCE))
             if entry.name in _SHOWN_WHEN_SET and not any(entry.name in values for values in (own, cluster, given)):
                 continue
             if synonyms:

@@ -41,6 +41,8 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _THROTTLE_AND_NO_TAGS = b"\0\0\0\0\0"
 _NO_ERROR_AND_NO_APIS = b"\0\0\1"
 API_VERSIONS_KEY = 18
+#: ApiVersions names Produce 0, though it is refused, because librdkafka compresses only then (KAFKA-18659).
+NAMED_VERSION_MIN = {0: 0}
 FETCH_KEY = 1
 #: Longer client ids are decoded each time.
 CLIENT_ID_KEPT_MAX = 256
@@ -476,8 +478,8 @@ class Dispatcher:
         """The encoded response up to the list of APIs, the same for every client; the whole response for versions without features."""
         response = ApiVersionsResponse(
             api_keys=[
-                ApiVersionsResponse.ApiVersion(api_key=entry.api_key, min_version=entry.min_version, max_version=entry.max_version)
-                for entry in self.entries
+                ApiVersionsResponse.ApiVersion(api_key=key, min_version=NAMED_VERSION_MIN.get(key, low), max_version=high)
+                for key, low, high in ((entry.api_key, entry.min_version, entry.max_version) for entry in self.entries)
             ]
         )
         encoded = response.encode(version)

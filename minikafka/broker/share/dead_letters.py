@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from minikafka.broker.share.settings import ShareGroupSettings
 
 logger = logging.getLogger("minikafka.coordinator")
-#: How often a request is sent, and the pauses between, ms: they double up to the longest.
+#: How often a request is sent, and the first pause between, ms: each is twice as long as the one before.
 TRIES_MAX = 5
 BACKOFF_MS = 1000
-BACKOFF_MS_MAX = 30_000
 PRODUCE_TIMEOUT_MS = 30_000
 ALL_REPLICAS = -1
 #: Records that are copied are read in pieces of this size.
@@ -140,7 +139,7 @@ class DeadLetterQueues:
         for number in range(TRIES_MAX):
             if number:
                 await asyncio.sleep(backoff_ms / 1000)
-                backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+                backoff_ms *= 2
             code = await self._produce(topic, source, batch)
             if code not in _TRY_AGAIN:
                 break
