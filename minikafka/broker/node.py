@@ -373,7 +373,7 @@ class Node:
         """Whether `stop` has begun."""
         return self._stopping
 
-    # -- lines -----------------------------------------------------------------------------------------------------
+    # -- facts -----------------------------------------------------------------------------------------------------
 
     def features(self) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]:
         """Supported and finalized features for ApiVersions, and the epoch of the finalized ones."""

@@ -153,7 +153,7 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
         "broker 1 is fenced: it has stopped or was silent for too long",
         "t-0: broker 2 leads in epoch 1, after broker 1",
         "t-0: in sync 2, 3 (1 left)",
-        "t-0: no leader; 2 is gone and nobody in sync can follow it",
+        "t-0: no leader; 2 is gone, and no in-sync replica can take over",
         "t-0: in sync 2 (3 left)",
         "t-0: broker 3 leads in epoch 3, elected unclean: records may be lost",
         "t-0: in sync 3 (2 left; 3 came back)",

@@ -246,7 +246,7 @@ class TransactionHandlers:
             try:
                 if code is not ErrorCode.NONE:
                     raise ApiError(code)
-                # The marker or a new leader may have arrived while the coordinator was verification.
+                # The marker or a new leader may have arrived while the coordinator answered.
                 now_index, shard = self._groups.shard(request.group_id)
                 if now_index != index or partition.leader is None:
                     raise ApiError(ErrorCode.NOT_COORDINATOR)

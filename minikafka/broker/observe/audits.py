@@ -1,7 +1,7 @@
-"""A scheduled `minikafka audit` of the running cluster, in a process of its own that yields to the broker.
+"""Scheduled runs of `minikafka audit` on the running cluster, each in its own process with a low priority.
 
-One broker of the cluster does it: the one with the smallest id of those in service. So every broker may have the properties, and the
-audit goes on when that one dies. The audit reads every replica over the wire as any client would; it shares no code with the broker.
+The broker in service with the smallest id runs them. So all brokers may have the properties, and another one takes over when it dies. The
+audit reads every replica over the wire like any client, and shares no code with the broker.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PASSED, DIFFERS = 0, 1
 
 
 class AuditSchedule:
-    """Runs an audit every `minikafka.audit.interval.ms`. `runs` and `failures` count since the start of the node."""
+    """Runs an audit every `minikafka.audit.interval.ms`. `runs` and `failures` are counts since the start of the node."""
 
     def __init__(
         self, config: BrokerConfig, image: Callable[[], MetadataImage], address: Callable[[], str], supervisor: Supervisor
     ) -> None:
-        """`address` gives host:port of this broker's listener between brokers."""
+        """`address` returns host:port of this broker's inter-broker listener."""
         self._config = config
         self._image = image
         self._address = address
@@ -45,12 +45,12 @@ class AuditSchedule:
         self.runs = self.failures = 0
 
     def start(self) -> None:
-        """Begin to wait for the first run, when the node has an interval and is a broker."""
+        """Schedule the first run, if the node is a broker and has an interval."""
         if self._config.minikafka_audit_interval_ms > 0 and self._config.is_broker:
             self._task = self._supervisor.start(self._work(), "the audit schedule")
 
     async def stop(self) -> None:
-        """End a run that is under way."""
+        """Stop the schedule and the current run."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -64,7 +64,7 @@ class AuditSchedule:
                 await self._run()
             except OSError as error:
                 self.failures += 1
-                logger.error("the scheduled audit cannot be started: %s", error)
+                logger.error("could not start the scheduled audit: %s", error)
             except Exception as error:
                 self.failures += 1
                 self._supervisor.caught("the scheduled audit", error, Ends("audit", logger.error))
@@ -97,11 +97,11 @@ class AuditSchedule:
                 await asyncio.wait_for(process.wait(), STOP_S)
             raise
         self.runs += 1
-        said = output[-OUTPUT_BYTES_MAX:].decode(errors="replace").strip() or f"it ended with status {process.returncode}"
+        text = output[-OUTPUT_BYTES_MAX:].decode(errors="replace").strip() or f"the audit ended with status {process.returncode}"
         if process.returncode == PASSED:
-            logger.info("%s", said.splitlines()[-1])
+            logger.info("%s", text.splitlines()[-1])
             return
         self.failures += 1
         report = f"; see {self._config.minikafka_audit_report_dir}/report.html" if process.returncode == DIFFERS else ""
         found = ", ".join(f"{check} ({count})" for check, count in ((self._last.get() or {}).get("checks") or {}).items())
-        logger.error("%s%s%s", said.splitlines()[-1], f": {found}" if found else "", report)
+        logger.error("%s%s%s", text.splitlines()[-1], f": {found}" if found else "", report)

@@ -1,4 +1,4 @@
-"""Clients that push their metrics to this broker (KIP-714), for the page /ui."""
+"""The clients that push metrics to this broker (KIP-714), for the page /ui."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENTS_MAX = 50
 
 
 def clients_that_push(clients: ClientMetricsHandlers, now_ms: int) -> dict[str, Any]:
-    """subscriptions (names), count, and of those that were heard of last: client_id, software, address, interval_ms, pushed_ms_ago (None:
+    """subscriptions (names), count, and the most recently active clients: client_id, software, address, interval_ms, pushed_ms_ago (None =
     not yet), series."""
     rows = []
     pushed = clients.series.by_instance

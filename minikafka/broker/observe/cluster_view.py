@@ -1,5 +1,5 @@
-"""The whole cluster as one broker can see it, for the page /ui and for /v1/cluster: metadata of its own, offsets and sizes asked of the
-others through Kafka's protocol."""
+"""A view of the whole cluster for the page /ui and for /v1/cluster: this broker's metadata, and offsets and sizes from all brokers, through
+Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ASK_TIMEOUT_S = 2.0
 AGE_S_MAX = 1.0
 INTERNAL_PREFIX = "__"
 Key = tuple[str, int]
-#: Of every broker in service: (size in bytes, lag in records) of its replicas; None where it did not answer.
+#: Broker in service -> its replicas: (size in bytes, lag in records); None = it did not answer.
 Disks = dict[int, dict[Key, tuple[int, int]] | None]
-_TROUBLES = (ClientError, OSError, TimeoutError)
+_UNREACHABLE = (ClientError, OSError, TimeoutError)
 
 
 class ClusterView:
-    """The cluster as JSON, at most a second old. However many ask, it is made once."""
+    """The cluster as JSON, at most a second old. Concurrent requests share one result."""
 
     def __init__(self, node: ObservedNode) -> None:
         self._node = node
@@ -47,7 +47,7 @@ class ClusterView:
             await self._admin.close()
 
     async def get(self) -> dict[str, Any]:
-        """See `_make`."""
+        """The result of `_make`, at most AGE_S_MAX old."""
         async with self._lock:
             now_s = asyncio.get_running_loop().time()
             if now_s - self._made_s > AGE_S_MAX:
@@ -57,7 +57,8 @@ class ClusterView:
     async def _make(self) -> dict[str, Any]:
         """cluster_id, node_id, controller, brokers, partitions with replicas, groups, events (newest first), audit, clients.
 
-        `behind_ms` of a replica, how long ago it was caught up, is known of followers of partitions that this broker leads."""
+        `behind_ms` of a replica is the time since it was caught up. Only the leader knows it, so it is None for other brokers' partitions.
+        """
         node = self._node
         image = node.metadata.image
         fenced = {broker.broker_id for broker in image.brokers.values() if broker.fenced}
@@ -68,9 +69,9 @@ class ClusterView:
         if admin is not None:
             leaders = self._leaders(fenced)
             alive = [broker_id for broker_id in image.brokers if broker_id not in fenced]
-            asked = [self._offsets(admin, n, keys, when) for when in (LATEST, EARLIEST) for n, keys in leaders.items()]
+            requests = [self._offsets(admin, n, keys, when) for when in (LATEST, EARLIEST) for n, keys in leaders.items()]
             ends, sizes, groups = await asyncio.gather(
-                asyncio.gather(*asked), asyncio.gather(*(self._disk(admin, n) for n in alive)), self._groups(admin)
+                asyncio.gather(*requests), asyncio.gather(*(self._disk(admin, n) for n in alive)), self._groups(admin)
             )
             for part, when in zip(ends, [when for when in (LATEST, EARLIEST) for _ in leaders], strict=True):
                 offsets[when].update(part)
@@ -94,7 +95,7 @@ class ClusterView:
         }
 
     async def connected(self) -> Maintenance | None:
-        """What asks the brokers for the page; None when this node is none or cannot reach them."""
+        """The client for requests to brokers; None if this node is not a broker in service, or cannot connect."""
         node = self._node
         if node.broker is None or not node.ready.is_set():
             return None
@@ -105,7 +106,7 @@ class ClusterView:
             self._admin = Maintenance(f"{host}:{port}", client_id="minikafka-ui", timeout_ms=int(ASK_TIMEOUT_S * 1000))
         try:
             await asyncio.wait_for(self._admin.cluster.refresh([]), ASK_TIMEOUT_S)
-        except _TROUBLES:
+        except _UNREACHABLE:
             return None
         return self._admin
 
@@ -118,7 +119,7 @@ class ClusterView:
         return found
 
     async def _offsets(self, admin: Maintenance, node_id: int, keys: list[Key], when: int) -> dict[Key, int]:
-        """One request to a leader for all its partitions."""
+        """Offsets of a leader's partitions, with one request."""
         topics: dict[str, list[Any]] = {}
         for topic, index in keys:
             topics.setdefault(topic, []).append(ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=when))
@@ -127,7 +128,7 @@ class ClusterView:
         )
         try:
             response: Any = await asyncio.wait_for(admin.cluster.request(request, node_id), ASK_TIMEOUT_S)
-        except _TROUBLES:
+        except _UNREACHABLE:
             return {}
         return {
             (topic.name, p.partition_index): p.offset
@@ -140,7 +141,7 @@ class ClusterView:
     async def _disk(admin: Maintenance, node_id: int) -> dict[Key, tuple[int, int]] | None:
         try:
             answer = (await asyncio.wait_for(admin.describe_log_dirs([node_id]), ASK_TIMEOUT_S))[node_id]
-        except _TROUBLES:
+        except _UNREACHABLE:
             return None
         return {
             (topic.name, p.partition_index): (p.partition_size, p.offset_lag)
@@ -150,7 +151,7 @@ class ClusterView:
         }
 
     async def _groups(self, admin: Maintenance) -> list[dict[str, Any]] | None:
-        """Groups with their lag; what was known before, or None, when somebody does not answer."""
+        """Groups with their lag. If a broker does not answer, the previous result, or None."""
         found = []
         try:
             for name, kind, state in (await asyncio.wait_for(admin.list_groups(), ASK_TIMEOUT_S))[:GROUPS_MAX]:
@@ -161,7 +162,7 @@ class ClusterView:
                 members = len((await asyncio.wait_for(admin.describe_group(name), ASK_TIMEOUT_S)).members)
                 lag = sum(max(ends[key].offset - offset, 0) for key, offset in committed.items())
                 found.append({"group": name, "state": state, "members": members, "lag": lag})
-        except _TROUBLES:
+        except _UNREACHABLE:
             before: list[dict[str, Any]] | None = self._made.get("groups")
             return before
         return found

@@ -1,6 +1,6 @@
-"""A very small HTTP/1.1 server: /metrics, /healthz, /readyz, the page /ui and its JSON. GET and HEAD; no body is read.
+"""A minimal HTTP/1.1 server for /metrics, /healthz, /readyz, the page /ui and its JSON.
 
-It only reads: nothing can be changed through it.
+It supports GET and HEAD only, reads no request bodies, and cannot change anything.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ logger = logging.getLogger("minikafka.http")
 HEAD_BYTES_MAX = 8192
 READ_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 30.0
-#: Requests at a time; what comes beyond them is closed unanswered.
+#: Bound on concurrent requests; further connections are closed without an answer.
 CONNECTIONS_MAX = 64
 ANY_NAME = "*"
-#: The page brings everything with it and talks to nobody else.
+#: The page is self-contained and connects to this server only.
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -70,10 +70,10 @@ class HttpServer:
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_TIMEOUT_S)
             method, _, rest = head.decode("latin-1").partition(" ")
-            if self._is_known(_host_of(head)):
+            if self._is_own_name(_host_of(head)):
                 status, kind, body = await self._answer(method, rest.split(" ", 1)[0])
             else:
-                status, kind, body = "421 Misdirected Request", "text/plain", b"not under this name (minikafka.http.names)\n"
+                status, kind, body = "421 Misdirected Request", "text/plain", b"this host name is not allowed (minikafka.http.names)\n"
             lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
             lines += ["X-Content-Type-Options: nosniff", "Cache-Control: no-store", f"Content-Security-Policy: {PAGE_POLICY}", "", ""]
             writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
@@ -83,14 +83,16 @@ class HttpServer:
         finally:
             self._open -= 1
             if writer.transport.get_write_buffer_size():
-                # To close would keep what the peer does not read for as long as the peer likes.
+                # `close` would keep unread data for as long as the peer likes.
                 writer.transport.abort()
             else:
                 writer.close()
 
-    def _is_known(self, host: str) -> bool:
-        """Whether it is asked under a name of its own. A web page that has its own name resolved to this address (DNS rebinding) asks under
-        that."""
+    def _is_own_name(self, host: str) -> bool:
+        """Whether the request's host name belongs to this node.
+
+        A web page whose name resolves to this address (DNS rebinding) uses its own name.
+        """
         return not host or "." not in host or host in self._names or ANY_NAME in self._names or _is_address(host)
 
     async def _answer(self, method: str, target: str) -> tuple[str, str, bytes]:
@@ -98,7 +100,7 @@ class HttpServer:
         if method not in ("GET", "HEAD"):
             return "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
         if path == "/metrics":
-            return "200 OK", METRICS_TYPE, await self._scraped()
+            return "200 OK", METRICS_TYPE, await self._render_metrics()
         if path == "/healthz":
             failed = self._node.failed.done()
             return ("503 Service Unavailable" if failed else "200 OK"), "application/json", _json({"alive": not failed})
@@ -110,20 +112,20 @@ class HttpServer:
         if path == "/v1/cluster":
             return "200 OK", "application/json", _json(await self._view.get())
         if path in ("/v1/configs", "/v1/records"):
-            return await self._asked(path, dict(parse_qsl(query, keep_blank_values=True)))
+            return await self._query(path, dict(parse_qsl(query, keep_blank_values=True)))
         return "404 Not Found", "text/plain", b"try /ui, /v1/cluster, /v1/configs, /v1/records, /metrics, /healthz or /readyz\n"
 
-    async def _asked(self, path: str, question: dict[str, str]) -> tuple[str, str, bytes]:
+    async def _query(self, path: str, parameters: dict[str, str]) -> tuple[str, str, bytes]:
         from minikafka.broker.observe.topic_view import Refused
 
         try:
-            answer = await (self._topics.configs(question) if path == "/v1/configs" else self._topics.records(question))
+            answer = await (self._topics.configs(parameters) if path == "/v1/configs" else self._topics.records(parameters))
         except Refused as refused:
             return refused.status, "application/json", _json({"error": str(refused)})
         return "200 OK", "application/json", _json(answer)
 
-    async def _scraped(self) -> bytes:
-        """The metrics, made in steps between which the broker works on."""
+    async def _render_metrics(self) -> bytes:
+        """The metrics, rendered in steps so that the broker can do other work in between."""
         pieces = []
         for piece in self._metrics.steps():
             pieces.append(piece)
@@ -147,7 +149,7 @@ def _names_of(config: BrokerConfig) -> set[str]:
 
 
 def _host_of(head: bytes) -> str:
-    """The host of a request's head in lower case, without its port; "" where none is named."""
+    """The request's Host header in lower case, without the port; "" if it is missing."""
     for line in head.decode("latin-1").split("\r\n")[1:]:
         name, _, value = line.partition(":")
         if name.strip().lower() == "host":
@@ -165,7 +167,7 @@ def _is_address(host: str) -> bool:
 
 
 async def _sent(writer: asyncio.StreamWriter) -> None:
-    """Until the peer's system has everything."""
+    """Wait until the peer's system has received everything."""
     writer.transport.set_write_buffer_limits(high=0)
     await writer.drain()
 

@@ -1,4 +1,4 @@
-"""The newest verdict of `minikafka audit --report` in a directory: for the page, for metrics, for the schedule's log line."""
+"""The newest verdict of `minikafka audit --report` in a directory, for the page, the metrics and the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-#: One line a run, the newest last (minikafka/spark/trend.py writes it).
+#: One line per run, the newest last (written by minikafka/spark/trend.py).
 RUNS = "runs.jsonl"
 TAIL_BYTES = 64 << 10
 MISMATCH = ("DIVERGENT", "CORRUPT", "LOST", "MISSING")
@@ -14,7 +14,7 @@ INCOMPLETE = ("UNREADABLE", "INCOMPLETE", "SKIPPED", "SINGLE")
 
 
 class LastAudit:
-    """Reads only what has changed since it was asked before, and of a file only its end."""
+    """Caches the newest run. Reads a file only if it has changed, and only its end."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = Path(directory) if directory else None
@@ -22,7 +22,7 @@ class LastAudit:
         self._run: dict[str, Any] | None = None
 
     def get(self) -> dict[str, Any] | None:
-        """outcome, exit_code, finished_ms, seconds, partitions by result, batches, bytes, checks; None when no run can be read."""
+        """outcome, exit_code, finished_ms, seconds, partitions by result, batches, bytes, checks; None if there is no readable run."""
         if self._directory is None:
             return None
         try:

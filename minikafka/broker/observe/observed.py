@@ -1,4 +1,4 @@
-"""What metrics, pages and probes read of a node. They change nothing of it."""
+"""The part of a node that metrics, pages and probes read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ObservedAuthority(Protocol):
-    """The authorizer of a node, with its counts of decisions."""
+    """A node's authorizer, with the counts of its decisions."""
 
     @property
     def acls(self) -> AclAuthorizer: ...
@@ -76,7 +76,7 @@ class ObservedBroker(Protocol):
 
 
 class ObservedNode(Protocol):
-    """A node (`node.Node`); `broker`, `controller` and their parts are None where it has no such role."""
+    """A node (`node.Node`). `broker`, `controller` and their parts are None if the node does not have the role."""
 
     @property
     def config(self) -> BrokerConfig: ...

@@ -1,4 +1,4 @@
-"""The last records of fetched bytes as the page shows them: as text where they are text, and cut where they are long."""
+"""The last records of fetched bytes, formatted for the page: as text if possible, and truncated if long."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from minikafka.wire.batch import RecordBatch, iterate_batches
 from minikafka.wire.errors import WireError
 from minikafka.wire.record import Record
 
-#: Of a key, a value, or a header's name or value; of the headers of one record.
+#: Bound on the shown bytes of a key, a value, or a header's name or value, and on the shown headers of one record.
 BYTES_SHOWN_MAX = 2048
 HEADERS_SHOWN_MAX = 20
-#: A batch that decompresses to more is not shown.
+#: Batches that are larger when decompressed are not shown.
 DECOMPRESSED_BYTES_MAX = 16 << 20
-#: What serializers of schema registries write: a zero, the schema's number in four bytes, the data.
+#: The prefix that serializers of schema registries write: a zero byte and the schema id in four bytes.
 SCHEMA_PREFIX_BYTES = 5
-#: A larger number is hardly one.
+#: A larger number is probably not a schema id.
 SCHEMAS_MAX = 1 << 20
 
 
 def last_records(data: bytes, begin: int, end: int, count: int) -> list[dict[str, Any]]:
-    """The last `count` records with offsets from `begin` to before `end`, the newest first. Markers of transactions are no records.
+    """The last `count` records with offsets in [`begin`, `end`), the newest first. Transaction markers are left out.
 
-    Runs elsewhere than on the event loop. Raises WireError.
+    Call it in a thread. Raises WireError.
     """
     kept: deque[Record] = deque(maxlen=count)
     for batch in iterate_batches(data):
-        # Most batches are passed by their headers alone.
+        # Most batches are skipped by their header.
         if batch.last_offset >= max(begin, end - count) and batch.base_offset < end and not batch.is_control:
             kept.extend(record for record in _records(batch) if begin <= record.offset < end)
     return [_row(record) for record in reversed(kept)]
 
 
 def next_offset(data: bytes, begin: int) -> int:
-    """The offset after the last whole batch; `begin` when there is none. Raises WireError."""
+    """The offset after the last complete batch; `begin` if there is none. Raises WireError."""
     reached = begin
     for batch in iterate_batches(data):
         reached = batch.next_offset
@@ -64,7 +64,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def shown(data: bytes | None, *, may_have_schema: bool = False) -> dict[str, Any]:
-    """`format` null, json, text, schema (with the schema's number) or hex, the text, whether it is cut, and the size of the whole."""
+    """`format` (null, json, text, schema with the schema id, or hex), the text, whether it is truncated, and the full size in bytes."""
     if data is None:
         return {"format": "null", "text": "", "bytes": 0, "cut": False}
     head = bytes(data[:BYTES_SHOWN_MAX])
@@ -79,7 +79,7 @@ def shown(data: bytes | None, *, may_have_schema: bool = False) -> dict[str, Any
 
 
 def _text_of(data: bytes, *, is_cut: bool = False) -> str | None:
-    """None for what no person reads: bytes that are no UTF-8, or control characters."""
+    """The text; None if the bytes are not UTF-8 or contain control characters."""
     for drop in range(4 if is_cut else 1):
         try:
             text = data[: len(data) - drop].decode()

@@ -1,4 +1,4 @@
-"""Whether the page shows records to whoever can reach it: it has no login."""
+"""Whether the page, which has no login, shows records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def shows_records(node: ObservedNode) -> bool:
-    """By minikafka.http.records. Unless it says, only where nobody else can ask: on a loopback address, and without an authorizer."""
+    """As minikafka.http.records says. With auto, only if nobody else can connect: on a loopback address, and without an authorizer."""
     config = node.config
     if config.minikafka_http_records != "auto":
         return config.minikafka_http_records == "true"

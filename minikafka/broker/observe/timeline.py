@@ -1,7 +1,4 @@
-"""What has happened lately: elections, changes of in-sync sets, fencing; read off the metadata as every node sees it.
-
-One readable line each, for the log and for the page /ui.
-"""
+"""Recent events in the metadata: elections, changes of in-sync sets, fencing. One readable line each, for the log and the page /ui."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ EVENTS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`kind`: election, isr, broker, topic; `wall_ms` is when this node learned of it; partition -1 for what concerns none."""
+    """`kind`: election, isr, broker, topic. `wall_ms`: when this node applied it. `partition`: -1 if it concerns no partition."""
 
     wall_ms: int
     kind: str
@@ -29,17 +26,17 @@ class Event:
 
 
 class Timeline:
-    """The last events. Subscribe `on_metadata` to a MetadataHost."""
+    """Keeps the last events. Subscribe `on_metadata` to a MetadataHost."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.unclean_elections = 0
-        self._known: dict[tuple[bytes, int], PartitionRegistration] = {}
+        self._partitions: dict[tuple[bytes, int], PartitionRegistration] = {}
         self._fenced: dict[int, bool] = {}
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Compare what changed with what was."""
+        """Note the differences between the changed entries and their previous values."""
         for broker_id, broker in delta.changed_brokers.items():
             before = self._fenced.get(broker_id)
             if broker is None:
@@ -54,13 +51,13 @@ class Timeline:
         for topic_id in delta.changed_topics:
             topic = image.topics_by_id.get(topic_id)
             if topic is None:
-                for key in [key for key in self._known if key[0] == topic_id]:
-                    del self._known[key]
+                for key in [key for key in self._partitions if key[0] == topic_id]:
+                    del self._partitions[key]
                 continue
             for index, now in topic.partitions.items():
                 key = (topic_id, index)
-                old = self._known.get(key)
-                self._known[key] = now
+                old = self._partitions.get(key)
+                self._partitions[key] = now
                 if old is not None and old is not now:
                     self._changed(topic.name, index, old, now)
                 elif old is None and index == 0:
@@ -71,7 +68,7 @@ class Timeline:
         name = f"{topic}-{index}"
         if now.leader != old.leader:
             if now.leader < 0:
-                text = f"{name}: no leader; {old.leader} is gone and nobody in sync can follow it"
+                text = f"{name}: no leader; {old.leader} is gone, and no in-sync replica can take over"
             elif now.elected_unclean_after(old):
                 self.unclean_elections += 1
                 text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, elected unclean: records may be lost"

@@ -1,4 +1,4 @@
-"""What the page shows of one topic or broker when it is asked: configurations, and the last records of a partition."""
+"""Details of one topic or broker for the page: configurations, and the last records of a partition."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from minikafka.wire.messages.fetch import FetchResponse
 
 TOPIC, BROKER = 2, 4
-#: Of DescribeConfigs.
+#: Source ids of DescribeConfigs.
 SOURCES = {1: "topic", 2: "broker", 3: "cluster default", 4: "static", 5: "default", 6: "logger", 7: "client metrics", 8: "group"}
 RECORDS_MAX = 50
-#: Of one partition at a time. The first batch comes whole, whatever its size.
+#: Bytes fetched at a time. The first batch is always complete, whatever its size.
 FETCH_BYTES_MAX = 1 << 20
 FETCH_WAIT_MS = 500
-#: The last version that names topics, not their ids.
+#: The last version with topic names instead of ids.
 FETCH_VERSION_MAX = 12
 ASK_TIMEOUT_S = 4.0
 
 
 class Refused(Exception):
-    """The status of HTTP and the reason."""
+    """A request is refused, with an HTTP status and a reason."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -38,15 +38,15 @@ class Refused(Exception):
 
 
 class TopicView:
-    """Asks with the connections of the page. One question at a time: whoever asks waits for the others."""
+    """Sends requests over the page's connections, one at a time."""
 
     def __init__(self, node: ObservedNode, view: ClusterView) -> None:
         self._node, self._view = node, view
         self._lock = asyncio.Lock()
 
-    async def configs(self, question: dict[str, str]) -> dict[str, Any]:
-        """Of `topic` or `broker`: name, value (None where it is secret), where it comes from. Raises Refused."""
-        topic, broker = question.get("topic"), question.get("broker")
+    async def configs(self, parameters: dict[str, str]) -> dict[str, Any]:
+        """Configuration of `topic` or `broker`: name, value (None if it is secret) and source. Raises Refused."""
+        topic, broker = parameters.get("topic"), parameters.get("broker")
         if (topic is None) == (broker is None):
             raise Refused("400 Bad Request", "give topic=NAME or broker=ID")
         if topic is not None and topic not in self._node.metadata.image.topics_by_name:
@@ -55,25 +55,25 @@ class TopicView:
             raise Refused("404 Not Found", f"there is no broker {broker[:20]}")
         async with self._lock:
             admin = await self._admin()
-            asked = admin.describe_configs(TOPIC, topic) if topic is not None else admin.describe_configs(BROKER, str(broker))
-            entries = await _answered(asked)
+            request = admin.describe_configs(TOPIC, topic) if topic is not None else admin.describe_configs(BROKER, str(broker))
+            entries = await _answered(request)
         rows = [
             {"name": e.name, "value": e.value, "source": SOURCES.get(e.source, str(e.source)), "sensitive": e.is_sensitive}
             for e in sorted(entries, key=lambda e: (e.source, e.name))
         ]
         return {"configs": rows}
 
-    async def records(self, question: dict[str, str]) -> dict[str, Any]:
+    async def records(self, parameters: dict[str, str]) -> dict[str, Any]:
         """The last `count` records of `topic` and `partition` below the high watermark, the newest first. Raises Refused."""
         if not shows_records(self._node):
             raise Refused(
-                "403 Forbidden", "records are not shown here; minikafka.http.records=true shows them to whoever reaches this port"
+                "403 Forbidden", "records are not shown; minikafka.http.records=true shows them to everyone who can connect to this port"
             )
-        topic = self._node.metadata.image.topics_by_name.get(question.get("topic", ""))
-        index = _whole(question.get("partition", "0"), "partition")
+        topic = self._node.metadata.image.topics_by_name.get(parameters.get("topic", ""))
+        index = _whole(parameters.get("partition", "0"), "partition")
         if topic is None or index not in topic.partitions:
             raise Refused("404 Not Found", "there is no such partition")
-        count = min(max(_whole(question.get("count", "20"), "count"), 1), RECORDS_MAX)
+        count = min(max(_whole(parameters.get("count", "20"), "count"), 1), RECORDS_MAX)
         leader = topic.partitions[index].leader
         if leader < 0:
             raise Refused("503 Service Unavailable", "the partition has no leader")
@@ -82,7 +82,7 @@ class TopicView:
             return await self._last(admin, leader, topic.name, index, count)
 
     async def _last(self, admin: Maintenance, leader: int, topic: str, index: int, count: int) -> dict[str, Any]:
-        """From `count` offsets before the end; where that is more than is fetched at a time, from fewer."""
+        """Fetch from `count` offsets before the end, or from a later offset if that exceeds one fetch."""
         bounds = await _answered(admin.list_offsets({(topic, index): "latest"}))
         end = bounds[(topic, index)].offset
         for wanted in (count, max(count // 5, 1), 1):
@@ -100,8 +100,8 @@ class TopicView:
                     rows = await run(shown_records.last_records, data, begin, end, wanted)
                     return {"topic": topic, "partition": index, "begin": begin, "end": end, "records": rows}
             except WireError as error:
-                raise Refused("502 Bad Gateway", f"what broker {leader} sent cannot be read: {error}") from error
-        raise AssertionError("the last of the three returns")
+                raise Refused("502 Bad Gateway", f"unreadable answer of broker {leader}: {error}") from error
+        raise AssertionError("the last of the three attempts returns")
 
     @staticmethod
     async def _fetched(admin: Maintenance, leader: int, topic: str, index: int, offset: int) -> FetchResponse.PartitionData:
@@ -118,19 +118,19 @@ class TopicView:
     async def _admin(self) -> Maintenance:
         admin = await self._view.connected()
         if admin is None:
-            raise Refused("503 Service Unavailable", "this node cannot ask the brokers now")
+            raise Refused("503 Service Unavailable", "this node cannot connect to the brokers")
         return admin
 
 
 def _whole(text: str, name: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 10:
-        raise Refused("400 Bad Request", f"{name} has to be a number")
+        raise Refused("400 Bad Request", f"{name} must be a number")
     return int(text)
 
 
-async def _answered(asked: Any) -> Any:
+async def _answered(request: Any) -> Any:
     try:
-        return await asyncio.wait_for(asked, ASK_TIMEOUT_S)
+        return await asyncio.wait_for(request, ASK_TIMEOUT_S)
     except BrokerError as error:
         raise Refused("502 Bad Gateway", str(error)) from error
     except (ClientError, OSError, TimeoutError, WireError) as error:

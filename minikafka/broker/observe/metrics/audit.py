@@ -1,4 +1,4 @@
-"""The last audit, as `minikafka.audit.report.dir` tells it, and the audits that this node was scheduled to make."""
+"""The newest audit in `minikafka.audit.report.dir`, and this node's scheduled audits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("last_run_timestamp_seconds", "exit_code", "batches_compared", "bytes_c
 
 
 def audit(page: Page, last: LastAudit, schedule: AuditSchedule) -> None:
-    """Nothing of a last run where there is none: an absent metric is not a passed audit."""
+    """Writes nothing about the last run if there is none: an absent metric must not look like a passed audit."""
     page.one("minikafka_audit_runs_total", schedule.runs)
     page.one("minikafka_audit_runs_failed_total", schedule.failures)
     run = last.get()

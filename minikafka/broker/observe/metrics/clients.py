@@ -1,4 +1,4 @@
-"""What clients push of their own metrics (KIP-714), and how that goes."""
+"""Metrics that clients push (KIP-714), and counts of pushes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAMILIES = (("minikafka_client_metric", False), ("minikafka_client_metric_total"
 
 
 def client_metrics(page: Page, broker: ObservedBroker) -> None:
-    """How many clients push, and what became of it."""
+    """Counts of clients and of their pushes."""
     clients = broker.client_metrics
     page.one("kafka_server_client_metrics_instance_count", len(clients.instances.by_id))
     page.one("kafka_server_client_metrics_unknown_subscription_request_count", clients.instances.unknown_subscriptions)
@@ -29,7 +29,7 @@ def client_metrics(page: Page, broker: ObservedBroker) -> None:
 
 
 def pushed(page: Page, broker: ObservedBroker) -> Iterator[bytes]:
-    """What clients have told, in pieces of so many samples, under the names that `page` knows."""
+    """Metrics that clients pushed, in chunks of a fixed number of samples, under the names in the page's dialects."""
     for family, are_counters in FAMILIES:
         for name, metric in page.heads(family):
             yield (head(name, metric) + "\n").encode()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def quorum(page: Page, node: ObservedNode) -> None:
-    """What every node knows of `__cluster_metadata`."""
+    """Metrics of `__cluster_metadata`, which every node has."""
     raft, figures, now_ms = node.raft, node.raft.figures, node.environment.clock.now_ms()
     prefix = "kafka_server_raftmetrics"
     values: dict[str, float] = {
@@ -45,7 +45,7 @@ def quorum(page: Page, node: ObservedNode) -> None:
 
 
 def authorization(page: Page, node: ObservedNode) -> None:
-    """What the authorizer has decided; nothing where there is none."""
+    """The authorizer's decisions; nothing without an authorizer."""
     authority = node.authority
     page.one("minikafka_acls", 0 if authority is None else authority.acls.count)
     page.one("minikafka_authorizations_allowed_total", 0 if authority is None else authority.allowed)
@@ -53,7 +53,7 @@ def authorization(page: Page, node: ObservedNode) -> None:
 
 
 def controller(page: Page, node: ObservedNode) -> None:
-    """What a controller knows; brokers without one tell that they are not active."""
+    """Metrics of the controller. A broker without one reports that it is not active."""
     prefix, host = "kafka_controller_kafkacontroller", node.controller
     is_active = host is not None and host.is_active
     page.one(f"{prefix}_activecontrollercount", is_active)

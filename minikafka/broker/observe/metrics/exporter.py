@@ -1,7 +1,7 @@
-"""The names of kafka_exporter (dashboard 7589), without the exporter.
+"""Metrics under the names of kafka_exporter (dashboard 7589), without the exporter.
 
-A partition is exported by its leader, a group by its coordinator and the number of brokers by the active controller, so that sums over all
-brokers are right. A group's lag is exported where the coordinator holds a replica of the partition.
+The leader exports a partition, the coordinator a group, and the active controller the number of brokers, so that sums over all brokers are
+right. A group's lag is exported if the coordinator has a replica of the partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Family = tuple[str, Samples]
 
 
 def exporter_families(node: ObservedNode, label: Callable[[str, int], str]) -> Iterator[Family]:
-    """(name, samples) of every family; their meaning is in the table."""
+    """(name, samples) of every family; the table has their meaning."""
     image = node.metadata.image
     if node.controller is not None and node.controller.is_active:
         brokers = [broker for broker in image.brokers.values() if not broker.fenced]

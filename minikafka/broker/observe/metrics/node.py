@@ -1,7 +1,7 @@
-"""Everything of one node under the names of `table`, read from the broker's state when it is scraped.
+"""All metrics of one node under the names of `table`, read from the broker's state at each scrape.
 
-Nothing is counted on the way of a request but integers that live with what they count, and a sample of requests is timed. A scrape is
-made in steps between which the loop can do its work (`NodeMetrics.steps`).
+The request path only increments integers in the objects that they belong to, and times a sample of requests. A scrape runs in steps, so
+that the loop can do other work in between (`NodeMetrics.steps`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class NodeMetrics:
-    """Everything of one node; safe to ask at any time of its life, on its loop."""
+    """Renders all metrics of one node. Can be called on the node's loop at any time, even while it starts or stops."""
 
     def __init__(self, node: ObservedNode) -> None:
         self._node = node
@@ -48,16 +48,16 @@ class NodeMetrics:
         self._labels: dict[tuple[str, int], str] = {}
         self._last_audit = LastAudit(node.config.minikafka_audit_report_dir)
         self._readings = Readings()
-        self._began_ms = node.environment.clock.now_ms()
-        self._began_cpu_s = _cpu_s()
-        self._readings.rate("cpu", self._began_cpu_s, self._began_ms)
+        self._started_ms = node.environment.clock.now_ms()
+        self._started_cpu_s = _cpu_s()
+        self._readings.rate("cpu", self._started_cpu_s, self._started_ms)
 
     def render(self) -> bytes:
-        """The text exposition format."""
+        """All metrics in the text exposition format."""
         return b"".join(self.steps())
 
     def steps(self) -> Iterator[bytes]:
-        """The same in pieces; between two of them the loop may run."""
+        """The same in chunks, so that the loop can run in between."""
         yield generate_latest(self._registry)
         node = self._node
         if not node.ready.is_set():
@@ -94,7 +94,7 @@ class NodeMetrics:
         return page.text().encode()
 
     def _requests(self) -> Iterator[bytes]:
-        """The quantiles of many APIs are much to sort: one phase a step."""
+        """Metrics of requests, one phase per step: sorting the quantiles of many APIs takes long."""
         rows = traffic.request_rows(self._node)
         yield self._page(traffic.requests, rows)
         for phase, family in traffic.phases(rows):
@@ -108,7 +108,7 @@ class NodeMetrics:
         return found
 
     def _in_parts(self, names: tuple[str, ...], partitions: list[Partition], values_of: Any) -> Iterator[bytes]:
-        """Families of one sample a partition. Their lines are gathered side by side, because the state is read only once."""
+        """Families with one sample per partition. All their lines are collected in one pass, because the state is read only once."""
         page = Page(self._node.config.minikafka_metrics_dialects)
         heads = [page.heads(name) for name in names]
         rows: list[list[str]] = [[head(*found[0])] if found else [] for found in heads]
@@ -120,8 +120,8 @@ class NodeMetrics:
             yield b""
         yield "\n".join(line for lines in rows for line in (*lines, "")).replace("\n\n", "\n").encode()
 
-    def _sources_of_lines(self) -> Iterator[PeerLines]:
-        """Whatever tells of peers."""
+    def _peer_lines(self) -> Iterator[PeerLines]:
+        """All objects that log lines about peers."""
         node = self._node
         for listener in node.listeners.values():
             yield listener.lines
@@ -132,8 +132,8 @@ class NodeMetrics:
     def _state(self, page: Page, state: int) -> None:
         page.one("kafka_server_kafkaserver_brokerstate", state)
         now_ms, cpu_s = self._node.environment.clock.now_ms(), _cpu_s()
-        elapsed_s = (now_ms - self._began_ms) / 1000
-        idle_s = max(elapsed_s - (cpu_s - self._began_cpu_s), 0.0)
+        elapsed_s = (now_ms - self._started_ms) / 1000
+        idle_s = max(elapsed_s - (cpu_s - self._started_cpu_s), 0.0)
         busy = self._readings.rate("cpu", cpu_s, now_ms)
         idle = min(max(1.0 - busy, 0.0), 1.0)
         page.one("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle)
@@ -146,7 +146,7 @@ class NodeMetrics:
         unexpected = {NODE: 0, **self._node.supervisor.unexpected}
         page.many("minikafka_unexpected_exceptions_total", ((labels(ended=kind), count) for kind, count in unexpected.items()))
         left_out: Counter[str] = Counter()
-        for source in self._sources_of_lines():
+        for source in self._peer_lines():
             left_out += source.left_out
         page.many("minikafka_peer_lines_left_out_total", ((labels(kind=kind), count) for kind, count in left_out.items()))
         page.one("minikafka_request_memory_bytes", self._node.budget.used)
@@ -166,13 +166,13 @@ class NodeMetrics:
 
 
 def _cpu_s() -> float:
-    """Processor time of the loop's thread."""
+    """CPU time of the loop's thread, in seconds."""
     used = resource.getrusage(RUSAGE_THREAD)
     return used.ru_utime + used.ru_stime
 
 
 def _disk_bytes() -> tuple[int, int] | None:
-    """What /proc/self/io says, None where there is none."""
+    """(bytes read, bytes written) from /proc/self/io; None if it does not exist."""
     try:
         with open("/proc/self/io", encoding="ascii") as file:
             found = dict(line.split(": ", 1) for line in file.read().splitlines())

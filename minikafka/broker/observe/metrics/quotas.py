@@ -1,4 +1,4 @@
-"""Client quotas: how much clients use, and for how long they had to pause."""
+"""Client quotas: the clients' usage and throttle times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from minikafka.broker.observe.metrics.exposition import Page
     from minikafka.broker.observe.observed import ObservedNode
 
-#: Key of the quota -> Kafka's name of the resource, and of its rate.
+#: Key of the quota -> Kafka's names of the resource and of its rate.
 RESOURCES = {
     PRODUCE: ("produce", "byte_rate"),
     FETCH: ("fetch", "byte_rate"),
@@ -20,7 +20,7 @@ RESOURCES = {
 
 
 def quotas(page: Page, node: ObservedNode) -> None:
-    """A sample for each quota that is in use, of this node."""
+    """One sample for each quota that is in use on this node."""
     host = node.quotas
     now_ms = host.now_ms()
     meters = sorted(host.quotas.meters(), key=lambda meter: meter.share)

@@ -1,4 +1,4 @@
-"""The reference page of metrics, made from the table: `python -m minikafka.broker.observe.metrics.reference`."""
+"""Generates the reference page of metrics from the table: `python -m minikafka.broker.observe.metrics.reference`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def reference_page() -> str:
         "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_open_fds`,",
         "`process_max_fds`, `process_start_time_seconds`, `python_info` and `python_gc_*` come from Prometheus' own client library.",
         "",
-        "## What stock dashboards ask for and a broker cannot tell",
+        "## Metrics of stock dashboards that a broker does not have",
         "",
-        "| metrics | why not |",
+        "| metrics | reason |",
         "|---|---|",
     ]
     lines += [f"| `{pattern}` | {reason} |" for pattern, reason in WITHOUT_DATA.items()]

@@ -42,14 +42,14 @@ def leader_values(partition: Partition) -> tuple[int, ...]:
     """The values of LEADER_GAUGES."""
     leader = partition.leader
     if leader is None:
-        return 0, 0, 0, 0, 0, 0  # it has lost its office while the scrape waited
+        return 0, 0, 0, 0, 0, 0  # it lost the leadership during the scrape
     in_sync, size = len(leader.isr.committed), len(leader.replicas)
     margin, log = in_sync - leader.min_isr, partition.log
     return int(in_sync < size), int(margin < 0), int(margin == 0), size, in_sync, max(log.high_watermark - log.last_stable_offset, 0)
 
 
 def replicas(page: Page, node: ObservedNode, partitions: list[Partition], led: list[Partition]) -> None:
-    """Counts of replicas, and what became of in-sync sets and logs."""
+    """Counts of replicas, of changes of in-sync sets, and of truncations."""
     assert node.broker is not None
     manager, prefix = node.broker.replicas, "kafka_server_replicamanager"
     margins = [_isr_margin(p) for p in led]
@@ -92,7 +92,7 @@ def _isr_margin(partition: Partition) -> int:
 
 
 def fetchers(page: Page, node: ObservedNode, readings: Readings) -> None:
-    """How far this broker's followers are behind."""
+    """The lag of this broker's followers."""
     assert node.broker is not None
     running = list(node.broker.replicas.fetchers.fetchers)
     now_ms = node.environment.clock.now_ms()
@@ -122,7 +122,7 @@ def fetchers(page: Page, node: ObservedNode, readings: Readings) -> None:
 
 
 def logs(page: Page, node: ObservedNode) -> None:
-    """Log directories, and syncs."""
+    """Log directories and syncs."""
     assert node.broker is not None
     page.one("kafka_log_logmanager_offlinelogdirectorycount", sum(directory.is_offline for directory in node.directories))
     rows = [({"logDirectory": directory.path}, int(directory.is_offline)) for directory in node.directories]

@@ -1,11 +1,11 @@
-"""Every metric of a broker: name in each dialect, kind, labels, meaning. What is scraped and docs/metrics.md are made from this table.
+"""Every metric of a broker: its name in each dialect, kind, labels and meaning. Scrapes and docs/metrics.md are made from this table.
 
-The names follow from Kafka's MBeans by the rules of those who made the dashboards:
+The names derive from Kafka's MBeans by the rules of these sources:
 
     s   Strimzi's rules for the JMX exporter: …PerSec is …_total, …Percent is …_percent
     c   Confluent's (jmx-monitoring-stacks): …persec, …percent, labels in lower case
     r   Strimzi's metrics reporter: …persec_total, kafka_server_raft_metrics_…
-    k   a bean's own names, as kafbat's Kafka UI looks for them; it has little
+    k   a bean's own names, as far as kafbat's Kafka UI needs them
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 DIALECTS = ("s", "c", "r", "k")
 SNAKE_IN_C = {"clientSoftwareName": "client_software_name", "clientSoftwareVersion": "client_software_version"}
-#: Metrics of clients, whose label is client-id in Kafka.
+#: Spelling of the label that is client-id in Kafka.
 SNAKE_OF_QUOTAS = {"clientId": "client_id"}
 RATES = "kafka_server_BrokerTopicMetrics_FifteenMinuteRate"
 
@@ -31,11 +31,11 @@ class Metric:
 
     @property
     def key(self) -> str:
-        """The name in the first dialect that has one."""
+        """The name in the first dialect that has the metric."""
         return next(self.names[dialect] for dialect in DIALECTS if dialect in self.names)
 
     def label_in(self, dialect: str, label: str) -> str:
-        """How a dialect spells a label."""
+        """A label in the spelling of a dialect."""
         if dialect == "s":
             return label
         if self.section == QUOTAS:
@@ -62,7 +62,7 @@ def _counter(name: str, text: str, *labels: str, c: str | None = None, r: str | 
 
 
 def _per_second(name: str, text: str, *labels: str) -> None:
-    """A meter's count; `name` without an ending."""
+    """A meter's count; `name` without the suffix."""
     _add({"s": f"{name}_total", "c": f"{name}persec", "r": f"{name}persec_total"}, "counter", text, labels)
 
 
@@ -97,7 +97,7 @@ _add(
     "Nanoseconds in which the loop that serves requests took no processor time.",
     (),
 )
-_percent("kafka_network_socketserver_networkprocessoravgidle", "The same: network and requests share the loop.")
+_percent("kafka_network_socketserver_networkprocessoravgidle", "As requesthandleravgidle: network and requests share the loop.")
 _gauge("kafka_server_kafkaserver_linux_disk_read_bytes", "Bytes that the process has read from disks (read_bytes of /proc/self/io).")
 _gauge("kafka_server_kafkaserver_linux_disk_write_bytes", "Bytes that the process has written to disks (write_bytes of /proc/self/io).")
 _gauge("minikafka_start_seconds", "How long the start took, recovery of logs included.")
@@ -105,15 +105,17 @@ _gauge(
     "minikafka_loop_longest_turn_seconds", "Longest turn of the event loop in the last one to two minutes, and the functions that ran.",
     "what",
 )  # fmt: skip
-_gauge("minikafka_loop_longest_turn_cpu_seconds", "Processor time in that turn; less than its length when the machine is busy.", "what")
+_gauge(
+    "minikafka_loop_longest_turn_cpu_seconds", "Processor time of the longest turn; less than its length if the machine is busy.", "what",
+)
 _counter("minikafka_loop_stalls_total", "Turns of the event loop of more than 100 ms.")
-_counter("minikafka_loop_stalled_seconds_total", "Total time of these turns.")
+_counter("minikafka_loop_stalled_seconds_total", "Total time of turns of more than 100 ms.")
 _counter(
     "minikafka_peer_lines_left_out_total", "Log lines about connections that were suppressed: too many of one kind about one peer.",
     "kind",
 )  # fmt: skip
 _gauge("minikafka_request_memory_bytes", "Memory that client connections use for requests and answers (queued.max.request.bytes).")
-_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because of that limit.")
+_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because of queued.max.request.bytes.")
 _counter("minikafka_heartbeats_unanswered_total", "Heartbeats of this broker that no controller answered.")
 _gauge("minikafka_heartbeat_silence_seconds", "For how long no controller has answered a heartbeat of this broker.")
 _counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by what they ended. Each is a bug in this program.", "ended")
@@ -131,7 +133,7 @@ _per_second(f"{_P}_isrshrinks", "Times an in-sync set shrank.")
 _per_second(f"{_P}_isrexpands", "Times an in-sync set grew.")
 _per_second(f"{_P}_failedisrupdates", "Changes of in-sync sets that the controller refused.")
 _add({"c": f"{_P}_straypartitionscount"}, "gauge", "Replicas found at startup that do not belong to the cluster, and were set aside.", ())
-_add({"c": f"{_P}_straypartitionstotalsize"}, "gauge", "Bytes of these replicas.", ())
+_add({"c": f"{_P}_straypartitionstotalsize"}, "gauge", "Bytes of replicas that were set aside at startup.", ())
 _C = "kafka_cluster_partition"
 _gauge(f"{_C}_underreplicated", "1 when a replica is out of sync. Reported by the leader.", "topic", "partition")
 _gauge(f"{_C}_underminisr", "1 when below min.insync.replicas.", "topic", "partition")
@@ -140,7 +142,7 @@ _gauge(f"{_C}_replicascount", "Replicas.", "topic", "partition")
 _gauge(f"{_C}_insyncreplicascount", "In-sync replicas.", "topic", "partition")
 _gauge(f"{_C}_laststableoffsetlag", "Offsets between the last stable offset and the high watermark.", "topic", "partition")
 _gauge("minikafka_partition_high_watermark", "High watermark of a replica.", "topic", "partition")
-_gauge("minikafka_partition_leader_epoch", "Epoch of the leader that a replica knows.", "topic", "partition")
+_gauge("minikafka_partition_leader_epoch", "Leader epoch of a replica.", "topic", "partition")
 _counter(
     "minikafka_handover_produces_total",
     "Produce requests that arrived while a leadership moved to another broker: handed_on, served (here after all), refused, unknown.",
@@ -157,7 +159,7 @@ _gauge(
 )  # fmt: skip
 _F = "kafka_server_replicafetchermanager"
 _gauge(f"{_F}_maxlag", "Largest lag of a followed partition.", "clientId")
-_gauge(f"{_F}_minfetchrate", "Fetches a second of the fetcher that makes the fewest, over the last minute.", "clientId")
+_gauge(f"{_F}_minfetchrate", "Fetches per second of the slowest fetcher, over the last minute.", "clientId")
 _gauge(f"{_F}_failedpartitionscount", "Followed partitions on failed directories.", "clientId")
 _gauge(f"{_F}_deadthreadcount", "Fetcher threads that have died. Always 0: fetchers are not threads here.", "clientId")
 
@@ -176,7 +178,7 @@ _per_second(f"{_T}_replicationbytesout", "Bytes fetched by followers.")
 _add(
     {"k": RATES},
     "gauge",
-    "Bytes a second, a moving average of 15 minutes as in Kafka; `name` is BytesInPerSec or BytesOutPerSec. For each topic, and for all.",
+    "Bytes per second, a moving average of 15 minutes as in Kafka; `name` is BytesInPerSec or BytesOutPerSec. For each topic, and for all.",
     ("name", "topic"),
 )
 _per_second(f"{_T}_producemessageconversions", "Always 0: batches are stored as they come.")
@@ -190,17 +192,17 @@ _per_second(
     "Answers by error. Produce and Fetch count each partition, other APIs the error of the whole answer; else NONE.",
     "request", "error",
 )  # fmt: skip
-_summary(f"{_R}_totaltimems", "From the arrival of a request to its answer's departure, ms. This and the next are of a sample.", "request")
+_summary(f"{_R}_totaltimems", "From the arrival of a request until its answer is sent, ms. Measured on a sample.", "request")
 _summary(f"{_R}_requestqueuetimems", "From the arrival of a request to its handler, ms.", "request")
 _summary(f"{_R}_localtimems", "In the handler, ms.", "request")
 _summary(f"{_R}_remotetimems", "Waiting for replicas, for bytes to fetch or for the controller, ms.", "request")
 _summary(f"{_R}_responsequeuetimems", "From the answer to the system call that sends it, ms.", "request")
-_summary(f"{_R}_responsesendtimems", "In that system call, ms.", "request")
+_summary(f"{_R}_responsesendtimems", "In the system call that sends the answer, ms.", "request")
 _gauge("kafka_network_requestchannel_requestqueuesize", "Connections that are not read because too many of their answers are pending.")
 _gauge("kafka_network_requestchannel_responsequeuesize", "Connections whose answers wait for the socket.")
 _D = "kafka_server_delayedoperationpurgatory"
 _gauge(f"{_D}_numdelayedoperations", "Parked requests: Produce, Fetch, DeleteRecords.", "delayedOperation")
-_gauge(f"{_D}_purgatorysize", "Keys on which they wait, one for each partition.", "delayedOperation")
+_gauge(f"{_D}_purgatorysize", "Keys on which parked requests wait, one for each partition.", "delayedOperation")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", "Partitions in fetch sessions.")
 _per_second("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "Evicted fetch sessions.")
@@ -217,7 +219,7 @@ for _kind, _what, _rate, _text in (
         f"{_name}_{_rate}", f"{_text} of the clients that share a quota of {_what}; an empty user or client id means any.",
         "user", "clientId",
     )  # fmt: skip
-    _gauge(f"{_name}_throttle_time", "Their average throttle time over the quota's windows, ms.", "user", "clientId")
+    _gauge(f"{_name}_throttle_time", "Average throttle time over the quota's windows, ms.", "user", "clientId")
 _gauge("kafka_server_controllermutation_tokens", "Changes that are left; negative if the client is over its quota.", "user", "clientId")
 _counter("minikafka_connections_held_total", "Connections held and closed because their address made too many (connection_creation_rate).")
 
@@ -233,9 +235,9 @@ def _socket(name: str, kind: str, text: str, *labels: str, c: str | None = None)
 
 _socket("connection_count", "gauge", "Open connections.", "listener", "networkProcessor")
 _socket("connection_creation_total", "counter", "Connections accepted.", "listener", "networkProcessor")
-_socket("connection_creation_rate", "gauge", "Connections accepted a second, over the last minute.", "listener", "networkProcessor")
+_socket("connection_creation_rate", "gauge", "Connections accepted per second, over the last minute.", "listener", "networkProcessor")
 _socket("connection_close_total", "counter", "Connections ended.", "listener", "networkProcessor")
-_socket("connection_close_rate", "gauge", "Connections ended a second, over the last minute.", "listener", "networkProcessor")
+_socket("connection_close_rate", "gauge", "Connections ended per second, over the last minute.", "listener", "networkProcessor")
 _socket(
     "connections_software", "gauge", "Open connections by the software that clients name.",
     "clientSoftwareName", "clientSoftwareVersion", "listener", "networkProcessor", c="connections",
@@ -244,7 +246,7 @@ _percent("kafka_network_acceptor_acceptorblocked", "Share of the last minute in 
 _counter("minikafka_connections_refused_total", "Connections refused, or held and closed, by limits of an address.", "listener")
 
 _section = "Authorization"
-_gauge("minikafka_acls", "ACLs of the node.")
+_gauge("minikafka_acls", "ACLs in the cluster's metadata.")
 _counter("minikafka_authorizations_allowed_total", "Authorizations granted.")
 _counter("minikafka_authorizations_denied_total", "Authorizations denied with an effect on the answer; 0 without an authorizer.")
 
@@ -259,14 +261,14 @@ _gauge("kafka_log_logmanager_logdirectoryoffline", "1 for a log directory that h
 _summary("kafka_log_logflushstats_logflushrateandtimems", "How long syncing a log to its disk took, ms; the count is of syncs.")
 _K = "kafka_log_logcleanermanager"
 _gauge(f"{_K}_uncleanable_partitions_count", "Compacted logs that cannot be read, and so are not compacted.", "logDirectory")
-_gauge(f"{_K}_uncleanable_bytes", "Bytes of these logs.", "logDirectory")
+_gauge(f"{_K}_uncleanable_bytes", "Bytes of compacted logs that cannot be read.", "logDirectory")
 _gauge(f"{_K}_max_dirty_percent", "Largest share, 0 to 100, of a compacted log that has not been compacted yet.")
-_gauge(f"{_K}_time_since_last_run_ms", "Since the end of the last round of compaction, ms; 0 if there was none.")
+_gauge(f"{_K}_time_since_last_run_ms", "Time since the end of the last round of compaction, ms; 0 if there was none.")
 _N = "kafka_log_logcleaner"
-_gauge(f"{_N}_cleaner_recopy_percent", "Bytes that the last round wrote, in percent of those that it read.")
-_gauge(f"{_N}_max_buffer_utilization_percent", "Share, 0 to 100, of log.cleaner.dedupe.buffer.size that the last round used.")
-_gauge(f"{_N}_max_clean_time_secs", "How long the last round took.")
-_gauge(f"{_N}_max_compaction_delay_secs", "How far a log is beyond max.compaction.lag.ms.")
+_gauge(f"{_N}_cleaner_recopy_percent", "Bytes that the last round of compaction wrote, in percent of the bytes read.")
+_gauge(f"{_N}_max_buffer_utilization_percent", "Share, 0 to 100, of log.cleaner.dedupe.buffer.size that the last round of compaction used.")
+_gauge(f"{_N}_max_clean_time_secs", "Duration of the last round of compaction, s.")
+_gauge(f"{_N}_max_compaction_delay_secs", "How far a log exceeds max.compaction.lag.ms, s.")
 _gauge(f"{_N}_deadthreadcount", "1 when compaction should run but does not.")
 _counter("minikafka_cleaner_rounds_total", "Rounds of compaction.")
 _counter("minikafka_cleaner_read_bytes_total", "Bytes that compaction has read.")
@@ -274,14 +276,14 @@ _counter("minikafka_cleaner_written_bytes_total", "Bytes that compaction has wri
 
 _section = "Audit"
 _counter("minikafka_audit_runs_total", "Scheduled audits that this node ran (minikafka.audit.interval.ms).")
-_counter("minikafka_audit_runs_failed_total", "Those that found something, were incomplete or could not be started.")
+_counter("minikafka_audit_runs_failed_total", "Scheduled audits that found a problem, were incomplete or could not be started.")
 _A = "minikafka_audit"
 _gauge(f"{_A}_last_run_timestamp_seconds", "When the latest audit in minikafka.audit.report.dir ended; absent if there is none.")
-_gauge(f"{_A}_exit_code", "Of that audit: 0 passed, 1 replicas differ or are damaged, 3 incomplete.")
-_gauge(f"{_A}_partitions", "Its partitions: match, mismatch or incomplete.", "result")
-_gauge(f"{_A}_batches_compared", "Record batches that it compared.")
-_gauge(f"{_A}_bytes_compared", "Bytes of them.")
-_gauge(f"{_A}_seconds", "How long it took.")
+_gauge(f"{_A}_exit_code", "Exit code of the latest audit: 0 passed, 1 replicas differ or are damaged, 3 incomplete.")
+_gauge(f"{_A}_partitions", "Partitions of the latest audit: match, mismatch or incomplete.", "result")
+_gauge(f"{_A}_batches_compared", "Record batches that the latest audit compared.")
+_gauge(f"{_A}_bytes_compared", "Bytes of record batches that the latest audit compared.")
+_gauge(f"{_A}_seconds", "Duration of the latest audit.")
 
 _section = "Groups"
 _G = "kafka_coordinator_group_groupmetadatamanager"
@@ -299,15 +301,18 @@ def _transactions(name: str, kind: str, text: str) -> None:
 
 _transactions(
     "partition_load_time_max", "gauge",
-    "Longest time that loading a partition of __transaction_state took, ms. This and the next over the last 30 to 60 s.",
+    "Longest load of a partition of __transaction_state in the last 30 to 60 s, ms.",
 )  # fmt: skip
-_transactions("partition_load_time_avg", "gauge", "Their average, ms; NaN when none was loaded.")
+_transactions(
+    "partition_load_time_avg", "gauge",
+    "Average load time of partitions of __transaction_state in the last 30 to 60 s, ms; NaN if none was loaded.",
+)
 # The others are Confluent Server's names, for values that Apache Kafka does not report.
 _transactions("partitions_total_size", "gauge", "Partitions of __transaction_state that are coordinated here.")
 _transactions("transactional_id_count", "gauge", "Transactional ids coordinated here.")
-_transactions("active_transaction_total_time_max", "gauge", "For how long the oldest transaction has been open, ms; 0 when none is.")
-_transactions("transaction_timeout_count", "gauge", "Transactions aborted because they took too long.")
-_transactions("transaction_timeout_rate", "gauge", "The same a second, over the last minute.")
+_transactions("active_transaction_total_time_max", "gauge", "Age of the oldest open transaction, ms; 0 if there is none.")
+_transactions("transaction_timeout_count", "gauge", "Transactions aborted because they timed out.")
+_transactions("transaction_timeout_rate", "gauge", "Transactions aborted per second because they timed out, over the last minute.")
 
 _section = "Metadata quorum"
 _raft("current_leader", "Leader of the metadata quorum; -1 unknown.")
@@ -319,18 +324,18 @@ _raft(
     "current_state", "Role in the metadata quorum: leader, candidate, prospective, follower, unattached, resigned, observer.",
     "current_state", r="current_state_info",
 )  # fmt: skip
-_raft("append_records_rate", "Records that this leader appends a second. This and the next over the last 30 to 60 s.")
-_raft("fetch_records_rate", "Records that this follower fetches a second.")
-_raft("commit_latency_avg", "From append to commit, ms, on the leader; NaN when nothing was committed.")
-_raft("commit_latency_max", "The longest of them, ms.")
-_raft("election_latency_avg", "From standing for an election to having a leader, ms; NaN when there was none.")
-_raft("election_latency_max", "The longest of them, ms.")
+_raft("append_records_rate", "Records per second that this leader appends, over the last 30 to 60 s.")
+_raft("fetch_records_rate", "Records per second that this follower fetches, over the last 30 to 60 s.")
+_raft("commit_latency_avg", "Average time from append to commit, ms, on the leader; NaN if nothing was committed.")
+_raft("commit_latency_max", "Longest time from append to commit, ms.")
+_raft("election_latency_avg", "Average time from candidacy to a known leader, ms; NaN if there was no election.")
+_raft("election_latency_max", "Longest time from candidacy to a known leader, ms.")
 _raft("number_of_voters", "Voters of the metadata quorum.")
 for _name, _text in (
     ("incoming_byte", "Bytes received from other replicas of the metadata log."),
-    ("outgoing_byte", "Bytes sent to them."),
-    ("request", "Requests sent to them."),
-    ("response", "Answers received from them."),
+    ("outgoing_byte", "Bytes sent to other replicas of the metadata log."),
+    ("request", "Requests sent to other replicas of the metadata log."),
+    ("response", "Answers received from other replicas of the metadata log."),
 ):
     _counter(
         f"kafka_server_raftchannelmetrics_{_name}_total", _text,
@@ -345,7 +350,7 @@ def _broker_metadata(name: str, text: str) -> None:
 
 _broker_metadata("last_applied_record_offset", "Last offset of the metadata log that this broker has applied.")
 _broker_metadata("last_applied_record_lag_ms", "For how long committed metadata has waited to be applied, ms; 0 when all is.")
-_broker_metadata("metadata_apply_error_count", "Steps of the metadata that a part of this broker could not carry out.")
+_broker_metadata("metadata_apply_error_count", "Metadata changes that a part of this broker failed to apply.")
 
 _section = "Clients' own metrics (KIP-714)"
 _CM = "kafka_server_client_metrics"
@@ -365,31 +370,31 @@ _counter("minikafka_client_metric_total", "How much a client's counter has grown
 _section = "Controller"
 _O = "kafka_controller_kafkacontroller"
 _gauge(f"{_O}_activecontrollercount", "1 on the active controller.")
-_gauge(f"{_O}_globaltopiccount", "Topics of the cluster. The active controller reports this and the next; the others report 0.")
-_gauge(f"{_O}_globalpartitioncount", "Partitions of the cluster.")
+_gauge(f"{_O}_globaltopiccount", "Topics of the cluster; 0 except on the active controller.")
+_gauge(f"{_O}_globalpartitioncount", "Partitions of the cluster; 0 except on the active controller.")
 _gauge(f"{_O}_offlinepartitionscount", "Partitions without a leader.")
 _gauge(f"{_O}_preferredreplicaimbalancecount", "Partitions not led by their first replica.")
 _gauge(f"{_O}_activebrokercount", "Brokers in service.")
 _gauge(f"{_O}_fencedbrokercount", "Brokers registered but not in service.")
-_gauge(f"{_O}_metadataerrorcount", "Steps of the metadata that a part of this node could not carry out.")
+_gauge(f"{_O}_metadataerrorcount", "Metadata changes that a part of this node failed to apply.")
 _gauge(f"{_O}_lastappliedrecordoffset", "Last offset of the metadata log that this node has applied.")
 _gauge(f"{_O}_lastcommittedrecordoffset", "Last offset of the metadata log that is known to be committed.")
 _gauge(f"{_O}_lastappliedrecordlagms", "For how long committed metadata has waited to be applied, ms; 0 when all is.")
 _gauge(f"{_O}_newactivecontrollerscount", "Times this node became the active controller.")
 _per_second(
     "kafka_controller_controllerstats_uncleanleaderelections",
-    "Elections of leaders that were out of sync, seen in the metadata by this controller.",
+    "Elections of out-of-sync leaders that this controller has seen in the metadata.",
 )
 _E = "kafka_controller_controllereventmanager"
 _summary(f"{_E}_eventqueuetimems", "Wait of requests for the controller, ms. Always 0: each is decided when it arrives.")
-_summary(f"{_E}_eventqueueprocessingtimems", "How long the active controller takes to decide about a request, ms.")
+_summary(f"{_E}_eventqueueprocessingtimems", "How long the active controller takes to process a request, ms.")
 
 _section = "kafka_exporter's names"
 _gauge("kafka_brokers", "Brokers in service. Reported by the active controller.")
 _gauge("kafka_broker_info", "A broker and its address. Reported by the active controller.", "id", "address")
 _gauge("kafka_topic_partitions", "Partitions of a topic. Reported by the leader of its first partition.", "topic")
 _X = "kafka_topic_partition"
-_gauge(f"{_X}_current_offset", "High watermark. This and the next are reported by the leader.", "topic", "partition")
+_gauge(f"{_X}_current_offset", "High watermark. Reported, like the other metrics of partitions, by the leader.", "topic", "partition")
 _gauge(f"{_X}_oldest_offset", "First offset.", "topic", "partition")
 _gauge(f"{_X}_leader", "The leader's id.", "topic", "partition")
 _gauge(f"{_X}_leader_is_preferred", "1 when the first replica leads.", "topic", "partition")
@@ -419,10 +424,10 @@ WITHOUT_DATA = {
     "kubelet_": "Kubernetes' kubelet reports it about volumes.",
     "kafka_tier_": "Tiered storage of Confluent Server.",
     "kafka_log_log_tiersize": "Tiered storage of Confluent Server.",
-    "kafka_server_replicamanager_straypartitionsmisclassifiedcount": "Of Confluent Server; Apache Kafka has it neither.",
-    "kafka_server_transaction_coordinator_metrics_transaction_state_error_count": "Of Confluent Server; Apache Kafka has it neither.",
+    "kafka_server_replicamanager_straypartitionsmisclassifiedcount": "Specific to Confluent Server.",
+    "kafka_server_transaction_coordinator_metrics_transaction_state_error_count": "Specific to Confluent Server.",
     "kafka_server_transaction_coordinator_metrics_prepare_commit_to_complete_commit_latency":
-        "Of Confluent Server; Apache Kafka has it neither.",
+        "Specific to Confluent Server.",
     "kafka_schema_registry_": "Another product: Schema Registry.",
     "kafka_connect_": "Another product: Kafka Connect.",
     "ksql_": "Another product: ksqlDB.",

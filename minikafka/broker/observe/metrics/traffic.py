@@ -1,4 +1,4 @@
-"""Topics, requests, connections, groups, and what waits."""
+"""Topics, requests, connections, groups, and parked requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
 
 GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead")
-#: What `TRAFFIC` is called.
+#: Name of the meter for each counter of `TRAFFIC`.
 METERS = dict(
     zip(
         TRAFFIC,
@@ -31,16 +31,16 @@ METERS = dict(
         strict=True,
     )
 )  # fmt: skip
-#: Those of which a moving average is told too, and its name.
+#: (index in `TRAFFIC`, name) of the counters that also have a moving average.
 AVERAGED = ((TRAFFIC.index("bytes_in"), "BytesInPerSec"), (TRAFFIC.index("bytes_out"), "BytesOutPerSec"))
-#: Told even before the first such request, as dashboards wait for them.
+#: APIs that are reported even before their first request, because dashboards expect them.
 ALWAYS = ("Produce", "Fetch", "Metadata", "OffsetCommit")
 #: (name, requests by version, errors by code, times)
 RequestRow = tuple[str, list[int], dict[int, int], "RequestTimes | None"]
 
 
 def topics(page: Page, node: ObservedNode, readings: Readings, partitions: list[Partition]) -> None:
-    """Traffic by topic, and of all topics; what left with a partition still counts, so that no counter ever falls."""
+    """Traffic by topic and in total. Partitions that have left still count, so that no counter ever decreases."""
     assert node.broker is not None
     manager, prefix = node.broker.replicas, "kafka_server_brokertopicmetrics"
     total = [0] * len(TRAFFIC)
@@ -81,7 +81,8 @@ def _averages(page: Page, readings: Readings, now_ms: int, total: list[int], by_
 
 
 def request_rows(node: ObservedNode) -> list[RequestRow]:
-    """The requests of all listeners, Fetch also by who fetches. Of an API that brokers serve and controllers too, those to the broker."""
+    """The requests of all listeners, with Fetch also split by consumers and followers. If brokers and controllers both serve an API, only
+    the broker's requests count."""
     rows: list[RequestRow] = []
     broker = node.broker
     for dispatcher in (None if broker is None else broker.dispatcher, node.controller_dispatcher):
@@ -142,7 +143,7 @@ def phases(rows: list[RequestRow]) -> Iterator[tuple[str, Any]]:
 
 
 def connections(page: Page, node: ObservedNode, readings: Readings) -> None:
-    """By listener, and by the software of clients."""
+    """Connections by listener, and by client software."""
     now_ms = node.environment.clock.now_ms()
     rows: dict[str, list[tuple[dict[str, str], float]]] = {}
     refused, blocked, paused, sending = [], [], 0, 0
@@ -218,7 +219,7 @@ def transactions(page: Page, node: ObservedNode, readings: Readings) -> None:
 
 
 def waiting(page: Page, node: ObservedNode) -> None:
-    """What is parked, and fetch sessions."""
+    """Parked requests and fetch sessions."""
     assert node.broker is not None
     waiting, sessions = node.broker.replicas.waiting, node.broker.fetch.sessions
     purgatories = (("Produce", waiting.produces), ("Fetch", waiting.fetches), ("DeleteRecords", waiting.deletes))
