@@ -1,22 +1,24 @@
 """Spark structured streaming from a topic into a Delta table: each record once, although the query is stopped and started again.
 
-Delta has to be made for the Spark that runs: Delta 4.4 needs PySpark 4.2, see requirements.txt. Its JARs come from Maven Central.
+Delta has to be made for the Spark that runs: Delta 4.4 needs PySpark 4.2 (requirements.txt), Java 17 and Maven, which downloads it.
 """
 
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import confluent_kafka
 import pytest
 
 pyspark = pytest.importorskip("pyspark")
+HERE = Path(__file__).parent
 pytestmark = [
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer"),
+    pytest.mark.skipif(not (shutil.which("java") and shutil.which("mvn")), reason="Delta needs Java and Maven"),
     pytest.mark.skipif(not pyspark.__version__.startswith("4.2."), reason="Delta 4.4 is made for Spark 4.2"),
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
 ]
-DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +26,12 @@ def spark():
     """A session with Delta's tables."""
     from pyspark.sql import SparkSession
 
+    subprocess.run(["mvn", "-q", "-B", "dependency:copy-dependencies"], cwd=HERE, check=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    session = builder.config("spark.jars.packages", DELTA).getOrCreate()
+    session = builder.config("spark.jars", ",".join(map(str, (HERE / "target" / "dependency").glob("*.jar")))).getOrCreate()
     yield session
     session.stop()
 

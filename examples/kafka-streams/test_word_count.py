@@ -14,7 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("java") and shutil.which("mvn")), reason="Kafka Streams needs Java and Maven"),
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
 ]
 
 

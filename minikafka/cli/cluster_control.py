@@ -11,10 +11,8 @@ import json
 import os
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +20,8 @@ import click
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_option, emit, output_option, table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from minikafka.testing.embedded import EmbeddedCluster
 
 LINE_BYTES_MAX = 1 << 20
@@ -33,6 +33,9 @@ SOCKET_PATH_BYTES_MAX = 107
 
 def socket_path(port: int) -> Path:
     """The control socket of the cluster whose first broker listens on this port."""
+    import tempfile
+    from pathlib import Path
+
     name = Path(f"minikafka-{os.getuid()}") / f"{port}.sock"
     usual = tempfile.gettempdir() / name
     return usual if len(os.fsencode(usual)) <= SOCKET_PATH_BYTES_MAX else "/tmp" / name

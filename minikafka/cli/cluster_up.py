@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,8 @@ from minikafka.cli.common import parse_pairs
 from minikafka.cli.reasons import reason
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from minikafka.testing.embedded import EmbeddedCluster
     from minikafka.testing.security import Security
 
@@ -220,6 +221,8 @@ def last_error(log: Path) -> str:
 
 
 def _absolute(directory: str | None) -> Path | None:
+    from pathlib import Path
+
     return None if directory is None else Path(directory).absolute()
 
 

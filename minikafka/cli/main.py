@@ -107,9 +107,9 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Like click's method, with a suggestion for a misspelt name."""
-        import difflib
-
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             from minikafka.cli.kafka_flags import TOOLS_NOT_OFFERED
 
             if args[0] in TOOLS_NOT_OFFERED:
