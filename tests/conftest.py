@@ -29,8 +29,8 @@ _BEGIN_FIRST = ("chaos", "sim", "interop", "kafka_suite", "spark", "system")
 
 
 def _begins(item: pytest.Item) -> int:
-    room = item.path.relative_to(item.config.rootpath / "tests").parts[0]
-    return _BEGIN_FIRST.index(room) if room in _BEGIN_FIRST else len(_BEGIN_FIRST)
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    return _BEGIN_FIRST.index(folder) if folder in _BEGIN_FIRST else len(_BEGIN_FIRST)
 
 
 def pytest_configure(config: pytest.Config) -> None:

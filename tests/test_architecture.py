@@ -1,4 +1,4 @@
-"""The rooms of the house and the only direction between them, as import-linter contracts; and what a core may not know."""
+"""The packages and the only direction of imports between them, as import-linter contracts; and what a core may not import."""
 
 from __future__ import annotations
 
