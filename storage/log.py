@@ -76,6 +76,8 @@ class Log:
         # Bound directly: an extra call for every batch would cost.
         self.append_as_leader = self._appender.append_as_leader
         self.append_as_follower = self._appender.append_as_follower
+        self.begin_run = self._appender.begin_run
+        self.append_run = self._appender.append_run
         self.is_heavy = self._appender.is_heavy
         self.prepare = self._appender.prepare
 

@@ -10,8 +10,10 @@ from itertools import takewhile
 from struct import Struct
 
 from minikafka.storage.batch_scan import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
+    COUNT,
     CRC,
     CRC_FROM,
     INT32_MAX,
@@ -20,6 +22,7 @@ from minikafka.storage.batch_scan import (
     LENGTH,
     MAGIC,
     MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
     PRODUCER_ID,
     Header,
     prepare_producer,
@@ -59,12 +62,63 @@ from minikafka.wire.errors import ApiError, ErrorCode
 _PLACE = Struct(">qii")
 #: A batch within the given bytes: position, size, header.
 PlacedBatch = tuple[int, int, Header]
-_ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT
+_ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
 
 
 def _leader_epoch(placed: PlacedBatch) -> int:
     _, _, header = placed
     return header[LEADER_EPOCH]
+
+
+class BatchRun:
+    """Clients' batches of one log that arrived together and are written together.
+
+    It holds only batches that pass `LogAppender.plain_header`, and that, if they have a producer id, simply continue their producer. The
+    log is not changed before the append.
+    """
+
+    __slots__ = ("_entries", "_plain_header", "batches", "end_offset", "first_offset", "max_timestamp", "producers", "size", "wall_ms")
+
+    def __init__(self, appender: LogAppender, entries: dict[int, ProducerEntry], first_offset: int, wall_ms: int) -> None:
+        self._plain_header = appender.plain_header
+        self._entries = entries
+        self.wall_ms = wall_ms
+        #: Each batch as the client sent it, and its header.
+        self.batches: list[tuple[memoryview, Header]] = []
+        #: The offsets that the append gives them; exclusive end.
+        self.first_offset = self.end_offset = first_offset
+        self.size = 0
+        self.max_timestamp = -1
+        #: The producers' entries after the append.
+        self.producers: dict[int, ProducerEntry] = {}
+
+    def add(self, records: memoryview) -> int:
+        """Add a batch, whose bytes must stay where they are until the append. Returns the number of its records; 0, with nothing changed,
+        if it must be appended by itself."""
+        header = self._plain_header(records, self.wall_ms)
+        if header is None or header[ATTRIBUTES] & TRANSACTIONAL_BIT:
+            return 0
+        count: int = header[COUNT]
+        end = self.end_offset + count
+        if header[PRODUCER_ID] >= 0 and not self._continue(header, end - 1):
+            return 0
+        self.batches.append((records, header))
+        self.end_offset = end
+        self.size += len(records)
+        self.max_timestamp = max(self.max_timestamp, header[MAX_TIMESTAMP])
+        return count
+
+    def _continue(self, header: Header, last_offset: int) -> bool:
+        """Add the batch to its producer's entry. False, with nothing changed, if it is not simply the next one."""
+        producer_id, epoch, sequence, delta = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], header[LAST_DELTA]
+        entry = self.producers.get(producer_id)
+        own = entry or self._entries.get(producer_id)
+        if own is None or not own.is_next(epoch, sequence):
+            return False
+        if entry is None:
+            entry = self.producers[producer_id] = own.copy()
+        entry.add_batch(epoch, (sequence + delta) & INT32_MAX, last_offset, delta, header[MAX_TIMESTAMP])
+        return True
 
 
 class LogAppender:
@@ -127,11 +181,51 @@ class LogAppender:
             raise self._disk.failure
         if self._durability.is_cut:
             self._durability.sync_cut()
+        append_time = -1
+        header = self.plain_header(records, wall_ms)
+        if header is None:
+            records, header = self._checked(records, wall_ms, fitting)
+            if self._config.is_log_append_time:
+                append_time = header[MAX_TIMESTAMP]
+        if header[PRODUCER_ID] < 0:
+            return self._write(records, header, leader_epoch, wall_ms, None, append_time)
+        admitted = self._admit(header, requires_sequence_checks, verification)
+        if isinstance(admitted, AppendInfo):
+            return admitted
+        return self._write(records, header, leader_epoch, wall_ms, admitted, append_time)
+
+    def plain_header(self, records: memoryview, wall_ms: int) -> Header | None:
+        """The header of a client's batch that passes every check and is stored as it is; None if `_checked` has to decide. Most batches are
+        of this kind."""
+        size = len(records)
+        if size < OVERHEAD:
+            return None
+        header: Header = HEADER.unpack_from(records)
+        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = header
+        if (
+            self._is_plain
+            and length + LOG_OVERHEAD == size <= self._batch_bytes_max
+            and magic == 2
+            and base == 0
+            and 0 <= delta == count - 1
+            and count * RECORD_BYTES_MIN <= size - OVERHEAD
+            and not attributes & _ODD_BITS
+            and (producer_id < 0 or sequence >= 0)
+            and timestamp <= wall_ms + self._after_max_ms
+            and base_timestamp >= wall_ms - self._before_max_ms
+            and (count > SMALL_BATCH_RECORDS or (count == 1 and timestamp == base_timestamp and is_simple_record(records, size)))
+            and crc32c(records[CRC_FROM:]) == crc
+        ):
+            return header
+        return None
+
+    def _checked(self, records: memoryview, wall_ms: int, fitting: Fitting) -> tuple[memoryview, Header]:
+        """Check a batch and convert it by the topic's configuration. Raises ApiError for a batch that must not be stored."""
         size = len(records)
         if size < OVERHEAD:
             one_batch(records)
         header: Header = HEADER.unpack_from(records)
-        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = header
+        base, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, count = header
         if length + LOG_OVERHEAD != size or magic != 2:
             records = one_batch(records)
             size = len(records)
@@ -142,24 +236,9 @@ class LogAppender:
         has_records = 0 <= delta == count - 1 and count * RECORD_BYTES_MIN <= size - OVERHEAD
         if base != 0 or not has_records or attributes & CONTROL_BIT or producer_id >= 0 > sequence:
             check_client_header(header, self._disk.name, self._records_bytes_max)
-        append_time = -1
-        if (
-            not self._is_plain
-            or attributes & _ODD_BITS
-            or timestamp > wall_ms + self._after_max_ms
-            or base_timestamp < wall_ms - self._before_max_ms
-            or (count <= SMALL_BATCH_RECORDS and not (count == 1 and timestamp == base_timestamp and is_simple_record(records, size)))
-        ):
-            if fitting is not Fitting.DONE:
-                records, header = self._fit(records, header, wall_ms, fitting)
-            if self._config.is_log_append_time:
-                append_time = header[MAX_TIMESTAMP]
-        if producer_id < 0:
-            return self._write(records, header, leader_epoch, wall_ms, None, append_time)
-        admitted = self._admit(header, requires_sequence_checks, verification)
-        if isinstance(admitted, AppendInfo):
-            return admitted
-        return self._write(records, header, leader_epoch, wall_ms, admitted, append_time)
+        if fitting is Fitting.DONE:
+            return records, header
+        return self._fit(records, header, wall_ms, fitting)
 
     def _fit(self, records: memoryview, header: Header, wall_ms: int, fitting: Fitting) -> tuple[memoryview, Header]:
         """Check and convert the batch by the topic's configuration. Raises HeavyBatch if that takes long and belongs on another thread."""
@@ -191,6 +270,8 @@ class LogAppender:
                 segment = self._rolling.roll(wall_ms, first)
             segment.append(records, size, last, timestamp)
         except BaseException as error:
+            # As the client sent them: the batch may be appended another time.
+            _PLACE.pack_into(records, 0, header[BASE_OFFSET], header[LENGTH], header[LEADER_EPOCH])
             self._undo(error)
             raise
         if not segments.size:
@@ -206,6 +287,46 @@ class LogAppender:
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
         return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
+
+    def begin_run(self, wall_ms: int) -> BatchRun:
+        """An empty run, which `append_run` appends in the same turn of the event loop."""
+        return BatchRun(self, self._producers.entries, self._watermarks.log_end_offset, wall_ms)
+
+    def append_run(self, run: BatchRun, leader_epoch: int) -> bool:
+        """Append the batches of a run with one write. Returns False, with nothing changed, if they must be appended one by one: the log has
+        changed since the run began, or a new segment, a flush or the like is due. Raises StorageError, with nothing appended."""
+        watermarks, segment = self._watermarks, self._segments.active
+        first, last = run.first_offset, run.end_offset - 1
+        if (
+            first != watermarks.log_end_offset
+            or leader_epoch != self._epochs.latest
+            or self._disk.failure is not None
+            or self._durability.is_cut
+            or not segment.size
+            or segment.should_roll(self._config, self._rolling.jitter_ms, run.size, last, run.max_timestamp, run.wall_ms)
+            or not segment.has_index_room(len(run.batches))
+            or last - self._durability.recovery_point >= self._flush_messages
+        ):
+            return False
+        entries: list[tuple[int, int, int, int]] = []
+        position, offset = 0, first
+        for records, header in run.batches:
+            _PLACE.pack_into(records, 0, offset, header[LENGTH], leader_epoch)
+            size, offset = len(records), offset + header[COUNT]
+            entries.append((position, size, offset - 1, header[MAX_TIMESTAMP]))
+            position += size
+        try:
+            segment.append_all(memoryview(b"".join([records for records, _ in run.batches])), entries)
+        except BaseException as error:
+            for records, header in run.batches:
+                _PLACE.pack_into(records, 0, header[BASE_OFFSET], header[LENGTH], header[LEADER_EPOCH])
+            self._undo(error)
+            raise
+        self._segments.size += run.size
+        watermarks.log_end_offset = last + 1
+        self._producers.entries.update(run.producers)
+        self._producers.advance(last + 1)
+        return True
 
     def is_heavy(self, records: memoryview) -> bool:
         """Whether a client's batch takes so long to check and convert that `prepare` must do it before the append."""

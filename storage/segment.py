@@ -54,30 +54,11 @@ class Segment:
     """Batches from `base_offset` on. Created by `create` (empty, active) or `open` (existing files, inactive)."""
 
     __slots__ = (
-        "_filesystem",
-        "_has_files",
-        "_index_interval_bytes",
-        "_on_error",
-        "_open_files",
-        "_opened_size",
-        "_recent_floor",
-        "_recent_lasts",
-        "_recent_positions",
-        "_shared",
-        "base_offset",
-        "bytes_since_index_entry",
-        "created_ms",
-        "first_timestamp",
-        "is_indexed",
-        "log_path",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "offset_index",
-        "size",
-        "synced_size",
-        "time_index",
+        "_filesystem", "_has_files", "_index_interval_bytes", "_on_error", "_open_files", "_opened_size", "_recent_floor",
+        "_recent_lasts", "_recent_positions", "_shared", "base_offset", "bytes_since_index_entry", "created_ms", "first_timestamp",
+        "is_indexed", "log_path", "max_timestamp", "max_timestamp_offset", "offset_index", "size", "synced_size", "time_index",
         "txn_index",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -254,22 +235,29 @@ class Segment:
     def should_roll(self, config: LogConfig, jitter_ms: int, size: int, last_offset: int, timestamp: int, now: int) -> bool:
         """Whether a batch must go to a new segment (LogSegment.shouldRoll): size, time by record timestamps, a full
         index, or an offset that does not fit in the index."""
-        own = self.size
-        return (
+        own, offsets, times = self.size, self.offset_index, self.time_index
+        if (
             own + size > config.segment_bytes
-            or (own > 0 and self._waited_ms(timestamp, now) > config.segment_ms - jitter_ms)
-            or self.offset_index.is_full
-            or self.time_index.is_full
+            or offsets.entries >= offsets.full_at
+            or times.entries >= times.full_at
             or last_offset - self.base_offset > INT32_MAX
-        )
-
-    def _waited_ms(self, timestamp: int, now: int) -> int:
+        ):
+            return True
+        if not own:
+            return False
         first = self.first_timestamp
         if first is None:
             first = self.load_first_timestamp()
         if first >= 0:
-            return timestamp - first
-        return now - self.created_ms if self.created_ms > 0 else 0
+            waited_ms = timestamp - first
+        else:
+            waited_ms = now - self.created_ms if self.created_ms > 0 else 0
+        return waited_ms > config.segment_ms - jitter_ms
+
+    def has_index_room(self, batches: int) -> bool:
+        """Whether so many batches, each with an entry in the indexes, leave room for the entries of a roll."""
+        offsets, times = self.offset_index, self.time_index
+        return offsets.entries + batches < offsets.full_at and times.entries + batches < times.full_at
 
     def load_first_timestamp(self) -> int:
         """Largest timestamp of the first batch, -1 if there is none."""

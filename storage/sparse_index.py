@@ -51,6 +51,8 @@ class SparseIndex:
 
     ENTRY: Struct
     KEY_TYPE: str
+    #: Entries that only a roll may add.
+    RESERVED_ENTRIES = 0
     __slots__ = (
         "_filesystem",
         "_may_have_file",
@@ -62,7 +64,7 @@ class SparseIndex:
         "_written",
         "base_offset",
         "entries",
-        "entries_max",
+        "full_at",
         "keys",
         "path",
         "size_max",
@@ -77,7 +79,8 @@ class SparseIndex:
         self.path = path
         self.base_offset = base_offset
         self.size_max = size_max - size_max % self.ENTRY.size
-        self.entries_max = size_max // self.ENTRY.size
+        #: With so many entries the segment must roll.
+        self.full_at = size_max // self.ENTRY.size - self.RESERVED_ENTRIES
         self.entries = 0
         #: All entries while active; None while inactive, when pages of the file are used.
         self.keys: array[int] | None = None
@@ -254,6 +257,11 @@ class SparseIndex:
             with self._opened() as file:
                 file.truncate(entries * self.ENTRY.size)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment must roll before another entry is added."""
+        return self.entries >= self.full_at
+
     def all_entries(self) -> list[tuple[int, int]]:
         return [self.entry(position) for position in range(self.entries)]
 
@@ -306,10 +314,6 @@ class OffsetIndex(SparseIndex):
     KEY_TYPE = "i"
     __slots__ = ()
 
-    @property
-    def is_full(self) -> bool:
-        return self.entries >= self.entries_max
-
     def position_for(self, offset: int) -> int:
         """A file position at or before the batch that holds `offset`."""
         position = self.floor(offset - self.base_offset) if self.entries else -1
@@ -330,12 +334,8 @@ class TimeIndex(SparseIndex):
 
     ENTRY = Struct(">qi")
     KEY_TYPE = "q"
+    RESERVED_ENTRIES = 1
     __slots__ = ()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether only the entry that a roll adds still fits."""
-        return self.entries >= self.entries_max - 1
 
     @property
     def last_timestamp(self) -> int:

@@ -64,6 +64,8 @@ _LEGACY_OVERHEAD = 14
 _MAGIC_AT = 16
 _UP_TO_MAGIC = _MAGIC_AT + 1
 _CODEC_AT = 22
+#: The most bytes before the value of a record that `is_simple_record` accepts: two lengths of three bytes, four fields of one, a key.
+_SIMPLE_HEAD_BYTES = 3 + 4 + 63 + 3
 
 
 def one_batch(records: memoryview) -> memoryview:
@@ -234,41 +236,41 @@ def is_simple_record(records: memoryview, size: int) -> bool:
     no headers) and nothing else. A quick check: if it gives False, use check_records."""
     if records[_CODEC_AT] & CODEC_MASK or records[size - 1]:
         return False
+    # Bytes are read faster from a copy than through the view.
+    head = bytes(records[OVERHEAD : OVERHEAD + _SIMPLE_HEAD_BYTES])
     try:
-        position, byte = OVERHEAD + 1, records[OVERHEAD]
+        position, byte = 1, head[0]
         length = byte >> 1
         if byte >= 0x80:
-            byte = records[position]
+            byte = head[1]
             length = length & 0x3F | (byte & 0x7F) << 6
-            position += 1
+            position = 2
             if byte >= 0x80:
-                byte = records[position]
+                byte = head[2]
                 length |= (byte & 0x7F) << 13
-                position += 1
-        if byte >= 0x80 or position + length != size or records[OVERHEAD] & 1:
+                position = 3
+        if byte >= 0x80 or OVERHEAD + position + length != size or head[0] & 1 or head[position + 1] or head[position + 2]:
             return False
-        if records[position + 1] or records[position + 2]:
-            return False
-        byte = records[position + 3]
+        byte = head[position + 3]
         position += 4
         if byte >= 0x80:
             return False
         if not byte & 1:
             position += byte >> 1
-        byte = records[position]
+        byte = head[position]
         value = byte >> 1
         position += 1
         if byte & 1:
-            return byte == 1 and position == size - 1
+            return byte == 1 and OVERHEAD + position == size - 1
         if byte >= 0x80:
-            byte = records[position]
+            byte = head[position]
             value = value & 0x3F | (byte & 0x7F) << 6
             position += 1
             if byte >= 0x80:
-                byte = records[position]
+                byte = head[position]
                 value |= (byte & 0x7F) << 13
                 position += 1
-        return byte < 0x80 and position + value == size - 1
+        return byte < 0x80 and OVERHEAD + position + value == size - 1
     except IndexError:
         return False
 

@@ -32,7 +32,8 @@ class Watermarks:
 
     def move_high_watermark(self, offset: int) -> bool:
         """Set the high watermark to `offset`, clamped into [log start, log end]. True if it changed."""
-        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            offset = min(max(offset, self.log_start_offset), self.log_end_offset)
         if offset == self.high_watermark:
             return False
         self.high_watermark = offset

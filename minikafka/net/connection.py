@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -45,46 +46,12 @@ class SocketConnection:
     """See `minikafka.net.network.Connection`."""
 
     __slots__ = (
-        "_budget",
-        "_buffer",
-        "_charged",
-        "_end",
-        "_flush_queue",
-        "_flush_wanted",
-        "_frame_since",
-        "_head_ticket",
-        "_held_bytes",
-        "_holds",
-        "_limits",
-        "_loop",
-        "_muted",
-        "_next_ticket",
-        "_out",
-        "_out_bytes",
-        "_pending",
-        "_pending_bytes",
-        "_ready",
-        "_region_sent",
-        "_regions",
-        "_small_receives",
-        "_socket",
-        "_start",
-        "_turn_s",
-        "_view",
-        "_writing",
-        "_writing_since",
-        "closed",
-        "fd",
-        "handler",
-        "last_active_s",
-        "paused",
-        "peer_host",
-        "peer_port",
-        "principal",
-        "received_bytes",
-        "sent_bytes",
-        "state",
-    )
+        "_after_frames", "_budget", "_buffer", "_charged", "_end", "_flush_queue", "_flush_wanted", "_frame_since", "_head_ticket",
+        "_held_bytes", "_holds", "_limits", "_loop", "_muted", "_next_ticket", "_out", "_out_bytes", "_pending", "_pending_bytes",
+        "_ready", "_region_sent", "_regions", "_small_receives", "_socket", "_start", "_turn_s", "_view", "_writing", "_writing_since",
+        "closed", "fd", "handler", "has_more", "last_active_s", "paused", "peer_host", "peer_port", "principal", "received_bytes",
+        "sent_bytes", "state",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, flush_queue: FlushQueue, limits: ConnectionLimits) -> None:
         sock.setblocking(False)
@@ -128,6 +95,8 @@ class SocketConnection:
         self._muted: asyncio.TimerHandle | None = None
         self._holds = 0
         self._turn_s = 0.0
+        self._after_frames: Callable[[], None] | None = None
+        self.has_more = False
         self.paused = False
         self.closed = False
         self.last_active_s = loop.time()
@@ -189,9 +158,22 @@ class SocketConnection:
             queue.flush()
 
     def _parse(self) -> None:
+        self._serve_frames()
+        self._end_frames()
+        if self.closed:
+            return
+        self._make_room()
+        self._note_frame()
+        if self._pending_bytes or self._charged:
+            self._account()
+        if not self.paused and (self._is_full() or not self._may_read()):
+            self._pause()
+
+    def _serve_frames(self) -> None:
+        """Pass the whole frames to the handler, until the connection must wait."""
         view, start, end, frames = self._view, self._start, self._end, 0
         handler = self.handler
-        frame_bytes_max = self._limits.frame_bytes_max
+        frame_bytes_max, queued_bytes_max = self._limits.frame_bytes_max, self._limits.queued_bytes_max
         assert handler is not None
         while end - start >= 4:
             (size,) = _SIZE.unpack_from(view, start)
@@ -202,14 +184,15 @@ class SocketConnection:
             if after > end:
                 break
             ticket = self._next_ticket
+            self.has_more = after < end
             handler.on_frame(self, view[start + 4 : after])
             if self.closed:
                 return
-            if self._head_ticket <= ticket < self._next_ticket and size >= PENDING_BYTES_MIN and view[start + 5] != PRODUCE_KEY:
-                self._pending[ticket] = size
-                self._pending_bytes += size
             start = after
-            if self.paused or self._is_full():
+            is_unanswered = self._head_ticket != self._next_ticket
+            if is_unanswered and self._head_ticket <= ticket < self._next_ticket and size >= PENDING_BYTES_MIN:
+                self._count_pending(ticket, view[after - size : after])
+            if self.paused or ((is_unanswered or self._out_bytes > queued_bytes_max) and self._must_wait()):
                 break
             # A large frame may take as long as many small ones.
             frames += 1 + (size >> 8)
@@ -218,12 +201,30 @@ class SocketConnection:
                 if self._is_turn_over():
                     break
         self._start = start
-        self._make_room()
-        self._note_frame()
-        if self._pending_bytes or self._charged:
-            self._account()
-        if not self.paused and (self._is_full() or not self._may_read()):
-            self._pause()
+
+    def _count_pending(self, ticket: int, frame: memoryview) -> None:
+        """Count a request that is still being served for the budget, unless it is a Produce."""
+        if frame[1] != PRODUCE_KEY:
+            self._pending[ticket] = len(frame)
+            self._pending_bytes += len(frame)
+
+    def after_frames(self, callback: Callable[[], None]) -> None:
+        """See Connection."""
+        self._after_frames = callback
+
+    def _end_frames(self) -> None:
+        """Let the handler finish what it has put off until the frames that arrived together were served."""
+        self.has_more = False
+        callback, self._after_frames = self._after_frames, None
+        if callback is not None:
+            callback()
+
+    def _must_wait(self) -> bool:
+        """Whether too much is waiting to serve another frame, even if what was put off is done now."""
+        if not self._is_full():
+            return False
+        self._end_frames()
+        return self._is_full()
 
     def _is_full(self) -> bool:
         """Whether so many requests or bytes are waiting that this connection must not read more."""

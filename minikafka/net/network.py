@@ -42,6 +42,8 @@ class Connection(Protocol):
     closed: bool
     #: The peer's principal: "User:ANONYMOUS" until it has authenticated.
     principal: str
+    #: Whether more bytes have arrived behind the frame that is being handled. Only then may `after_frames` be called.
+    has_more: bool
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue a frame."""
@@ -51,6 +53,9 @@ class Connection(Protocol):
 
     def finish(self, ticket: int, pieces: list[Piece]) -> None:
         """The frame for a reserved place; an empty list gives the place up."""
+
+    def after_frames(self, callback: Callable[[], None]) -> None:
+        """Call `callback`, which must not raise, once after the frames that have arrived together; until then their views stay valid."""
 
     def mute(self, delay_ms: int) -> None:
         """Read no requests for `delay_ms` (KIP-219); responses are still sent."""
@@ -63,6 +68,18 @@ class Connection(Protocol):
 
     def close(self, reason: str = "") -> None:
         """Close the connection; `on_closed` is called once."""
+
+
+class FramesOneByOne:
+    """A connection whose frames never arrive together."""
+
+    __slots__ = ()
+
+    has_more = False
+
+    def after_frames(self, callback: Callable[[], None]) -> None:
+        """See Connection."""
+        raise AssertionError("no frame follows")
 
 
 class ConnectionHandler(Protocol):

@@ -21,7 +21,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from minikafka.net.network import ANONYMOUS, Connection, ConnectionHandler, ConnectionLimits, Slots
+from minikafka.net.network import ANONYMOUS, Connection, ConnectionHandler, ConnectionLimits, FramesOneByOne, Slots
 from minikafka.net.peer_lines import PeerLines
 from minikafka.sim.loop import Handle, ProcessLoop
 
@@ -242,7 +242,7 @@ class SimListener:
             connection.close("the broker is stopping")
 
 
-class SimConnection:
+class SimConnection(FramesOneByOne):
     """One end of a connection; see `minikafka.net.network.Connection`."""
 
     __slots__ = (

@@ -33,7 +33,7 @@ class NullConnection:
     """Takes answers and drops them."""
 
     peer_host, peer_port, closed = "127.0.0.1", 0, False
-    principal = "User:ANONYMOUS"
+    principal, has_more = "User:ANONYMOUS", False
 
     def __init__(self) -> None:
         self.ticket = 0

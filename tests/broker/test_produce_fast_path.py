@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,62 +10,16 @@ from typing import Any
 import pytest
 from helpers.fast_paths import Side
 from helpers.live_node import broker_port, live_node
+from helpers.produce_frames import TOPICS, batch, damaged, decoded, log_bytes, prepare, produce
 
-from minikafka.broker.node import Node
 from minikafka.broker.partitions.fast_path import MISSES_MAX
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.image import PartitionRegistration
-from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
-from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.wire.messages.produce import ProduceRequest
 
-TOPICS = ("fastpath", "ordinary")
 VERSIONS = [9, 10, 11, 12, 13]
-
-
-async def prepare(node: Node, **configs: str) -> dict[str, bytes]:
-    async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
-        for topic in TOPICS:
-            await admin.create_topic(topic, partitions=2, replication_factor=1, configs=configs)
-    assert node.broker is not None
-    return {topic: node.broker.replicas._metadata.image.topics_by_name[topic].topic_id for topic in TOPICS}
-
-
-def produce(
-    topic: str,
-    topic_id: bytes,
-    version: int,
-    records: bytes,
-    *,
-    correlation_id: int = 1,
-    partition: int = 0,
-    acks: int = 1,
-    timeout_ms: int = 1000,
-) -> bytes:
-    data = ProduceRequest.PartitionProduceData(index=partition, records=records)
-    topics = [ProduceRequest.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])]
-    if version < 13:
-        topics[0].topic_id = bytes(16)
-    else:
-        topics[0].name = ""
-    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
-    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "fast-path"))[4:]
-
-
-def batch(*values: bytes, **options: Any) -> bytes:
-    now_ms = time.time_ns() // 1_000_000
-    return bytes(build_batch([(n, now_ms, None, value, ()) for n, value in enumerate(values)], **options))
-
-
-def damaged(data: bytes, at: int) -> bytes:
-    return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
-
-
-def log_bytes(node: Node, topic: str, partition: int = 0) -> bytes:
-    assert node.broker is not None
-    log = node.broker.replicas.partitions[(topic, partition)].log
-    return log.read(log.log_start_offset, 1 << 20, end_offset=log.log_end_offset).slice.read()
 
 
 async def test_interceptors_see_repeated_requests_too(tmp_path: Path) -> None:
@@ -130,14 +82,6 @@ async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, ve
         assert len(sides["fastpath"].fast_path(0)._templates) == 3
         served = [entry.count for entry in node.broker.dispatcher.entries if entry.api_key == 0]
         assert served == [2 * len(payloads)]
-
-
-def decoded(frame: bytes, version: int) -> Any:
-    size, correlation_id, tags = struct.unpack_from(">iib", frame)
-    assert (size, tags) == (len(frame) - 4, 0)
-    response, end = ProduceResponse.decode_from(version, memoryview(frame), 9)
-    assert end == len(frame)
-    return correlation_id, response
 
 
 async def test_a_template_is_served_the_second_time(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from minikafka.broker.front.dispatch import Dispatcher
@@ -12,13 +13,18 @@ from minikafka.broker.front.dispatch import Dispatcher
 class Answers:
     """A connection that records the frames it should send."""
 
-    peer_host, peer_port, closed, principal = "127.0.0.1", 0, False, "User:ANONYMOUS"
+    peer_host, peer_port, closed, principal, has_more = "127.0.0.1", 0, False, "User:ANONYMOUS", False
 
     def __init__(self) -> None:
         self.frames: dict[int, bytes] = {}
         self.tickets = itertools.count()
         self.reason: str | None = None
         self.arrived = asyncio.Event()
+        self.callback: Callable[[], None] | None = None
+
+    def after_frames(self, callback: Callable[[], None]) -> None:
+        assert self.has_more
+        self.callback = callback
 
     def begin(self) -> int:
         return next(self.tickets)
@@ -58,3 +64,21 @@ class Side:
         self.session.on_frame(self.connection, memoryview(bytearray(frame)))
         new = set(self.connection.frames) - before
         return self.connection.frames[new.pop()] if new else None
+
+    def ask_together(self, frames: Sequence[bytes]) -> list[bytes]:
+        """The answers so far, in the order in which they leave, to frames that arrive in one wake-up of the loop."""
+        connection = self.connection
+        buffers = [bytearray(frame) for frame in frames]
+        for number, buffer in enumerate(buffers):
+            connection.has_more = number + 1 < len(frames)
+            self.session.on_frame(connection, memoryview(buffer))
+        connection.has_more = False
+        callback, connection.callback = connection.callback, None
+        if callback is not None:
+            callback()
+        # From here on the receive buffer holds other bytes.
+        for buffer in buffers:
+            buffer[:] = bytes(len(buffer))
+        answers = [connection.frames[ticket] for ticket in sorted(connection.frames)]
+        connection.frames.clear()
+        return answers

@@ -71,10 +71,10 @@ def test_an_append_of_an_earlier_epoch_is_not_acknowledged_by_a_later_one(partit
     answers: list[Any] = []
     connection: Any = SimpleNamespace(begin=lambda: 0, finish=lambda ticket, pieces: answers.append(pieces[0]))
     layout: Any = SimpleNamespace(
-        size=0, head=0, tail=0, answer=lambda *_: "acknowledged", failed=lambda correlation_id, code: ErrorCode(code).name
+        size=0, head=0, tail=0, failed=lambda correlation_id, code: ErrorCode(code).name
     )
     info = partition.append(batch(), -1, 0, 0)
-    parked = _ParkedAppend(connection, 1, layout, partition, partition.leading(), info)
+    parked = _ParkedAppend(connection, 0, b"acknowledged", 1, layout, partition, partition.leading(), info.last_offset + 1)
     assert parked.try_complete() is False and answers == []
     partition.make_follower(registration(5, leader=2))
     partition.make_leader(registration(6, isr=(1,)), 1, 0)

@@ -72,18 +72,9 @@ class RequestContext:
     """One request being served: its header, its origin, and how to answer it. `header` is the context itself."""
 
     __slots__ = (
-        "_ticket",
-        "api_key",
-        "api_version",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "entry",
-        "listener",
-        "principal",
-        "received_ms",
+        "_ticket", "api_key", "api_version", "client_id", "connection", "correlation_id", "entry", "listener", "principal", "received_ms",
         "sample",
-    )
+    )  # fmt: skip
 
     #: The client's quotas, if it has any (`throttled.LimitedContext`).
     limits: Any = None
@@ -508,14 +499,18 @@ class Session:
     """Passes the frames of one connection to the dispatcher. An error ends this connection only."""
 
     __slots__ = (
-        "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch", "_plain_fast_paths",
-        "_timed_fast_paths",
+        "_complete", "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch",
+        "_plain_fast_paths", "_previous", "_timed_fast_paths",
     )  # fmt: skip
 
     def __init__(self, dispatcher: Dispatcher, listener: str, gate: Gate | None = None) -> None:
         self._dispatcher = dispatcher
         self._listener = listener
-        self._own_fast_paths: dict[bytes, ServeFast] = {key: make().serve for key, make in dispatcher.fast_paths.items()}
+        fast_paths = {key: make(self._refer) for key, make in dispatcher.fast_paths.items()}
+        self._own_fast_paths: dict[bytes, ServeFast] = {key: fast_path.serve for key, fast_path in fast_paths.items()}
+        self._complete = [fast_path.complete for fast_path in fast_paths.values()]
+        #: What served the previous request.
+        self._previous: ServeFast | None = None
         if dispatcher.times is not None:
             dispatcher.times.connections += 1
         self.limit(gate)
@@ -544,12 +539,20 @@ class Session:
         """Serve one request."""
         try:
             serve = self._fast_paths.get(bytes(frame[:2]))
+            if serve is not self._previous:
+                self._previous = serve
+                for complete in self._complete:
+                    complete()
             if serve is None or not serve(connection, frame):
                 self._dispatch(connection, self._listener, frame)
         except WireError as error:
             connection.close(str(error))
         except Exception as error:
             self._dispatcher.supervisor.caught(f"a request from {connection}", error, Ends("connection", connection.close))
+
+    def _refer(self, connection: Connection, frame: memoryview) -> None:
+        """Serve a request that a fast path has put off and cannot complete."""
+        self._plain_dispatch(connection, self._listener, frame)
 
     def _arm(self) -> None:
         """Time the next request. Untimed requests take the path they would take if timing did not exist."""

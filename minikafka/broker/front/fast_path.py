@@ -14,11 +14,18 @@ class FastPath(Protocol):
     """The fast path of one API on one connection."""
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a frame. Returns False, and does nothing, for a frame that the dispatcher must serve."""
+        """Serve a frame, perhaps only when `complete` is called. Returns False for a frame that the dispatcher must serve: then nothing was
+        done with it, and earlier frames are completed."""
+
+    def complete(self) -> None:
+        """Complete the frames that were put off, which the connection asks for after the frames that arrived together. Must come before a
+        frame that this fast path does not serve. Raises nothing."""
 
     def forget(self) -> None:
         """Forget everything learned from earlier requests. The fast path may learn again."""
 
 
-#: (entry, permits=…) -> the fast path of a new connection. It learns a request only if `permits(version, request)` is true.
+#: Lets the dispatcher serve a frame that was put off and cannot be completed.
+Refer = Callable[[Connection, memoryview], None]
+#: (entry, refer, permits=…) -> the fast path of a new connection. It learns a request only if `permits(version, request)` is true.
 MakeFastPath = Callable[..., FastPath]

@@ -120,6 +120,9 @@ class TimedAnswers:
 
     __slots__ = ("_connection", "_sample")
 
+    #: A timed request is served by itself.
+    has_more = False
+
     def __init__(self, connection: Any, sample: Sample) -> None:
         self._connection = connection
         self._sample = sample

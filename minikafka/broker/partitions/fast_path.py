@@ -11,7 +11,9 @@ from minikafka.wire.errors import WireError
 from minikafka.wire.header import RequestHeader, decode_request_header
 
 if TYPE_CHECKING:
+    from minikafka.broker.front.fast_path import Refer
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.supervise import Supervisor
     from minikafka.net.network import Connection
 
 MISSES_MAX = 64
@@ -28,7 +30,9 @@ Value = TypeVar("Value")
 class Counted(Protocol):
     """The dispatcher's entry of an API, which counts requests by version."""
 
+    name: str
     counts: list[int]
+    supervisor: Supervisor
 
 
 #: Called with version and request; a template is learned only if it returns true.
@@ -38,18 +42,23 @@ Permits = Callable[[int, Any], bool]
 class TemplateFastPath(ABC):
     """The fast path of one API on one connection. Subclasses set `_misses` to 0 when they have learned a template."""
 
-    __slots__ = ("_counts", "_misses", "_permits", "_replicas")
+    __slots__ = ("_counts", "_entry", "_misses", "_permits", "_refer", "_replicas")
 
-    def __init__(self, replicas: ReplicaManager, entry: Counted, permits: Permits | None = None) -> None:
+    def __init__(self, replicas: ReplicaManager, entry: Counted, refer: Refer, permits: Permits | None = None) -> None:
         """`entry` counts the served requests. If `permits` is None, every template may be learned."""
         self._replicas = replicas
+        self._entry = entry
         self._counts = entry.counts
+        self._refer = refer
         self._misses = 0
         self._permits = permits
 
     @abstractmethod
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a request that matches a template. Returns False, with nothing changed, if it matches none."""
+        """See FastPath: serve a request that matches a template."""
+
+    def complete(self) -> None:  # noqa: B027 - nothing is put off, unless a subclass does it
+        """See FastPath."""
 
     @abstractmethod
     def forget(self) -> None:

@@ -20,6 +20,7 @@ from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 from minikafka.wire.varint import unsigned_varint
 
 if TYPE_CHECKING:
+    from minikafka.broker.front.fast_path import Refer
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.net.network import Connection
@@ -120,10 +121,15 @@ class FetchFastPath(TemplateFastPath):
     __slots__ = ("_fetch_bytes_max", "_is_rack_aware", "_layouts", "_templates")
 
     def __init__(
-        self, replicas: ReplicaManager, fetch_bytes_max: int, is_rack_aware: bool, entry: Counted, permits: Permits | None = None
+        self,
+        replicas: ReplicaManager,
+        fetch_bytes_max: int,
+        is_rack_aware: bool,
+        entry: Counted,
+        refer: Refer,
+        permits: Permits | None = None,
     ) -> None:
-        """`entry` counts the served requests."""
-        super().__init__(replicas, entry, permits)
+        super().__init__(replicas, entry, refer, permits)
         self._fetch_bytes_max = fetch_bytes_max
         self._is_rack_aware = is_rack_aware
         self._layouts: dict[int, _Layout] = {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from minikafka.core.partition.isr import IsrProposal
     from minikafka.core.partition.refusals import Refusals
     from minikafka.storage.log import Log
+    from minikafka.storage.log_append import BatchRun
     from minikafka.storage.producer_state import Verification
     from minikafka.storage.types import AppendInfo
 
@@ -274,6 +275,21 @@ class Partition:
             else:
                 self._events.appended(self)
         return info
+
+    def append_run(self, run: BatchRun, now_ms: int) -> bool:
+        """Append the batches of a run as leader and wake waiting requests once. False, with nothing appended, if they must be appended one
+        by one; an error then shows again."""
+        leader = self.appending
+        try:
+            if leader is None or not self.log.append_run(run, self.leader_epoch):
+                return False
+        except StorageError:
+            return False
+        if leader.appended(run.end_offset, now_ms):
+            self.high_watermark_moved()
+        else:
+            self._events.appended(self)
+        return True
 
     def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> None:
         """Record a follower's position. This may advance the high watermark and propose the follower as in sync. Raises ApiError."""

@@ -4,16 +4,20 @@ A client such as librdkafka sends one batch for one partition in each request, s
 records are the same in every request for that partition. These bytes are the key of a template. The declared message decoded them once and
 encoded the response once, with placeholders for the offsets. Any irregular request takes the ordinary path, which finds and reports
 errors; a refused batch has changed nothing.
+
+Small batches that arrive together are put off and appended together: one write, one move of the high watermark and one look at waiting
+requests for each partition. If that fails, the ordinary path serves each request by itself, at its reserved place among the responses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.fast_path import HEAD, TEMPLATE_BYTES_MAX, Counted, Permits, TemplateFastPath, remember
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, fail
+from minikafka.broker.supervise import Ends
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
 from minikafka.wire.batch import TRANSACTIONAL_BIT
@@ -23,11 +27,12 @@ from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint
 
 if TYPE_CHECKING:
+    from minikafka.broker.front.fast_path import Refer
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.core.partition.leader import PartitionLeader
     from minikafka.net.network import Clock, Connection
-    from minikafka.storage.types import AppendInfo
+    from minikafka.storage.log_append import BatchRun
 
 FLEXIBLE_VERSION_MIN = 9
 #: Position of the attributes byte in a batch that says whether it is transactional.
@@ -35,6 +40,10 @@ ATTRIBUTES_BYTE = 22
 TEMPLATES_MAX = 512
 VARINT_BYTES_MAX = 5
 LENGTHS_MAX = 4
+#: Larger batches are appended by themselves: copying them together costs more than a system call.
+PUT_OFF_BYTES_MAX = 8 * 1024
+#: Bounds of one run: its batches, and its bytes, of which the last batch may exceed the bound.
+RUN_BATCHES_MAX, RUN_BYTES_MAX = 64, 56 * 1024
 _PLACEHOLDERS = Struct(">qqq")
 _OFFSET_PLACEHOLDERS = (0x5EA7_0FF5_E7A1_1001, 0x5EA7_0FF5_E7A1_1002, 0x5EA7_0FF5_E7A1_1003)
 #: Empty tagged fields of the partition, the topic and the request; clients never send any.
@@ -79,36 +88,31 @@ class _Template:
 
 
 class _ParkedAppend(ReplicationWait):
-    """One acks=all batch that waits for replication."""
+    """One acks=all batch that waits for replication. `answer` is the response frame if it is replicated."""
 
-    __slots__ = ("_connection", "_correlation_id", "_info", "_template", "_ticket")
+    __slots__ = ("_answer", "_connection", "_correlation_id", "_template", "_ticket")
 
     def __init__(
         self,
         connection: Connection,
+        ticket: int,
+        answer: bytes,
         correlation_id: int,
         template: _Template,
         partition: Partition,
         leader: PartitionLeader,
-        info: AppendInfo,
+        required: int,
     ) -> None:
-        super().__init__(partition, leader, info.last_offset + 1)
+        super().__init__(partition, leader, required)
         self._connection = connection
-        self._ticket = connection.begin()
+        self._ticket = ticket
+        self._answer = answer
         self._correlation_id = correlation_id
         self._template = template
-        self._info = info
 
     def settled(self, code: ErrorCode) -> None:
         """Answer the request."""
-        template, info = self._template, self._info
-        if code is ErrorCode.NONE:
-            frame = template.answer(
-                template.size, self._correlation_id, template.head, info.first_offset, info.log_append_time_ms, info.log_start_offset,
-                template.tail,
-            )  # fmt: skip
-        else:
-            frame = template.failed(self._correlation_id, code)
+        frame = self._answer if code is ErrorCode.NONE else self._template.failed(self._correlation_id, code)
         self._connection.finish(self._ticket, [frame])
 
     def close(self, reason: str) -> None:
@@ -116,24 +120,53 @@ class _ParkedAppend(ReplicationWait):
         self._connection.close(reason)
 
 
+class _Reserved:
+    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it."""
+
+    __slots__ = ("_connection", "_ticket")
+
+    def __init__(self, connection: Connection, ticket: int) -> None:
+        self._connection = connection
+        self._ticket = ticket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def begin(self) -> int:
+        """The reserved place."""
+        return self._ticket
+
+
+class _Run:
+    """Requests about one partition that were put off."""
+
+    __slots__ = ("batches", "requests")
+
+    def __init__(self, batches: BatchRun) -> None:
+        self.batches = batches
+        #: Of each request: its frame, place among the responses, correlation id, template, and number of records.
+        self.requests: list[tuple[memoryview, int, int, _Template, int]] = []
+
+
 class ProduceFastPath(TemplateFastPath):
-    """The templates of one connection."""
+    """The templates of one connection, and its requests that were put off."""
 
-    __slots__ = ("_lengths", "_now_ms", "_refused", "_templates", "_wall_ms")
+    __slots__ = ("_connection", "_lengths", "_now_ms", "_refused", "_runs", "_templates", "_wall_ms")
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, permits: Permits | None = None) -> None:
-        """`entry` counts the served requests."""
-        super().__init__(replicas, entry, permits)
+    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, refer: Refer, permits: Permits | None = None) -> None:
+        super().__init__(replicas, entry, refer, permits)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
         self._refused = replicas.refusals.entries
         self._templates: dict[bytes, _Template] = {}
         self._lengths: list[int] = []
+        self._runs: dict[Partition, _Run] = {}
+        self._connection: Connection
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a Produce that matches a template. Returns False, with nothing changed, otherwise."""
+        """See FastPath: serve a Produce that matches a template."""
         if len(frame) < HEAD.size:
-            return False
+            return self._decline()
         _, version, correlation_id = HEAD.unpack_from(frame)
         templates = self._templates
         for length in self._lengths:
@@ -142,40 +175,117 @@ class ProduceFastPath(TemplateFastPath):
                 break
         else:
             self._learn(frame)
-            return False
+            return self._decline()
         if length + VARINT_BYTES_MAX > len(frame):
-            return False
+            return self._decline()
         size, start = read_unsigned_varint(frame, length)
         size -= 1
         end = start + size
         if end + 3 != len(frame) or frame[end:] != _NO_TAGS:
-            return False
+            return self._decline()
         if template.is_watched and (size <= ATTRIBUTES_BYTE or frame[start + ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT):
-            return False
+            return self._decline()
         replicas = self._replicas
         found: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if template.by_id else replicas.partitions
         partition = found.get(template.key)
         if partition is None or partition.is_internal or self._refused:
-            return False
+            return self._decline()
+        records = frame[start:end]
+        if connection.has_more or self._runs:
+            if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
+                return True
+            self.complete()
         try:
-            info = partition.append(frame[start:end], template.acks, self._wall_ms(), self._now_ms(), fitting=Fitting.ELSEWHERE)
+            info = partition.append(records, template.acks, self._wall_ms(), self._now_ms(), fitting=Fitting.ELSEWHERE)
         except ApiError:
             return False
         self._counts[version] += 1
         partition.produces += 1
         partition.bytes_in += size
-        partition.messages_in += info.last_offset - info.first_offset + 1
+        first_offset, last_offset = info.first_offset, info.last_offset
+        partition.messages_in += last_offset - first_offset + 1
+        self._answer(
+            connection, connection.begin(), correlation_id, template, partition, first_offset, last_offset, info.log_append_time_ms,
+            info.log_start_offset,
+        )  # fmt: skip
+        return True
+
+    def _decline(self) -> bool:
+        """The dispatcher must serve this frame, after those that were put off."""
+        if self._runs:
+            self.complete()
+        return False
+
+    def _answer(
+        self, connection: Connection, ticket: int, correlation_id: int, template: _Template, partition: Partition, first_offset: int,
+        last_offset: int, log_append_time_ms: int, log_start_offset: int,
+    ) -> None:  # fmt: skip
+        """Answer a request whose batch is appended; with acks=all when it is replicated."""
+        answer = template.answer(
+            template.size, correlation_id, template.head, first_offset, log_append_time_ms, log_start_offset, template.tail
+        )
         if template.acks == ACKS_ALL:
             leader = partition.leader
-            if leader is not None and leader.high_watermark <= info.last_offset:
-                parked = _ParkedAppend(connection, correlation_id, template, partition, leader, info)
-                replicas.waiting.park(replicas.waiting.produces, parked, [partition.key], template.timeout_ms)
-                return True
-        answer = template.answer(
-            template.size, correlation_id, template.head, info.first_offset, info.log_append_time_ms, info.log_start_offset, template.tail
-        )
-        connection.finish(connection.begin(), [answer])
+            if leader is not None and leader.high_watermark <= last_offset:
+                parked = _ParkedAppend(connection, ticket, answer, correlation_id, template, partition, leader, last_offset + 1)
+                waiting = self._replicas.waiting
+                waiting.park(waiting.produces, parked, [partition.key], template.timeout_ms)
+                return
+        connection.finish(ticket, [answer])
+
+    # -- requests that arrive together -----------------------------------------------------------------------------
+
+    def _put_off(
+        self, connection: Connection, frame: memoryview, records: memoryview, correlation_id: int, template: _Template, partition: Partition
+    ) -> bool:
+        """Put a request off until `complete`. False if its batch must be appended by itself."""
+        run = self._runs.get(partition)
+        if run is not None and (len(run.requests) >= RUN_BATCHES_MAX or run.batches.size >= RUN_BYTES_MAX):
+            self.complete()
+            run = None
+        if template.acks == ACKS_ALL and (partition.appending is None or not partition.appending.is_writable):
+            return False
+        if run is not None:
+            count = run.batches.add(records)
+        else:
+            run = _Run(partition.log.begin_run(self._wall_ms()))
+            count = run.batches.add(records)
+            if count:
+                if not self._runs:
+                    self._connection = connection
+                    connection.after_frames(self.complete)
+                self._runs[partition] = run
+        if not count:
+            return False
+        run.requests.append((frame, connection.begin(), correlation_id, template, count))
         return True
+
+    def complete(self) -> None:
+        """See FastPath: append what was put off."""
+        if not self._runs:
+            return
+        connection, runs, self._runs = self._connection, self._runs, {}
+        try:
+            now_ms = self._now_ms()
+            for partition, run in runs.items():
+                if partition.append_run(run.batches, now_ms):
+                    self._answer_run(connection, partition, run)
+                else:
+                    for frame, ticket, _, _, _ in run.requests:
+                        self._refer(cast("Connection", _Reserved(connection, ticket)), frame)
+        except Exception as error:
+            self._entry.supervisor.caught(f"requests from {connection}", error, Ends("connection", connection.close))
+
+    def _answer_run(self, connection: Connection, partition: Partition, run: _Run) -> None:
+        batches, counts = run.batches, self._counts
+        offset, log_start_offset = batches.first_offset, partition.log.watermarks.log_start_offset
+        partition.produces += len(run.requests)
+        partition.bytes_in += batches.size
+        partition.messages_in += batches.end_offset - offset
+        for _, ticket, correlation_id, template, count in run.requests:
+            counts[template.version] += 1
+            self._answer(connection, ticket, correlation_id, template, partition, offset, offset + count - 1, -1, log_start_offset)
+            offset += count
 
     def forget(self) -> None:
         """Forget every template."""

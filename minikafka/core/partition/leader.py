@@ -186,9 +186,14 @@ class PartitionLeader:
 
     # -- acks ------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether acks=all can be satisfied now."""
+        return len(self.isr.committed) >= self.min_isr
+
     def check_writable(self) -> None:
         """Raises NOT_ENOUGH_REPLICAS when acks=all cannot be satisfied now."""
-        if len(self.isr.committed) < self.min_isr:
+        if not self.is_writable:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {len(self.isr.committed)} is insufficient to satisfy the min.isr requirement of"

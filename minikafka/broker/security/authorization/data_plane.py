@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.front.fast_path import MakeFastPath
+from minikafka.broker.front.fast_path import MakeFastPath, Refer
 from minikafka.broker.security.authorization.topics import topic_name
 from minikafka.broker.security.authorization.transactions import split_produce
 from minikafka.core.authorizer.acl import Operation, ResourceType
@@ -41,12 +41,14 @@ class Requester:
 class GuardedFastPath:
     """The fast path of one API on one connection, with its guard."""
 
-    __slots__ = ("_authority", "_fast_path", "_generation", "_permits", "_requester", "_serve")
+    __slots__ = ("_authority", "_fast_path", "_generation", "_permits", "_requester", "_serve", "complete")
 
-    def __init__(self, authority: Authority, make: MakeFastPath, permits: Permits) -> None:
+    def __init__(self, authority: Authority, make: MakeFastPath, permits: Permits, refer: Refer) -> None:
         self._authority = authority
-        self._fast_path = make(permits=self._may_learn)
+        self._fast_path = make(refer, permits=self._may_learn)
         self._serve = self._fast_path.serve
+        #: See FastPath.
+        self.complete = self._fast_path.complete
         self._permits = permits
         self._requester: Requester | None = None
         self._generation = -1
