@@ -77,8 +77,8 @@ class FileSystem(Protocol):
 
     def unlink(self, path: str) -> None: ...
     def rmdir(self, path: str) -> None: ...
-    def mkdir(self, path: str) -> None:
-        """Create the directory and its parents; no error if it exists."""
+    def mkdir(self, path: str) -> bool:
+        """Create the directory and its parents; False if it exists."""
 
     def list(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -163,9 +163,17 @@ class OsFileSystem:
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str) -> bool:
         # Readable by the owner alone: the files hold records and, in the metadata log, password verifiers.
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+            return False
+        except FileNotFoundError:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        return True
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

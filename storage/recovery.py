@@ -51,11 +51,9 @@ def load_log(
     """
     log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms, open_files=open_files)
     try:
-        if not filesystem.is_dir(directory):
-            filesystem.mkdir(directory)
-            if log_start_offset == 0:
-                _begin(log, may_have_gaps, wall_ms)
-                return log
+        if filesystem.mkdir(directory) and log_start_offset == 0:
+            _begin(log, may_have_gaps, wall_ms)
+            return log
         _load(log, is_clean, recovery_point, log_start_offset, may_have_gaps, wall_ms)
     except OSError as error:
         for segment in log.segments:

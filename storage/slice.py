@@ -17,7 +17,7 @@ OnDiskError = Callable[[OSError], object]
 class SharedFile:
     """A `.log` file and the end positions of the slices in flight. It is closed when retired and no longer pinned."""
 
-    __slots__ = ("_ends", "file", "is_retired", "on_error", "was_used")
+    __slots__ = ("ends", "file", "is_retired", "on_error", "was_used")
 
     def __init__(self, file: File, on_error: OnDiskError | None = None) -> None:
         self.file = file
@@ -25,29 +25,26 @@ class SharedFile:
         self.is_retired = False
         #: Whether the file was used since OpenFiles last examined it.
         self.was_used = True
-        self._ends: list[int] = []
+        #: End positions of the slices in flight; each slice adds its own.
+        self.ends: list[int] = []
 
     @property
     def is_pinned(self) -> bool:
-        return bool(self._ends)
+        return bool(self.ends)
 
     def reaches_beyond(self, position: int) -> bool:
         """Whether a slice in flight holds bytes at or beyond `position`."""
-        return any(end > position for end in self._ends)
-
-    def pin(self, end: int) -> None:
-        self.was_used = True
-        self._ends.append(end)
+        return any(end > position for end in self.ends)
 
     def unpin(self, end: int) -> None:
-        self._ends.remove(end)
-        if self.is_retired and not self._ends:
+        self.ends.remove(end)
+        if self.is_retired and not self.ends:
             self.file.close()
 
     def retire(self) -> None:
         """The segment no longer needs the file: close it, or let the last slice close it."""
         self.is_retired = True
-        if not self._ends:
+        if not self.ends:
             self.file.close()
 
 
@@ -64,9 +61,10 @@ class FileSlice:
         self._shared = shared
         self.position = position
         self.size = size
-        self._end = position + size
+        self._end = end = position + size
         if shared is not None:
-            shared.pin(self._end)
+            shared.was_used = True
+            shared.ends.append(end)
 
     def fileno(self) -> int:
         """The file descriptor. Raises ValueError for an empty or released slice, OSError for a disk in memory."""

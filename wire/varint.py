@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from minikafka.wire.errors import CorruptRecord, WireError
 
 ONE_BYTE = [bytes((value,)) for value in range(128)]
@@ -27,6 +29,7 @@ def append_unsigned_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
+@lru_cache(maxsize=1024)
 def unsigned_varint(value: int) -> bytes:
     """The value's 7-bit groups, least significant first."""
     out = bytearray()

@@ -424,12 +424,14 @@ class DiskView:
         self.disk.durable.pop(path, None)
         self.disk.journal.pop(path, None)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str) -> bool:
         """See FileSystem."""
         self._check("mkdir", path)
+        is_new = path not in self.disk.files
         while path not in self.disk.files:
             self.disk.files[path] = {}
             path = posixpath.dirname(path)
+        return is_new
 
     def list(self, path: str) -> list[str]:
         """See FileSystem."""

@@ -198,11 +198,13 @@ class MemoryFileSystem:
             raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         self.directories.discard(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str) -> bool:
         self.check("mkdir", path)
+        is_new = path not in self.directories
         while path not in self.directories:
             self.directories.add(path)
             path = posixpath.dirname(path)
+        return is_new
 
     def list(self, path: str) -> list[str]:
         self.check("list", path)

@@ -43,7 +43,7 @@ class OnOs:
     def fail(self, operation: str, error: int) -> None:
         calls = {
             "open": ("open",), "write": ("pwrite",), "read": ("pread", "preadv"), "truncate": ("ftruncate",), "stat": ("fstat", "stat"),
-            "list": ("listdir",), "rename": ("replace",), "unlink": ("unlink",), "mkdir": ("makedirs",), "rmdir": ("rmdir",),
+            "list": ("listdir",), "rename": ("replace",), "unlink": ("unlink",), "mkdir": ("mkdir",), "rmdir": ("rmdir",),
             "fsync": ("fdatasync",), "fsync_dir": ("fsync",),
         }  # fmt: skip
 
@@ -174,8 +174,8 @@ def test_names(kind: Any) -> None:
     filesystem, root = kind.filesystem, kind.root
     made(kind, "b", b"b").close()
     made(kind, "a", b"a").close()
-    filesystem.mkdir(f"{root}/c/d")
-    filesystem.mkdir(f"{root}/c/d")
+    assert filesystem.mkdir(f"{root}/c/d")
+    assert not filesystem.mkdir(f"{root}/c/d") and not filesystem.mkdir(f"{root}/c")
     assert filesystem.list(root) == ["a", "b", "c"]
     assert filesystem.is_dir(f"{root}/c") and not filesystem.is_dir(f"{root}/a") and filesystem.exists(f"{root}/a")
     filesystem.rename(f"{root}/a", f"{root}/b")

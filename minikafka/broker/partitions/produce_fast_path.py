@@ -202,12 +202,14 @@ class ProduceFastPath(TemplateFastPath):
         self._counts[version] += 1
         partition.produces += 1
         partition.bytes_in += size
-        first_offset, last_offset = info.first_offset, info.last_offset
-        partition.messages_in += last_offset - first_offset + 1
-        self._answer(
-            connection, connection.begin(), correlation_id, template, partition, first_offset, last_offset, info.log_append_time_ms,
-            info.log_start_offset,
-        )  # fmt: skip
+        partition.messages_in += info.last_offset - info.first_offset + 1
+        answer = template.answer(
+            template.size, correlation_id, template.head, info.first_offset, info.log_append_time_ms, info.log_start_offset, template.tail
+        )
+        if template.acks == ACKS_ALL:
+            self._answer_replicated(connection, connection.begin(), answer, correlation_id, template, partition, info.last_offset)
+        else:
+            connection.finish(connection.begin(), [answer])
         return True
 
     def _decline(self) -> bool:
@@ -216,22 +218,18 @@ class ProduceFastPath(TemplateFastPath):
             self.complete()
         return False
 
-    def _answer(
-        self, connection: Connection, ticket: int, correlation_id: int, template: _Template, partition: Partition, first_offset: int,
-        last_offset: int, log_append_time_ms: int, log_start_offset: int,
+    def _answer_replicated(
+        self, connection: Connection, ticket: int, answer: bytes, correlation_id: int, template: _Template, partition: Partition,
+        last_offset: int,
     ) -> None:  # fmt: skip
-        """Answer a request whose batch is appended; with acks=all when it is replicated."""
-        answer = template.answer(
-            template.size, correlation_id, template.head, first_offset, log_append_time_ms, log_start_offset, template.tail
-        )
-        if template.acks == ACKS_ALL:
-            leader = partition.leader
-            if leader is not None and leader.high_watermark <= last_offset:
-                parked = _ParkedAppend(connection, ticket, answer, correlation_id, template, partition, leader, last_offset + 1)
-                waiting = self._replicas.waiting
-                waiting.park(waiting.produces, parked, [partition.key], template.timeout_ms)
-                return
-        connection.finish(ticket, [answer])
+        """Send an answer when everything up to `last_offset` is replicated."""
+        leader = partition.leader
+        if leader is None or leader.high_watermark > last_offset:
+            connection.finish(ticket, [answer])
+            return
+        parked = _ParkedAppend(connection, ticket, answer, correlation_id, template, partition, leader, last_offset + 1)
+        waiting = self._replicas.waiting
+        waiting.park(waiting.produces, parked, [partition.key], template.timeout_ms)
 
     # -- requests that arrive together -----------------------------------------------------------------------------
 
@@ -284,8 +282,12 @@ class ProduceFastPath(TemplateFastPath):
         partition.messages_in += batches.end_offset - offset
         for _, ticket, correlation_id, template, count in run.requests:
             counts[template.version] += 1
-            self._answer(connection, ticket, correlation_id, template, partition, offset, offset + count - 1, -1, log_start_offset)
+            answer = template.answer(template.size, correlation_id, template.head, offset, -1, log_start_offset, template.tail)
             offset += count
+            if template.acks == ACKS_ALL:
+                self._answer_replicated(connection, ticket, answer, correlation_id, template, partition, offset - 1)
+            else:
+                connection.finish(ticket, [answer])
 
     def forget(self) -> None:
         """Forget every template."""
