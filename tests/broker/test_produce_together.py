@@ -227,6 +227,28 @@ async def test_a_frame_of_another_kind_is_served_after_what_was_put_off(tmp_path
         assert side.connection.reason is not None and log.log_end_offset == end + 8
 
 
+async def test_the_frame_of_a_client_with_quotas_is_served_after_what_was_put_off(tmp_path: Path) -> None:
+    """Quotas are those of a client id, and a connection may name another one in every request."""
+
+    class Gate:
+        def limits(self, connection: Any, frame: memoryview) -> object | None:
+            return self if b"limited" in bytes(frame) else None
+
+        def serve(self, dispatch: Any, connection: Any, listener: str, frame: memoryview, sample: Any) -> None:
+            dispatch(connection, listener, frame, sample)
+
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        node.broker.dispatcher.limit(Gate())
+        side, frames = await begun(node, ids)
+        end = partition_of(node, TOGETHER).log.log_end_offset
+        frames[4] = frames[4].replace(b"fast-path", b"limited!!")
+        answers = [decoded(answer, VERSION) for answer in side.ask_together(frames)]
+        assert [number for number, _ in answers] == list(range(10))
+        assert [r.responses[0].partition_responses[0].base_offset for _, r in answers] == [end + n for n in range(10)]
+
+
 async def test_a_leadership_that_ends_between_is_seen(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         side, frames = await begun(node, await prepare(node))

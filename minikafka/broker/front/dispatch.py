@@ -239,16 +239,11 @@ class Dispatcher:
     """The handlers of one type of listener. All handlers are registered before the listener opens."""
 
     def __init__(
-        self,
-        listener_type: str,
-        clock: Clock,
-        supervisor: Supervisor,
-        features: Features | None = None,
-        now_s: Callable[[], float] | None = None,
-        identity: Identity | None = None,
+        self, listener_type: str, clock: Clock, supervisor: Supervisor, features: Features | None = None,
+        now_s: Callable[[], float] | None = None, identity: Identity | None = None,
         guarded: Callable[[type[Request], Handler], Handler] = lambda _, handler: handler,
         guarded_fast_path: Callable[[type[Request], MakeFastPath], MakeFastPath] = lambda _, make: make,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`listener_type` is "broker" or "controller"; APIs of the other type are refused. `now_s` is a fine monotonic clock; without it
         no request is timed. `identity` is the cluster id and node id; a client that asks for another node gets an error. `guarded`,
         `guarded_fast_path`: see `register`."""
@@ -499,7 +494,7 @@ class Session:
     """Passes the frames of one connection to the dispatcher. An error ends this connection only."""
 
     __slots__ = (
-        "_complete", "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch",
+        "_completes", "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch",
         "_plain_fast_paths", "_previous", "_timed_fast_paths",
     )  # fmt: skip
 
@@ -508,7 +503,7 @@ class Session:
         self._listener = listener
         fast_paths = {key: make(self._refer) for key, make in dispatcher.fast_paths.items()}
         self._own_fast_paths: dict[bytes, ServeFast] = {key: fast_path.serve for key, fast_path in fast_paths.items()}
-        self._complete = [fast_path.complete for fast_path in fast_paths.values()]
+        self._completes = [fast_path.complete for fast_path in fast_paths.values()]
         #: What served the previous request.
         self._previous: ServeFast | None = None
         if dispatcher.times is not None:
@@ -529,8 +524,7 @@ class Session:
             fast_paths = {key: partial(self._unless_limited, serve) for key, serve in fast_paths.items()}
             dispatch = self._dispatch_limited
         self._plain_fast_paths, self._plain_dispatch = fast_paths, dispatch
-        self._fast_paths = fast_paths
-        self._dispatch = dispatch
+        self._fast_paths, self._dispatch = fast_paths, dispatch
         if self._dispatcher.times is not None:
             self._timed_fast_paths: dict[bytes, ServeFast] = {key: partial(self._time, serve) for key, serve in fast_paths.items()}
             self._arm()
@@ -541,14 +535,19 @@ class Session:
             serve = self._fast_paths.get(bytes(frame[:2]))
             if serve is not self._previous:
                 self._previous = serve
-                for complete in self._complete:
-                    complete()
+                self._complete()
             if serve is None or not serve(connection, frame):
+                self._complete()
                 self._dispatch(connection, self._listener, frame)
         except WireError as error:
             connection.close(str(error))
         except Exception as error:
             self._dispatcher.supervisor.caught(f"a request from {connection}", error, Ends("connection", connection.close))
+
+    def _complete(self) -> None:
+        """Complete what was put off before anything else is served."""
+        for complete in self._completes:
+            complete()
 
     def _refer(self, connection: Connection, frame: memoryview) -> None:
         """Serve a request that a fast path has put off and cannot complete."""
@@ -556,16 +555,14 @@ class Session:
 
     def _arm(self) -> None:
         """Time the next request. Untimed requests take the path they would take if timing did not exist."""
-        self._fast_paths = self._timed_fast_paths
-        self._dispatch = self._dispatch_timed
+        self._fast_paths, self._dispatch = self._timed_fast_paths, self._dispatch_timed
 
     def _time(self, serve: ServeFast | None, connection: Connection, frame: memoryview) -> bool:
         """Serve a request and time it, then serve requests untimed for a while."""
         dispatcher = self._dispatcher
         times = dispatcher.times
         assert times is not None
-        self._fast_paths = self._plain_fast_paths
-        self._dispatch = self._plain_dispatch
+        self._fast_paths, self._dispatch = self._plain_fast_paths, self._plain_dispatch
         self._dispatcher.supervisor.call_later(times.interval_s, "timing of requests", self._arm)
         sample = Sample(times, connection)
         if serve is not None:

@@ -14,12 +14,12 @@ class FastPath(Protocol):
     """The fast path of one API on one connection."""
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a frame, perhaps only when `complete` is called. Returns False for a frame that the dispatcher must serve: then nothing was
-        done with it, and earlier frames are completed."""
+        """Serve a frame, perhaps only when `complete` is called. Returns False, and does nothing, for a frame that the dispatcher must
+        serve."""
 
     def complete(self) -> None:
-        """Complete the frames that were put off, which the connection asks for after the frames that arrived together. Must come before a
-        frame that this fast path does not serve. Raises nothing."""
+        """Complete the frames that were put off. The connection calls this after the frames that arrived together; it must also be called
+        before a later frame is served in another way. Raises nothing."""
 
     def forget(self) -> None:
         """Forget everything learned from earlier requests. The fast path may learn again."""

@@ -166,7 +166,7 @@ class ProduceFastPath(TemplateFastPath):
     def serve(self, connection: Connection, frame: memoryview) -> bool:
         """See FastPath: serve a Produce that matches a template."""
         if len(frame) < HEAD.size:
-            return self._decline()
+            return False
         _, version, correlation_id = HEAD.unpack_from(frame)
         templates = self._templates
         for length in self._lengths:
@@ -175,21 +175,21 @@ class ProduceFastPath(TemplateFastPath):
                 break
         else:
             self._learn(frame)
-            return self._decline()
+            return False
         if length + VARINT_BYTES_MAX > len(frame):
-            return self._decline()
+            return False
         size, start = read_unsigned_varint(frame, length)
         size -= 1
         end = start + size
         if end + 3 != len(frame) or frame[end:] != _NO_TAGS:
-            return self._decline()
+            return False
         if template.is_watched and (size <= ATTRIBUTES_BYTE or frame[start + ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT):
-            return self._decline()
+            return False
         replicas = self._replicas
         found: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if template.by_id else replicas.partitions
         partition = found.get(template.key)
         if partition is None or partition.is_internal or self._refused:
-            return self._decline()
+            return False
         records = frame[start:end]
         if connection.has_more or self._runs:
             if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
@@ -211,12 +211,6 @@ class ProduceFastPath(TemplateFastPath):
         else:
             connection.finish(connection.begin(), [answer])
         return True
-
-    def _decline(self) -> bool:
-        """The dispatcher must serve this frame, after those that were put off."""
-        if self._runs:
-            self.complete()
-        return False
 
     def _answer_replicated(
         self, connection: Connection, ticket: int, answer: bytes, correlation_id: int, template: _Template, partition: Partition,
