@@ -245,7 +245,7 @@ class Node:
     ) -> None:
         """Bind the listeners, because the actual ports are registered. They accept connections only when the node is in service.
 
-        `pace_of(listener)`: the function that the listener asks about each new connection (`ConnectionRates.of`), or None.
+        `pace_of(listener)`: the function that limits the listener's rate of new connections (`ConnectionRates.of`), or None.
         """
         config = self.config
         limits = ConnectionLimits(

@@ -65,7 +65,7 @@ class Supervisor:
         return self._loop.call_later(delay_s, self._call, name, ends, work, arguments)
 
     def call_soon(self, name: str, work: Callable[..., object], *arguments: Any, ends: Ends | None = None) -> asyncio.Handle:
-        """Call `work(*arguments)` in a turn of its own."""
+        """Call `work(*arguments)` in the loop's next turn."""
         return self._loop.call_soon(self._call, name, ends, work, arguments)
 
     def _call(self, name: str, ends: Ends | None, work: Callable[..., object], arguments: tuple[Any, ...]) -> None:

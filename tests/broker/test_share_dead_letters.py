@@ -160,7 +160,7 @@ def test_records_that_cannot_be_put_there_are_given_up_all_the_same(
             await handle(consumer, HOW, 4)
 
     asyncio.run(story())
-    retry(lambda: f"records 0 to 0 do not get into the dead-letter queue: {reason}" in cluster.logs(1000))
+    retry(lambda: f"could not write records 0 to 0 to the dead-letter queue: {reason}" in cluster.logs(1000))
 
 
 def test_a_queue_cannot_be_an_internal_topic(cluster: EmbeddedCluster) -> None:

@@ -58,7 +58,7 @@ _SHOWN_WHEN_SET = frozenset(
         "controller.quorum.retry.backoff.max.ms", "leader.imbalance.per.broker.percentage",
     }
 )  # fmt: skip
-#: What follows a property among its synonyms: the coarser one that holds where it is not set.
+#: The next synonym of a property: the one in a coarser unit, which applies if the property is not set.
 _COARSER = {"log.retention.ms": "log.retention.hours", "log.roll.ms": "log.roll.hours", "log.roll.jitter.ms": "log.roll.jitter.hours"}
 
 _SUBSCRIPTION_PROPERTIES = {

@@ -141,7 +141,7 @@ class ClientMetricsHandlers:
     def _schedule_sweep(self) -> None:
         if not self._is_sweeping:
             self._is_sweeping = True
-            self._supervisor.call_later(SWEEP_S, "clients that have gone silent", self._sweep)
+            self._supervisor.call_later(SWEEP_S, "removal of silent clients", self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_step(self.instances.expire(self._clock.now_ms()))
@@ -149,7 +149,7 @@ class ClientMetricsHandlers:
     def _sweep_step(self, steps: Iterator[object]) -> None:
         """Run one step, and the next one in the next turn."""
         if next(steps, None) is not None:
-            self._supervisor.call_soon("clients that have gone silent", self._sweep_step, steps)
+            self._supervisor.call_soon("removal of silent clients", self._sweep_step, steps)
             return
         self.series.expire(self._clock.now_ms())
         self._is_sweeping = False

@@ -41,8 +41,8 @@ IGNORED_FAMILIES = {
     "KAFKA_CONTROLLER_USER": "Bitnami's, for SASL",
     "KAFKA_CONTROLLER_PASSWORD": "Bitnami's, for SASL",
     "KAFKA_TLS_": "Bitnami's, for TLS",
-    "KAFKA_SERVICE_": "made by Kubernetes for a service called kafka",
-    "KAFKA_PORT_": "made by Kubernetes for a service called kafka",
+    "KAFKA_SERVICE_": "set by Kubernetes for a service called kafka",
+    "KAFKA_PORT_": "set by Kubernetes for a service called kafka",
 }
 #: Old names of Bitnami's image.
 ALIASES = {"logs.dirs": "log.dirs", "segment.bytes": "log.segment.bytes", "max.message.bytes": "message.max.bytes"}

@@ -36,8 +36,8 @@ STORES = frozenset(
         "ssl.keystore.type", "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
     }
 )  # fmt: skip
-#: What brokers cannot have in common, beside the properties of TLS, SASL and single listeners; and what listeners of all brokers may have
-#: in common (DynamicBrokerConfig.PER_BROKER_CONFIGS, CLUSTER_LEVEL_LISTENER_CONFIGS).
+#: Properties that cannot be set for all brokers, in addition to those of TLS, SASL and single listeners; and the properties of single
+#: listeners that can (DynamicBrokerConfig.PER_BROKER_CONFIGS, CLUSTER_LEVEL_LISTENER_CONFIGS).
 _OF_ONE_BROKER = frozenset({"cordoned.log.dirs", "listener.security.protocol.map", "listeners", "principal.builder.class"})
 _OF_ALL_LISTENERS = frozenset({*LISTENER_LIMITS, "num.network.threads"})
 

@@ -1,4 +1,4 @@
-"""What consumer groups (KIP-848) get from the broker: topics, configuration, and regular expressions resolved in a thread."""
+"""The input of consumer groups (KIP-848): topics, configuration, and regular expressions resolved in a thread."""
 
 from __future__ import annotations
 

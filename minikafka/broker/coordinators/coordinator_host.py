@@ -1,4 +1,4 @@
-"""What all coordinators of a broker have in common: the topic, and the shards of the partitions that this broker leads."""
+"""The common part of all coordinators of a broker: the topic, and the shards of the partitions that this broker leads."""
 
 from __future__ import annotations
 

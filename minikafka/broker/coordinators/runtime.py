@@ -469,7 +469,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._environment.supervisor.call_later(delay_ms / 1000, name, work, led, ends=self._ends(led))
 
     def ends(self, index: int, shard: S) -> Ends:
-        """What ends if background work for a shard fails."""
+        """Failed background work of a shard ends the shard."""
         led = self._led.get(index)
         return Ends("shard", lambda reason: None) if led is None or led.shard is not shard else self._ends(led)
 

@@ -105,7 +105,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
     def _remove_expired(self, index: int, shard: TransactionShard) -> Iterator[None]:
         now_ms = self._clock.wall_ms()
         while shard.has_expired(now_ms):
-            _log_ids("are removed, because nobody has used them for transactional.id.expiration.ms", index, shard.remove_expired(now_ms))
+            _log_ids("are removed, because they were idle for transactional.id.expiration.ms", index, shard.remove_expired(now_ms))
             yield
 
     # -- verification ----------------------------------------------------------------------------------------------

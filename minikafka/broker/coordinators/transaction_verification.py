@@ -1,4 +1,4 @@
-"""Before a partition takes the first batch of a transaction, it asks the transaction's coordinator (KIP-890).
+"""Verifies a transaction with its coordinator before a partition accepts the first batch (KIP-890).
 
 If the client's transaction version is below 2, it has added the partition itself, and the broker verifies it. Otherwise the broker adds it.
 Rules: kafka.server.AddPartitionsToTxnManager and ReplicaManager of Apache Kafka 4.3.

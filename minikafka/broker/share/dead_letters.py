@@ -1,4 +1,4 @@
-"""Dead-letter queues of share groups (KIP-1191): records that a group gives up are written to the topic that the group names.
+"""Dead-letter queues of share groups (KIP-1191): archived records of a group are written to its dead-letter topic.
 
 Rules: org.apache.kafka.server.share.dlq.ShareGroupDLQStateManager of Apache Kafka 4.4.
 """
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from minikafka.broker.share.settings import ShareGroupSettings
 
 logger = logging.getLogger("minikafka.coordinator")
-#: How often a request is sent, and the first pause between, ms: each is twice as long as the one before.
+#: Maximum number of attempts of a request, and the back-off after the first one; it doubles after each.
 TRIES_MAX = 5
 BACKOFF_MS = 1000
 PRODUCE_TIMEOUT_MS = 30_000
 ALL_REPLICAS = -1
-#: Records that are copied are read in pieces of this size.
+#: Copied records are read in chunks of this size.
 READ_BYTES = 256 << 10
-#: Records, and bytes of keys and values, in one request: each is made in one piece.
+#: Maximum number of records in one request.
 RECORDS_MAX = 500
-#: What a batch takes beside keys and values, per record and for itself.
+#: Estimated bytes in addition to keys and values: per record, and per batch.
 RECORD_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES = 512, 128
 _HEADER = "__dlq.errors."
 _REJECTED = b"Offset rejected by client."
@@ -52,12 +52,12 @@ _TRY_AGAIN = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )  # fmt: skip
-#: Key, value: of a record that is copied.
+#: Key and value of a copied record.
 Content = tuple["bytes | None", "bytes | None"]
 
 
 class DeadLetterQueues:
-    """Writes what share groups give up."""
+    """Writes the records that share groups archive."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class DeadLetterQueues:
         self._settings = settings
 
     async def bury(self, key: SharePartitionKey, partition: Partition, letter: DeadLetter) -> None:
-        """Write the records to the group's topic, or log why they cannot be written. They are lost to the group in both cases."""
+        """Write the records to the group's dead-letter topic, or log why that failed. The group does not get them again in either case."""
         rules = self._settings.rules(key.group_id)
         topic = rules.dead_letter_topic
         fault = self._settings.fault_of_dead_letter_topic(topic) or await self._made(topic)
@@ -89,13 +89,13 @@ class DeadLetterQueues:
             fault, offset = await self._written(topic, key.partition, batch), following
         if fault is not None:
             logger.error(
-                "%s: records %d to %d do not get into the dead-letter queue: %s", key.text, offset, letter.last_offset, fault
+                "%s: could not write records %d to %d to the dead-letter queue: %s", key.text, offset, letter.last_offset, fault
             )
 
     # -- the topic -----------------------------------------------------------------------------------------------------
 
     async def _made(self, topic: str) -> str | None:
-        """Create the topic if it is missing. Returns why that failed, or None."""
+        """Create the topic if it is missing. Returns the reason of a failure, or None."""
         if topic in self._metadata.image.topics_by_name:
             return None
         kind = CreateTopicsRequest
@@ -117,10 +117,10 @@ class DeadLetterQueues:
         text = self._metadata.image.config(RESOURCE_TOPIC, topic).get("max.message.bytes", "")
         return int(text) if text.isdecimal() else self._settings.message_bytes_max
 
-    # -- what is written -----------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     async def _contents(self, partition: Partition, offset: int, last_offset: int) -> Mapping[int, Content]:
-        """Keys and values by offset, as far as they can be read; others are written without."""
+        """Keys and values by offset. Records that cannot be read are missing, and are written without contents."""
         log = partition.log
         try:
             found = log.read(offset, READ_BYTES, end_offset=log.high_watermark)
@@ -130,11 +130,11 @@ class DeadLetterQueues:
             finally:
                 found.slice.release()
         except (ApiError, StorageError, CorruptRecord) as error:
-            logger.warning("%s: records from %d on go to the dead-letter queue without their contents: %s", partition.key, offset, error)
+            logger.warning("%s: writing records from %d on to the dead-letter queue without contents: %s", partition.key, offset, error)
             return {}
 
     async def _written(self, topic: str, source: int, batch: bytes) -> str | None:
-        """Returns why it could not be written, or None."""
+        """Write the batch, with retries. Returns the reason of a failure, or None."""
         backoff_ms, code = BACKOFF_MS, ErrorCode.NONE
         for number in range(TRIES_MAX):
             if number:
@@ -146,7 +146,7 @@ class DeadLetterQueues:
         return None if code is ErrorCode.NONE else f"writing to {topic}: {code.text}"
 
     def _produce(self, topic: str, source: int, batch: bytes) -> asyncio.Future[ErrorCode]:
-        """To the partition whose number is the source's, as far as there are so many."""
+        """Send a batch to the partition with the source partition's index, modulo the number of partitions."""
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         image = self._metadata.image
         found = image.topics_by_name.get(topic)
@@ -173,7 +173,7 @@ class DeadLetterQueues:
 
 
 def _records(data: Any, offset: int, last_offset: int) -> dict[int, Content]:
-    """Off the event loop."""
+    """The records' contents by offset. Runs in a thread."""
     found: dict[int, Content] = {}
     for batch in iterate_batches(memoryview(data.read()) if data.size else memoryview(b"")):
         if batch.base_offset > last_offset:
@@ -187,7 +187,7 @@ def _records(data: Any, offset: int, last_offset: int) -> dict[int, Content]:
 def _batch(
     key: SharePartitionKey, topic: str, letter: DeadLetter, offset: int, contents: Mapping[int, Content], bytes_max: int, now_ms: int
 ) -> tuple[bytes, int]:
-    """A batch of records from `offset` on, and the offset after its last one. Off the event loop."""
+    """A batch of records from `offset` on, and the offset after its last one. Runs in a thread."""
     records: list[Record] = []
     size = BATCH_OVERHEAD_BYTES
     fixed = {

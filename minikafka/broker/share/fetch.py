@@ -184,8 +184,10 @@ class ShareFetchHandlers:
         )  # fmt: skip
 
     def take(self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[PartitionData | None, int]:
-        """What one partition delivers, at most `left` records, and how many records that are; None if there is nothing to report. As in
-        Apache Kafka, the first answer of a session also names partitions that could deliver records and have none."""
+        """One partition's data, with at most `left` records, and the number of records; None if there is nothing to report.
+
+        As in Apache Kafka, the first answer of a session also names partitions that could deliver records but have none.
+        """
         if not self.leader.is_held(held):
             return refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         core, log, session = held.core, held.partition.log, fetch.session

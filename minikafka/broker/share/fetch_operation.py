@@ -33,7 +33,7 @@ ACKNOWLEDGE_COST, FIND_COST, LOOK_COST, TAKE_COST, WATCH_COST = 32, 32, 1, 16, 1
 
 
 class ShareFetchHost(Protocol):
-    """What a fetch needs from the broker."""
+    """The part of the broker that a fetch uses."""
 
     leader: ShareLeader
     settings: ShareGroupSettings
@@ -43,7 +43,7 @@ class ShareFetchHost(Protocol):
         """Why a partition must not be read; None if it may be."""
 
     def take(self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[PartitionData | None, int]:
-        """What one partition delivers, at most `left` records, and how many records that are; None if there is nothing to report."""
+        """One partition's data, with at most `left` records, and the number of records; None if there is nothing to report."""
 
     def respond(self, fetch: ShareFetchOperation, response: ShareFetchResponse, acknowledged: Results) -> None:
         """Answer."""
@@ -153,7 +153,7 @@ class ShareFetchOperation:
             yield from self._collecting()
 
     def _finding(self) -> Steps:
-        """Find the share partitions of the session. Each request begins with another one, so that all have their turn."""
+        """Find the share partitions of the session. Each request starts with another one, so that all get their turn."""
         partitions = list(self.session.partitions)
         turn = self.request.share_session_epoch % len(partitions) if partitions else 0
         for partition in partitions[turn:] + partitions[:turn]:
@@ -193,7 +193,7 @@ class ShareFetchOperation:
         return self.is_done
 
     def expire(self) -> None:
-        """max_wait_ms have passed: answer with what there is."""
+        """max_wait_ms has passed: answer with the available records."""
         if self._is_busy:
             self._is_expired = True
         elif not self.is_done:
@@ -237,7 +237,7 @@ class ShareFetchOperation:
     # -- answering -------------------------------------------------------------------------------------------------
 
     def _collecting(self) -> Steps:
-        """Deliver what there is, and answer when the results of the acknowledgements are known."""
+        """Deliver the available records, and answer when the results of the acknowledgements are known."""
         self.is_done = True
         host, request = self._host, self.request
         answers: dict[bytes, list[PartitionData]] = {}

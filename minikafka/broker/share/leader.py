@@ -74,7 +74,7 @@ class HeldSharePartition:
 
     @property
     def wait_key(self) -> tuple[str, SharePartitionKey]:
-        """The key that wakes fetches when records may be handed out again, beside the partition's own."""
+        """The key that wakes fetches when records can be delivered again, in addition to the partition's own key."""
         return ("share", self.key)
 
 
@@ -103,7 +103,7 @@ class ShareLeader:
         self._persister = persister
         self._settings = settings
         self._held: dict[SharePartitionKey, HeldSharePartition] = {}
-        #: The same by the partition that this broker leads.
+        #: The held share partitions by the partition that this broker leads.
         self._by_partition: dict[Partition, dict[SharePartitionKey, HeldSharePartition]] = {}
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         replicas.subscribe_losses(self._lost)
@@ -244,8 +244,10 @@ class ShareLeader:
         self.settle(held)
 
     def release(self, sessions: Sequence[ShareSession]) -> None:
-        """Sessions have ended: the records that their members hold can be delivered again, and a group without sessions is forgotten when
-        that is written. Long lists take several turns of the loop."""
+        """Sessions have ended: release their members' records, and drop groups without sessions when that is written.
+
+        Long lists take several turns of the loop.
+        """
         steps = self._releasing(sessions)
         for number, _ in enumerate(steps, 1):
             if number % RELEASED_AT_ONCE == 0:
@@ -263,7 +265,7 @@ class ShareLeader:
         for session in sessions:
             for topic_id, index in session.partitions:
                 if self.sessions.has(session.key):
-                    # The member is back, and what it holds is its own.
+                    # The member is back and keeps its records.
                     break
                 held = self._held.get(SharePartitionKey(session.group_id, topic_id, index))
                 if held is not None and held.core is not None:
@@ -338,7 +340,7 @@ class ShareLeader:
         self._drop_unused(held)
 
     async def _bury(self, held: HeldSharePartition, core: SharePartition) -> None:
-        """One entry after the other, so that what is on its way is bounded."""
+        """Write the entries one after the other, which bounds the requests in flight."""
         while held.letters and self._held.get(held.key) is held:
             letter = held.letters.popleft()
             await self._dead_letters.bury(held.key, held.partition, letter)

@@ -79,11 +79,11 @@ class ShareGroupSettings:
 
     @property
     def message_bytes_max(self) -> int:
-        """The largest batch of a topic that has no bound of its own."""
+        """The maximum batch size of topics without a value of their own."""
         return self._settings.message_max_bytes
 
     def fault_of_dead_letter_topic(self, name: str) -> str | None:
-        """Why records that are given up may not be written to this topic, or None. A topic that is missing may be made."""
+        """Why archived records may not be written to this topic, or None. A missing topic may be created."""
         image, prefix = self._metadata.image, self._settings.errors_deadletterqueue_topic_name_prefix
         if not name:
             return "the group has no dead-letter queue any more"

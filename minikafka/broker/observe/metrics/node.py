@@ -57,7 +57,7 @@ class NodeMetrics:
         return b"".join(self.steps())
 
     def steps(self) -> Iterator[bytes]:
-        """The same in chunks, so that the loop can run in between."""
+        """All metrics in chunks, so that the loop can run in between."""
         yield generate_latest(self._registry)
         node = self._node
         if not node.ready.is_set():

@@ -209,10 +209,10 @@ _per_second("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "
 
 _section = QUOTAS
 for _kind, _what, _rate, _text in (
-    ("produce", "producing", "byte_rate", "Bytes a second"),
-    ("fetch", "fetching", "byte_rate", "Bytes a second"),
+    ("produce", "producing", "byte_rate", "Bytes per second"),
+    ("fetch", "fetching", "byte_rate", "Bytes per second"),
     ("request", "requests", "request_time", "Percent of the time of the loop"),
-    ("controllermutation", "changes of topics", "mutation_rate", "Partitions made or deleted a second"),
+    ("controllermutation", "changes of topics", "mutation_rate", "Partitions created or deleted per second"),
 ):
     _name = f"kafka_server_{_kind}"
     _gauge(
@@ -356,7 +356,7 @@ _section = "Clients' own metrics (KIP-714)"
 _CM = "kafka_server_client_metrics"
 _gauge(f"{_CM}_instance_count", "Clients that have asked for their subscription.")
 _gauge(f"{_CM}_unknown_subscription_request_count", "Pushes for an outdated subscription; the client asks again.")
-_gauge(f"{_CM}_throttle_count", "Requests that came too early.")
+_gauge(f"{_CM}_throttle_count", "Requests that came before the end of the interval.")
 _gauge(f"{_CM}_plugin_export_count", "Accepted pushes.")
 _gauge(f"{_CM}_plugin_error_count", "Pushes that could not be read.")
 _gauge("minikafka_client_metrics_subscriptions", "Subscriptions to clients' metrics.")
@@ -365,7 +365,7 @@ _gauge("minikafka_client_metrics_series", "Samples kept of the metrics that clie
 _counter("minikafka_client_metrics_dropped_total", "Values that clients pushed and that were dropped for lack of room.")
 _CLIENT = ("metric", "client_id", "client_instance_id", "client_software_name")
 _gauge("minikafka_client_metric", "The last value that a client pushed, with the labels that the client adds.", *_CLIENT)
-_counter("minikafka_client_metric_total", "How much a client's counter has grown since the client came to this broker.", *_CLIENT)
+_counter("minikafka_client_metric_total", "Increase of a client's counter since the client connected to this broker.", *_CLIENT)
 
 _section = "Controller"
 _O = "kafka_controller_kafkacontroller"
@@ -417,7 +417,7 @@ _gauge(f"{_Y}_members", "Members of a group.", "consumergroup")
 #: By the name in dialect S (of those that S has not, by their own).
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _all}
 
-#: What stock dashboards of Kafka have panels for and this broker does not report, and why; the names begin with these.
+#: Prefix of metrics in stock dashboards of Kafka that this broker does not report -> the reason.
 WITHOUT_DATA = {
     "jvm_": "There is no Java virtual machine. See `process_resident_memory_bytes`, `process_cpu_seconds_total` and `python_gc_*`.",
     "container_": "Kubernetes' cAdvisor reports it about a pod.",
