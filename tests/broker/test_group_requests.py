@@ -95,12 +95,14 @@ async def test_before_the_topic_exists_there_is_no_coordinator() -> None:
 async def test_a_commit_with_an_epoch_to_a_group_that_does_not_exist(group_id: str, version: int, code: ErrorCode) -> None:
     world = CoordinatorWorld()
     world.lead()
-    part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])]
+    world.image.topics_by_name["t"] = SimpleNamespace(name="t", topic_id=b"k" * 16, partitions={0: None})
+    parts = [OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in (0, 9)]
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=parts)]
     context = Context(version)
     request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=3, member_id="m", topics=topics)
     handlers(world).offset_commit(context, request)
-    assert context.answers[0].topics[0].partitions[0].error_code == code
+    found = [part.error_code for part in context.answers[0].topics[0].partitions]
+    assert found == [code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "what does not exist has that error, whatever the group says"
     await world.stop()
 
 

@@ -12,6 +12,7 @@ from minikafka.broker.coordinators.runtime import CoordinatorKind
 from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Effects, StateAnswers
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.frame import decode_group_key, decode_group_value
 
 if TYPE_CHECKING:
@@ -201,10 +202,16 @@ class GroupHost(CoordinatorHost[GroupShard]):
         clock = self._environment.clock
         return clock.wall_ms() - (clock.now_ms() - now_ms)
 
-    def resolve_topic(self, name: str, topic_id: bytes, index: int) -> tuple[str, bytes] | None:
-        """Name and id of a partition's topic, found by name, or else by id; None if the cluster does not have the topic."""
-        image = self._metadata.image
-        topic = image.topics_by_name.get(name) if name else image.topics_by_id.get(topic_id)
+    def resolve_topic(self, name: str, topic_id: bytes, index: int) -> tuple[str, bytes] | ErrorCode:
+        """Name and id of a partition's topic, found by its name; the error if the cluster does not have it."""
+        topic = self._metadata.image.topics_by_name.get(name)
         if topic is None or index not in topic.partitions:
-            return None
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return topic.name, topic.topic_id
+
+    def resolve_topic_id(self, name: str, topic_id: bytes, index: int) -> tuple[str, bytes] | ErrorCode:
+        """The same by the topic's id."""
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return (topic.name, topic_id) if index in topic.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

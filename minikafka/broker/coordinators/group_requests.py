@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 KEY_TYPE_SHARE = 2
+#: OffsetCommit with topic ids instead of names.
+COMMIT_IDS_VERSION = 10
 #: All operations that an authorizer can grant on a group, as a bit set. Reported when there is no authorizer (KIP-430).
 GROUP_OPERATIONS = 3400
 OPERATIONS_VERSION_MIN = 3
@@ -170,7 +172,8 @@ class GroupHandlers:
         except ApiError as error:
             return _commit_error(request, error.code)
         version = context.header.api_version
-        shard.commit(context, request, version, self._groups.resolve_topic, self._clock.now_ms())
+        resolve = self._groups.resolve_topic_id if version >= COMMIT_IDS_VERSION else self._groups.resolve_topic
+        shard.commit(context, request, version, resolve, self._clock.now_ms())
         self._groups.run_effects(index, shard)
         return None
 
@@ -271,7 +274,7 @@ class GroupHandlers:
         """OffsetDelete (KIP-496): answered when the tombstones are committed."""
         requested = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
         resolve = self._groups.resolve_topic
-        existing = [key for key in requested if resolve(key[0], b"", key[1]) is not None]
+        existing = [key for key in requested if not isinstance(resolve(key[0], bytes(16), key[1]), ErrorCode)]
         try:
             index, shard = self._shard_of(request.group_id)
             results = shard.check_delete_offsets(request.group_id, existing)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.transaction_coordinator import refused_for
-from minikafka.broker.front.error_responses_data import refused_txn_commit
 from minikafka.broker.front.turns import in_steps
-from minikafka.core.group.transactional import IDS_VERSION
+from minikafka.core.group.transactional import IDS_VERSION, names_existing, refused_commits
 from minikafka.core.pattern import InvalidPattern, matching
 from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import STATES_BY_LABEL, PartitionKey
@@ -224,18 +223,18 @@ class TransactionHandlers:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit_offsets(self, context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
-        """Commit offsets that take effect with the transaction. The group's partition is verified or added like any other."""
-        unknown = self._take_unknown_topics(request) if context.api_version >= IDS_VERSION else []
-        if unknown and not request.topics:
-            return TxnOffsetCommitResponse(topics=unknown)
-        reply = _Preceded(context, unknown) if unknown else context
+        """Commit offsets that take effect with the transaction. The group's partition is verified or added like any other. If no partition
+        exists, the group is not asked."""
+        resolve = self._groups.resolve_topic_id if context.api_version >= IDS_VERSION else self._groups.resolve_topic
+        if not names_existing(request, resolve):
+            return refused_commits(request, ErrorCode.NONE, resolve)
         try:
             if not request.group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
             index, _ = self._groups.shard(request.group_id)
             partition = self._replicas.require(OFFSETS_TOPIC, None, index)
         except ApiError as error:
-            return TxnOffsetCommitResponse(topics=unknown + _commit_error(request, error.code).topics)
+            return refused_commits(request, error.code, resolve)
         support = Support.of(context.api_version, ABORTABLE_VERSION)
         producers = partition.log.producer_state
         verification = producers.begin_verification(
@@ -252,9 +251,9 @@ class TransactionHandlers:
                     raise ApiError(ErrorCode.NOT_COORDINATOR)
                 producers.check_verified(request.producer_id, request.producer_epoch, 0, verification)
             except ApiError as error:
-                reply.respond(_commit_error(request, error.code))
+                context.respond(refused_commits(request, error.code, resolve))
                 return
-            shard.commit_transactional(reply, request, context.api_version, self._groups.resolve_topic, self._clock.now_ms())
+            shard.commit_transactional(context, request, context.api_version, resolve, self._clock.now_ms())
             self._groups.run_effects(index, shard)
 
         if verification is None or not self._verifier.is_enabled(support):
@@ -270,14 +269,6 @@ class TransactionHandlers:
             request.transactional_id, request.producer_id, request.producer_epoch, frozenset({key}), support, verified
         )
         return None
-
-    def _take_unknown_topics(self, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]:
-        """Remove topics with unknown ids from the request. Returns their part of the response."""
-        by_id = self._metadata.image.topics_by_id
-        unknown = [refused_txn_commit(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in request.topics if topic.topic_id not in by_id]
-        if unknown:
-            request.topics = [topic for topic in request.topics if topic.topic_id in by_id]
-        return unknown
 
     # -- between brokers -------------------------------------------------------------------------------------------
 
@@ -384,20 +375,3 @@ def _results(results: dict[PartitionKey, ErrorCode]) -> list[_TopicResult]:
         )
         for topic, indexes in by_topic(results)
     ]
-
-
-def _commit_error(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(topics=[refused_txn_commit(topic, code) for topic in request.topics])
-
-
-class _Preceded:
-    """Answers a TxnOffsetCommit with the results of refused topics first, and then those of the others."""
-
-    def __init__(self, context: RequestContext, topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]) -> None:
-        self._context = context
-        self._topics = topics
-
-    def respond(self, response: TxnOffsetCommitResponse) -> None:
-        """Send the combined answer."""
-        response.topics = self._topics + response.topics
-        self._context.respond(response)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from minikafka.core.controller.topics import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
@@ -95,10 +96,13 @@ class LogDirHandlers:
         response = DescribeProducersResponse()
         for topic in request.topics:
             answers = []
+            fault = topic_name_fault(topic.name)
             for index in topic.partition_indexes:
                 answer = DescribeProducersResponse.PartitionResponse(partition_index=index)
                 answers.append(answer)
                 try:
+                    if fault is not None:
+                        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
                     partition = self._replicas.require(topic.name, None, index)
                 except ApiError as error:
                     answer.error_code, answer.error_message = error.code, error.message

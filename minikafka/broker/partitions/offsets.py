@@ -209,13 +209,13 @@ class OffsetHandlers:
         answer: _OffsetAnswer,
     ) -> _Lookup | None:
         """Fill in the answer, or return the look-up by timestamp that is still to be done."""
+        timestamp = wanted.timestamp
+        if timestamp < 0 and timestamp not in (LATEST, EARLIEST) and version < SPECIAL_SINCE.get(timestamp, 1 << 15):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         partition = self._replicas.require(topic, None, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         if request.replica_id != DEBUG_CONSUMER:
             partition.leading()
-        timestamp = wanted.timestamp
-        if timestamp < 0 and timestamp not in (LATEST, EARLIEST) and version < SPECIAL_SINCE.get(timestamp, 1 << 15):
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         log = partition.log
         end = log.log_end_offset
         if request.replica_id == CONSUMER:

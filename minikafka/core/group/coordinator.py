@@ -329,7 +329,8 @@ class GroupShard:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit(self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int) -> None:
-        """OffsetCommit: the accepted partitions go into one batch, and the answer waits until the batch is committed."""
+        """OffsetCommit: the accepted partitions go into one batch, and the answer waits until the batch is committed. As in KafkaApis,
+        a partition that does not exist has that error, whatever the group says."""
         code, check = self._check_commit(request, version, now_ms)
         if check is not None:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
@@ -346,11 +347,10 @@ class GroupShard:
                 results.append(result)
                 found = resolve(topic.name, topic.topic_id, partition.partition_index)
                 metadata = partition.committed_metadata or ""
-                if code is not ErrorCode.NONE:
+                if isinstance(found, ErrorCode):
+                    result.error_code = found
+                elif code is not ErrorCode.NONE:
                     result.error_code = code
-                elif found is None:
-                    by_id = version >= 10
-                    result.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif len(metadata.encode()) > self._config.offset_metadata_bytes_max:
                     result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:

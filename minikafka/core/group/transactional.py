@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from minikafka.core.group.offsets import CommittedOffset
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
-#: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
-TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
+#: Resolves a committed topic: name and id, or the error when the cluster does not have the partition.
+TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | ErrorCode"]
 Commits = list[tuple[str, int, CommittedOffset]]
 PartitionResult = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
@@ -18,26 +19,41 @@ PartitionResult = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 IDS_VERSION = 6
 
 
+def refused_commits(request: TxnOffsetCommitRequest, code: ErrorCode, resolve: TopicResolver) -> TxnOffsetCommitResponse:
+    """The answer that refuses all partitions with `code`, those that do not exist with their own error."""
+    return select_commits(request, code, resolve, 0, 0)[0]
+
+
+def names_existing(request: TxnOffsetCommitRequest, resolve: TopicResolver) -> bool:
+    """Whether any of its partitions exists."""
+    return any(
+        not isinstance(resolve(topic.name, topic.topic_id, partition.partition_index), ErrorCode)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+
+
 def select_commits(
     request: TxnOffsetCommitRequest, code: ErrorCode, resolve: TopicResolver, wall_ms: int, metadata_bytes_max: int
 ) -> tuple[TxnOffsetCommitResponse, Commits, list[PartitionResult]]:
-    """Returns the answer, the commits to store, and the parts of the answer that belong to them. A `code` other than NONE refuses all."""
+    """Returns the answer, the commits to store, and the parts of the answer that belong to them. A `code` other than NONE refuses all
+    partitions that there are. Topics without any come first, as KafkaApis answers."""
     commits: Commits = []
     pending: list[PartitionResult] = []
-    response = TxnOffsetCommitResponse(topics=[])
+    topics: list[tuple[bool, TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]] = []
     for topic in request.topics:
         results: list[PartitionResult] = []
-        kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-        response.topics.append(kind(name=topic.name, topic_id=topic.topic_id, partitions=results))
+        exists = False
         for partition in topic.partitions:
             result = PartitionResult(partition_index=partition.partition_index)
             results.append(result)
             found = resolve(topic.name, topic.topic_id, partition.partition_index)
             metadata = partition.committed_metadata or ""
-            if code is not ErrorCode.NONE:
+            exists = exists or not isinstance(found, ErrorCode)
+            if isinstance(found, ErrorCode):
+                result.error_code = found
+            elif code is not ErrorCode.NONE:
                 result.error_code = code
-            elif found is None:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata.encode()) > metadata_bytes_max:
                 result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
@@ -50,4 +66,7 @@ def select_commits(
                     topic_id=found[1],
                 )
                 commits.append((found[0], partition.partition_index, committed))
-    return response, commits, pending
+        kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+        topics.append((exists, kind(name=topic.name, topic_id=topic.topic_id, partitions=results)))
+    topics.sort(key=itemgetter(0))
+    return TxnOffsetCommitResponse(topics=[topic for _, topic in topics]), commits, pending

@@ -15,7 +15,7 @@ MEMBER_ID_REQUIRED_VERSION = 1
 #: From this version on, an OffsetCommit carries a member epoch.
 MEMBER_EPOCH_VERSION = 9
 #: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
-TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
+TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | ErrorCode"]
 #: (topic, topic id, partition) -> whether its offset may be committed.
 CommitCheck = Callable[[str, bytes, int], ErrorCode]
 
@@ -191,7 +191,7 @@ def first_refusal(check: CommitCheck, resolve: TopicResolver, partitions: Sequen
     """NONE if a member may commit all these partitions (topic name, id, number), otherwise the first error: it fails the whole request."""
     for name, topic_id, partition in partitions:
         found = resolve(name, topic_id, partition)
-        code = ErrorCode.NONE if found is None else check(*found, partition)
+        code = ErrorCode.NONE if isinstance(found, ErrorCode) else check(*found, partition)
         if code is not ErrorCode.NONE:
             return code
     return ErrorCode.NONE
