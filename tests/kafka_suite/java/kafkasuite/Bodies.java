@@ -84,6 +84,7 @@ public final class Bodies {
             case "clusterId": return node.shared.clusterId();
             case "brokerId": return node.id();
             case "metadataCache": return node.metadataCache();
+            case "authorizerPlugin": return Views.authorizer(node);
             default: throw Recorder.internals("KafkaApis." + method.getName());
         }
     }

@@ -69,7 +69,6 @@ public final class Recorder implements TestExecutionListener {
     public void executionStarted(TestIdentifier test) {
         if (!test.isTest()) return;
         current = name(test);
-        needed = null;
         begun.put(test.getUniqueId(), System.nanoTime());
         System.err.println("=== " + current + " " + test.getDisplayName());
     }
@@ -86,6 +85,7 @@ public final class Recorder implements TestExecutionListener {
         if (test.isTest()) {
             double seconds = (System.nanoTime() - begun.getOrDefault(test.getUniqueId(), System.nanoTime())) / 1e9;
             line(name(test), status(result, thrown), seconds, note(test, thrown));
+            needed = null; // Not when a test starts: the fields of its object may have asked before.
         } else if (thrown != null && test.getParentId().isPresent()) {
             line(name(test) + "/container", status(result, thrown), 0, note(test, thrown));
         }

@@ -1,0 +1,87 @@
+"""Plays sequences on Apache Kafka and on minikafka, compares the answers field by field, and shortens what differs."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from differential.drawing import Step, sequence
+from differential.side import Side
+
+KNOWN = Path(__file__).parent / "differences.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field that the two answer otherwise. `step`: its place in the sequence."""
+
+    step: int
+    api: str
+    path: str
+    kafka: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"step {self.step}, {self.api}: {self.path or 'the answer'} is {self.kafka!r} at Apache Kafka, {self.ours!r} here"
+
+
+class Comparison:
+    """Both brokers."""
+
+    def __init__(self, kafka: Side, ours: Side) -> None:
+        self._sides = (kafka, ours)
+        self._runs = itertools.count()
+        self._known = tomllib.loads(KNOWN.read_text()).get("difference", [])
+
+    def play(self, steps: list[Step]) -> list[Difference]:
+        """What differs and is not in differences.toml, up to the first step with such a difference: what follows may follow from it."""
+        prefix = f"r{next(self._runs)}-"
+        answers = [side.play(steps, prefix) for side in self._sides]
+        for number, (step, kafka, ours) in enumerate(zip(steps, *answers, strict=True)):
+            name = type(step.request).__name__.removesuffix("Request")
+            found = [Difference(number, name, *one) for one in _differences(kafka, ours, "")]
+            unknown = [one for one in found if not self._is_known(one)]
+            if unknown:
+                return unknown
+        return []
+
+    def play_seed(self, seed: int, length: int) -> str | None:
+        """What differs in the sequence of a seed, with the fewest of its requests that show it; None if nothing does."""
+        steps = sequence(seed, length)
+        found = self.play(steps)
+        if not found:
+            return None
+        steps = self._shortened(steps[: found[0].step + 1])
+        found = self.play(steps) or found
+        return "\n".join([f"seed {seed}", *(f"  {number} {step}" for number, step in enumerate(steps)), *map(str, found)])
+
+    def _shortened(self, steps: list[Step]) -> list[Step]:
+        for number in reversed(range(len(steps) - 1)):
+            fewer = steps[:number] + steps[number + 1 :]
+            if self.play(fewer):
+                steps = fewer
+        return steps
+
+    def _is_known(self, found: Difference) -> bool:
+        return any(
+            known["api"] == found.api
+            and known.get("path", found.path) == found.path
+            and known.get("kafka", found.kafka) == found.kafka
+            and known.get("ours", found.ours) == found.ours
+            for known in self._known
+        )
+
+
+def _differences(kafka: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        for name in kafka:
+            yield from _differences(kafka[name], ours.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
+        for one, other in zip(kafka, ours, strict=True):
+            yield from _differences(one, other, path)
+    elif kafka != ours:
+        yield path, kafka, ours
