@@ -6,16 +6,20 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers.live_node import broker_port, live_node
 
+from minikafka.broker.coordinators.transaction_verification import TransactionVerifier
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 TOPIC, PARTITION = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
 RETRIED = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -99,3 +103,50 @@ async def test_topics_by_id_and_the_errors_of_the_consumer_protocol(tmp_path: Pa
             assert await story.commit(6, [(existing_id, [0])], group, epoch, member) == [(existing_id, [(0, by_id)])]
             assert await story.commit(5, [("t", [0])], group, epoch, member) == [("t", [(0, by_name)])]
         channel.close()
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.NONE), (4, ErrorCode.INVALID_TXN_STATE)])
+async def test_the_marker_of_the_transaction_before_comes_while_the_coordinator_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, code: ErrorCode
+) -> None:
+    """A marker of version 2 has the epoch of the next transaction, whose first commit it leaves alone. In version 1 the commit would be
+    one of the transaction that has ended."""
+    asked, release = asyncio.Event(), asyncio.Event()
+    verify = TransactionVerifier.verify
+
+    def held(self: TransactionVerifier, *arguments: Any) -> None:
+        async def later() -> None:
+            asked.set()
+            await release.wait()
+            verify(self, *arguments)
+
+        waiting.append(asyncio.get_running_loop().create_task(later()))
+
+    waiting: list[asyncio.Task[None]] = []
+    async with live_node(tmp_path) as node:
+        network = SocketNetwork(asyncio.get_running_loop())
+        channel, other = [await Channel.open(network, "127.0.0.1", broker_port(node), client_id="test") for _ in range(2)]
+        story = Story(channel)
+        await story.begin()
+        if version < 5:
+            partitions = AddOffsetsToTxnRequest(
+                transactional_id="x", producer_id=story.producer.producer_id, producer_epoch=story.producer.producer_epoch, group_id="g"
+            )
+            await story.until(partitions, 3)
+        monkeypatch.setattr(TransactionVerifier, "verify", held)
+        commit = asyncio.create_task(story.commit(version, [("t", [0])]))
+        await asked.wait()
+        assert node.broker is not None
+        index = node.broker.groups.topic.partition_of("g")
+        kind = WriteTxnMarkersRequest
+        marker = kind.WritableTxnMarker(
+            producer_id=story.producer.producer_id, producer_epoch=story.producer.producer_epoch, transaction_result=True,
+            topics=[kind.WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[index])], coordinator_epoch=0,
+        )  # fmt: skip
+        answer: Any = await other.request(kind(markers=[marker]), 1)
+        assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+        release.set()
+        assert await commit == [("t", [(0, code)])]
+        await asyncio.gather(*waiting)
+        channel.close()
+        other.close()

@@ -238,7 +238,7 @@ class TransactionHandlers:
         support = Support.of(context.api_version, ABORTABLE_VERSION)
         producers = partition.log.producer_state
         verification = producers.begin_verification(
-            request.producer_id, request.producer_epoch, 0, self._clock.wall_ms(), must_begin_at_zero=False
+            request.producer_id, request.producer_epoch, 0, self._clock.wall_ms(), must_begin_at_zero=support is Support.ADDS
         )
 
         def go_on(code: ErrorCode) -> None:
