@@ -15,6 +15,7 @@ of the brokers' loops are held to the bound by their processor time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import socket
 import struct
@@ -28,9 +29,10 @@ from multiprocessing import get_context
 from typing import Any
 
 import confluent_kafka
-from bench.fuzz_requests import Drawn, Learned, Requests
+from bench.fuzz_requests import WITNESS, Drawn, Learned, Requests
 
-from minikafka.testing import EmbeddedCluster
+from minikafka.client.errors import BrokerError
+from minikafka.testing import ClusterError, EmbeddedCluster
 from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.api_versions import ApiVersionsRequest
 
@@ -42,7 +44,6 @@ CONFIG = {
     "group.min.session.timeout.ms": "20",
     "group.initial.rebalance.delay.ms": "0",
 }
-WITNESS = "witness"
 TARGETS = ["target", "compacted"]
 #: Frames that are sent before their answers are read. A damaged one comes last, because most of them end the connection.
 FRAMES_AT_ONCE_MAX = 12
@@ -233,6 +234,15 @@ class TurnWatch:
             self.look()
 
 
+def keep_topics(cluster: EmbeddedCluster, stop: threading.Event) -> None:
+    """Make topics anew that requests have deleted."""
+    while not stop.wait(1):
+        for name in TARGETS:
+            with contextlib.suppress(ClusterError, BrokerError):
+                if name not in cluster.topics():
+                    cluster.create_topic(name, partitions=2)
+
+
 def run(frames: int, seed: int = 1, *, mode: Any = "process", wild: bool = False) -> Report:
     """Throw so many frames at each listener of three brokers."""
     report = Report()
@@ -241,7 +251,7 @@ def run(frames: int, seed: int = 1, *, mode: Any = "process", wild: bool = False
         produced = write_witness(cluster)
         before = {broker.node_id: cluster.metrics(broker.node_id) for broker in cluster.brokers}
         stop, turns = threading.Event(), TurnWatch(cluster, report)
-        watchers: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(turns.run, (stop,))]
+        watchers: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(turns.run, (stop,)), (keep_topics, (cluster, stop))]
         watchers += [(watch, (("127.0.0.1", broker.port), stop, report)) for broker in cluster.brokers]
         threads = [threading.Thread(target=target, args=arguments) for target, arguments in watchers]
         for thread in threads:
@@ -304,7 +314,8 @@ def judge_machine(cluster: EmbeddedCluster, before: dict[int, dict[str, float]],
 
 def judge(cluster: EmbeddedCluster, produced: int, report: Report) -> None:
     """Hold the cluster against what must be true."""
-    cluster.wait_healthy([WITNESS, *TARGETS], timeout_s=30)
+    topics = [WITNESS, *(name for name in TARGETS if name in cluster.topics())]
+    cluster.wait_healthy(topics, timeout_s=30)
     consumer = confluent_kafka.Consumer(cluster.client_config(**{"group.id": "judge", "auto.offset.reset": "earliest"}))
     consumer.assign([confluent_kafka.TopicPartition(WITNESS, index, 0) for index in range(2)])
     seen: set[bytes] = set()
@@ -317,7 +328,7 @@ def judge(cluster: EmbeddedCluster, produced: int, report: Report) -> None:
     if len(seen) != produced:
         report.problems.append(f"{produced - len(seen)} records of the witness are gone")
     try:
-        cluster.audit(topics=[WITNESS, *TARGETS])
+        cluster.audit(topics=topics)
     except Exception as error:  # whatever it finds is a problem
         report.problems.append(f"audit: {error}")
 
