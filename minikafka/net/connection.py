@@ -166,7 +166,7 @@ class SocketConnection:
         self._note_frame()
         if self._pending_bytes or self._charged:
             self._account()
-        if not self.paused and (self._is_full() or not self._may_read()):
+        if not (self.paused or self.closed) and (self._is_full() or not self._may_read()):
             self._pause()
 
     def _serve_frames(self) -> None:
@@ -281,10 +281,8 @@ class SocketConnection:
             if capacity > RECEIVE_BYTES_GROWN:
                 self._shrink(end, capacity)
         elif end == capacity and held > capacity // 2:
-            grown = capacity * 4
-            if held >= 4:
-                size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
-                grown = min(grown, max(size + 4, capacity))
+            size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
+            grown = min(capacity * 4, max(size + 4, capacity))
             self._resize(max(grown, capacity + RECEIVE_BYTES_INITIAL))
         elif start > 0 and capacity - end < capacity // 4:
             self._view[0:held] = self._view[start:end]
@@ -305,10 +303,14 @@ class SocketConnection:
     def _resize(self, capacity: int) -> None:
         # A new buffer, because a bytearray cannot be resized while views of it exist.
         held = self._end - self._start
-        buffer = bytearray(max(capacity, held))
+        try:
+            buffer = bytearray(max(capacity, held))
+        except MemoryError:
+            if capacity > len(self._buffer):
+                self.close("there is no memory for its request")
+            return
         buffer[0:held] = self._view[self._start : self._end]
-        self._buffer, self._view = buffer, memoryview(buffer)
-        self._start, self._end = 0, held
+        self._buffer, self._view, self._start, self._end = buffer, memoryview(buffer), 0, held
         if self._budget is not None:
             self._budget.note(self, is_trimmable=len(buffer) > RECEIVE_BYTES_INITIAL)
             self._account()

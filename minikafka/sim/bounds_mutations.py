@@ -16,8 +16,6 @@ def _without_bound(original: Any) -> Any:
     return windows
 
 
-
-
 def _never_paid_back(original: Any) -> Any:
     def charge(self: Any, amount: int) -> None:
         original(self, max(amount, 0))
@@ -51,6 +49,16 @@ def _tried_at_once(original: Any) -> Any:
     return failed
 
 
+def _raised(original: Any) -> Any:
+    def resize(self: Any, capacity: int) -> None:
+        was_closed = self.closed
+        original(self, capacity)
+        if self.closed and not was_closed:
+            raise MemoryError
+
+    return resize
+
+
 def _each_line(original: Any) -> Any:
     def log(self: Any, level: int, kind: str, peer: str, text: str, *arguments: object, error: Any = None) -> None:
         self._logger.log(level, text, *arguments)
@@ -58,10 +66,51 @@ def _each_line(original: Any) -> Any:
     return log
 
 
+def _in_one_step(original: Any) -> Any:
+    def steps(*arguments: Any, **options: Any) -> Any:
+        running = original(*arguments, **options)
+        while True:
+            try:
+                next(running)
+            except StopIteration as over:
+                return over.value
+        yield
+
+    return steps
+
+
+def _blocking_steps(original: Any) -> Any:
+    def following(self: Any, led: Any, step: Any, steps: Any) -> Any:
+        for one in (step, *steps):
+            if one is not None:
+                one()
+        led.is_following = False
+        yield
+
+    return following
+
+
+def _without_most(original: Any) -> Any:
+    return lambda segments, watermarks, is_deletable, most: original(segments, watermarks, is_deletable, len(segments))
+
+
+def _release_at_once(original: Any) -> Any:
+    def release(self: Any, sessions: Any) -> None:
+        for _ in self._releasing(sessions):
+            pass
+
+    return release
+
+
 CODECS = ("tests/wire/test_compression.py",)
 NET = ("tests/net/test_bounds.py",)
 NAMES = ("tests/broker/test_names_of_peers.py",)
 BOMBS = ("tests/broker/test_bombs.py",)
+QUORUM = ("tests/core/raft/test_quorum.py",)
+STREAMS = ("tests/core/group/streams/test_bounds.py",)
+RUNTIME = ("tests/broker/test_coordinator_runtime.py",)
+LOG_DIR = ("tests/storage/test_log_dir.py",)
+SHARE = ("tests/broker/test_share_turns.py",)
 CONNECTION = "minikafka.net.connection:SocketConnection"
 BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "bomb-without-bound", "breaks": "decompression stops at the caller's bound", "tests": CODECS,
@@ -84,6 +133,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{CONNECTION}._is_turn_over", _returns(False)),)},
     {"name": "patience-without-end", "breaks": "who does not finish a request is disconnected", "tests": NET,
      "patches": ((f"{CONNECTION}.is_stuck", _returns("")),)},
+    {"name": "no-memory-ends-the-node", "breaks": "a connection for whose request there is no memory ends, and no more", "tests": NET,
+     "patches": ((f"{CONNECTION}._resize", _raised),)},
     {"name": "accept-spins", "breaks": "accepting pauses when descriptors run out", "tests": NET,
      "patches": (("minikafka.net.server:SocketListener._could_not_accept", _tried_at_once),)},
     {"name": "lines-without-end", "breaks": "lines of the log that a peer can cause are limited", "tests": NET,
@@ -94,4 +145,24 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.front.dispatch:Dispatcher._note_software", _unbounded_software),)},
     {"name": "sessions-without-end", "breaks": "sessions of fetches have room for so many partitions", "tests": NAMES,
      "patches": (("minikafka.core.fetch_session:FetchSessionCache._has_room", _returns(True)),)},
+    {"name": "observers-without-end", "breaks": "the quorum's leader knows so many replicas at most", "tests": QUORUM,
+     "patches": (("minikafka.core.raft.progress:Progress.limit_observers", _returns(None)),)},
+    {"name": "topology-in-one-step", "breaks": "a large topology is configured in steps", "tests": STREAMS,
+     "patches": (("minikafka.core.group.streams.heartbeat:configure_steps", _in_one_step),)},
+    {"name": "topology-unprepared", "breaks": "a large topology is configured before its heartbeat's plan is made", "tests": STREAMS,
+     "patches": (("minikafka.core.group.streams.heartbeat:HeartbeatPlanner.preparing", _returns(None)),)},
+    {"name": "topology-unbounded", "breaks": "a topology has so many entries at most", "tests": STREAMS,
+     "patches": (("minikafka.core.group.streams.checks:check_size", _returns(None)),)},
+    {"name": "client-texts-unbounded", "breaks": "tags, rack and process id of a client are so long at most", "tests": STREAMS,
+     "patches": (("minikafka.core.group.streams.checks:_check_client", _returns(None)),)},
+    {"name": "offsets-in-one-step", "breaks": "offsets that members report are looked at in steps", "tests": STREAMS,
+     "patches": (("minikafka.core.group.streams.sticky_assignor:_Assignment._look_back", _in_one_step),)},
+    {"name": "followed-on-the-loop", "breaks": "what others write is unpacked beside the loop and replayed in steps", "tests": RUNTIME,
+     "patches": (("minikafka.broker.coordinators.runtime:CoordinatorRuntime._following", _blocking_steps),)},
+    {"name": "retention-in-one-step", "breaks": "retention drops so many segments in a step", "tests": LOG_DIR,
+     "patches": (("minikafka.storage.retention:deletable_segments", _without_most),)},
+    {"name": "share-sessions-end-at-once", "breaks": "what members of ended sessions hold is released in steps", "tests": SHARE,
+     "patches": (("minikafka.broker.share.leader:ShareLeader.release", _release_at_once),)},
+    {"name": "share-fetch-in-one-step", "breaks": "a fetch of very many share partitions takes steps", "tests": SHARE,
+     "patches": (("minikafka.broker.share.fetch_operation:Pace.is_over", _returns(False)),)},
 ]  # fmt: skip

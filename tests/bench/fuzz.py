@@ -50,13 +50,14 @@ FRAMES_AT_ONCE_MAX = 12
 CONNECTIONS_PER_LISTENER = 4
 #: How long answers are waited for at least and at most: some requests are rightly not answered, or much later; and so often as long as
 #: the last answers took, for a busy machine.
-ANSWER_S_MIN, ANSWER_S_MAX, ANSWER_TIMES = 0.05, 5.0, 4
+ANSWER_S_MIN, ANSWER_S_FIRST, ANSWER_S_MAX, ANSWER_TIMES = 0.05, 0.3, 5.0, 4
 #: Connections with unanswered requests that stay open.
 UNANSWERED_MAX = 4
 #: Of every so many answers one is decoded, for its ids and epochs.
 LEARNED_OF = 4
-#: Another client's slowest request, and the longest turn of a broker's loop in processor time.
-SLOWEST_MS, LONGEST_TURN_CPU_S = 100.0, 0.1
+#: The longest turn of a broker's loop in processor time. (Codecs are compiled at their first use, several in a turn when several APIs are
+#: used for the first time; that is not what is looked for.)
+LONGEST_TURN_CPU_S = 0.1
 #: Correlation ids of the requests that end what is sent at once; those of requests are smaller.
 _LAST = itertools.count(0x7E000000)
 
@@ -94,7 +95,7 @@ class Thrower:
         self._unanswered: deque[socket.socket] = deque()
         self._peer: socket.socket | None = None
         self._buffer = bytearray()
-        self._patience_s = ANSWER_S_MIN
+        self._patience_s = ANSWER_S_FIRST
         self.report = Report()
 
     def throw(self, count: int) -> Report:
@@ -238,7 +239,7 @@ def keep_topics(cluster: EmbeddedCluster, stop: threading.Event) -> None:
     """Make topics anew that requests have deleted."""
     while not stop.wait(1):
         for name in TARGETS:
-            with contextlib.suppress(ClusterError, BrokerError):
+            with contextlib.suppress(ClusterError, BrokerError, TimeoutError):
                 if name not in cluster.topics():
                     cluster.create_topic(name, partitions=2)
 
@@ -308,7 +309,7 @@ def judge_machine(cluster: EmbeddedCluster, before: dict[int, dict[str, float]],
     report.problems += [
         f"broker {name}: {value:.3f} s"
         for name, value in report.longest_turns.items()
-        if "cpu_seconds" in name and value > LONGEST_TURN_CPU_S
+        if "cpu_seconds" in name and value > LONGEST_TURN_CPU_S and "compiler." not in name
     ]
 
 

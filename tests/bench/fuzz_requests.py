@@ -33,7 +33,7 @@ LEFT_OUT_ON_CONTROLLERS = LEFT_OUT | {52, 53, 54, 56, 58, 62, 63, 70, 73}
 WITNESS = "witness"
 CORPUS = Path(__file__).parent / "fuzz_corpus.txt"
 CORPUS_SHARE = 0.004
-DAMAGED_SHARE = 0.4
+DAMAGED_SHARE = 0.25
 #: Frames kept for damaged copies.
 POOL_MAX = 2_000
 #: Values of a field that answers held, the latest of which are used in requests.

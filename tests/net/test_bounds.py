@@ -107,6 +107,27 @@ async def test_one_large_request_is_finished_though_there_is_no_memory() -> None
     assert budget.used == 0
 
 
+async def test_without_memory_a_connection_that_wants_more_ends_and_one_that_wants_less_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(size: int) -> bytearray:
+        raise MemoryError
+
+    handler, other, failures = Handler(), Handler(), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+    async with connected(handler) as (greedy, peer), connected(other) as (modest, neighbour):
+        neighbour.send(frame(RECEIVE_BYTES_GROWN)[: RECEIVE_BYTES_GROWN // 2])
+        await until(lambda: modest.received_bytes == RECEIVE_BYTES_GROWN // 2)
+        monkeypatch.setattr(connection_module, "bytearray", none_left, raising=False)
+        peer.send(frame(4 * RECEIVE_BYTES_GROWN)[:RECEIVE_BYTES_GROWN])
+        await until(lambda: greedy.closed)
+        assert "no memory" in handler.closed
+        neighbour.send(frame(RECEIVE_BYTES_GROWN)[RECEIVE_BYTES_GROWN // 2 :])
+        await until(lambda: other.sizes or modest.closed)
+        modest.trim()
+        assert modest.closed == (not other.sizes), "a smaller buffer is not needed"
+        assert not failures, "the loop, and so the node, has nothing to do with it"
+        monkeypatch.undo()
+
+
 async def test_a_connection_that_ends_gives_its_memory_back() -> None:
     loop, budget = asyncio.get_running_loop(), MemoryBudget(100_000)
     first, second = Handler(), Handler(b"x")
