@@ -94,7 +94,7 @@ class MetadataHandlers:
         if topics is not None and version in {10, 11} and any(topic.name is None or topic.topic_id != _ZERO_ID for topic in topics):
             return _refused_by_id(topics)
         image = self._metadata.image
-        if self._lost_leaders and self._names_lost(image, topics):
+        if self._lost_leaders and self._names_lost_leader(image, topics):
             ends = Ends("connection", context.close)
             self._supervisor.start(self._answer_later(context, request), "an answer to Metadata", ends=ends)
             return None
@@ -106,7 +106,7 @@ class MetadataHandlers:
             if broker is not None and broker.fenced and before is not None and not before.fenced:
                 self._named_until_ms[broker_id] = self._clock.now_ms() + FENCED_NAMED_MS
 
-    def _names_lost(self, image: MetadataImage, topics: list[MetadataRequest.MetadataRequestTopic] | None) -> bool:
+    def _names_lost_leader(self, image: MetadataImage, topics: list[MetadataRequest.MetadataRequestTopic] | None) -> bool:
         """Whether the answer would name a leader that is not answering."""
         if topics is None:
             found = list(image.topics_by_id.values())
@@ -119,8 +119,8 @@ class MetadataHandlers:
     async def _answer_later(self, context: RequestContext, request: MetadataRequest) -> None:
         """Answer when the leaders are back or others lead, but after LOST_LEADER_WAIT_MS at the latest."""
         deadline_ms = self._clock.now_ms() + LOST_LEADER_WAIT_MS
-        while self._clock.now_ms() < deadline_ms and self._lost_leaders and self._names_lost(self._metadata.image, request.topics):
-            await self._metadata.wait_until(lambda image: not self._names_lost(image, request.topics), LOST_LEADER_CHECK_MS)
+        while self._clock.now_ms() < deadline_ms and self._lost_leaders and self._names_lost_leader(self._metadata.image, request.topics):
+            await self._metadata.wait_until(lambda image: not self._names_lost_leader(image, request.topics), LOST_LEADER_CHECK_MS)
         context.respond(self._answer(context, request))
 
     def _answer(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -191,7 +191,7 @@ class MetadataHandlers:
                 MetadataResponse.MetadataResponseBroker(
                     node_id=broker.broker_id, host=broker.listeners[listener][0], port=broker.listeners[listener][1], rack=broker.rack
                 )
-                for broker in self._named_on(image, listener)
+                for broker in self._listed_brokers(image, listener)
             ],
             cluster_id=self._cluster_id,
             controller_id=controller_for_clients(image, self._config.node_id),
@@ -205,7 +205,7 @@ class MetadataHandlers:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
 
-    def _named_on(self, image: MetadataImage, listener: str) -> list[BrokerRegistration]:
+    def _listed_brokers(self, image: MetadataImage, listener: str) -> list[BrokerRegistration]:
         """Live brokers, and for a moment those that were just fenced; all registered brokers if none is live.
 
         Apache Kafka names none in that case. Its Java client ignores such an answer, but librdkafka (2.10 and later) forgets all brokers

@@ -88,8 +88,8 @@ class BrokerConfig(BrokerProperties):
         self.directories = list(self.log_dirs or self.log_dir)
         if len(set(self.directories)) != len(self.directories):
             problems.append(f"log.dirs={','.join(self.directories)}: names a directory twice")
-        strange = [path for path in self.cordoned_log_dirs if path != "*" and path not in self.directories]
-        problems += [f"cordoned.log.dirs={path}: is not one of log.dirs" for path in strange]
+        unknown = [path for path in self.cordoned_log_dirs if path != "*" and path not in self.directories]
+        problems += [f"cordoned.log.dirs={path}: is not one of log.dirs" for path in unknown]
         self.metadata_directory = self.metadata_log_dir or self.directories[0]
         if self.replica_selector_class not in (None, "", RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"):
             problems.append(f"replica.selector.class={self.replica_selector_class}: only {RACK_AWARE_SELECTOR} is supported")

@@ -75,18 +75,18 @@ class Settings(BrokerProperties):
                 dynamic[entry.attribute] = entry.parse(text)
             except ValueError as error:
                 log.warning("the dynamic value %s=%s is not used: %s", name, text, error)
-        now_of_listeners = {**self._static_of_listeners, **of_listeners}
-        if dynamic == self._dynamic and now_of_listeners == self._of_listeners:
+        new_of_listeners = {**self._static_of_listeners, **of_listeners}
+        if dynamic == self._dynamic and new_of_listeners == self._of_listeners:
             return
         for name in sorted({**dynamic, **self._dynamic}):
             if dynamic.get(name) != self._dynamic.get(name):
                 without = ", which has no effect in this broker" if name in _WITHOUT_EFFECT else ""
                 shown = "(hidden)" if name in SECRETS and name in dynamic else dynamic.get(name, "as in the properties")
                 log.info("dynamic configuration: %s = %s%s", name.replace("_", "."), shown, without)
-        for name in sorted({**now_of_listeners, **self._of_listeners}):
-            if now_of_listeners.get(name) != self._of_listeners.get(name):
-                log.info("dynamic configuration: %s = %s", name, now_of_listeners.get(name, "as for all listeners"))
-        self._dynamic, self._of_listeners = dynamic, now_of_listeners
+        for name in sorted({**new_of_listeners, **self._of_listeners}):
+            if new_of_listeners.get(name) != self._of_listeners.get(name):
+                log.info("dynamic configuration: %s = %s", name, new_of_listeners.get(name, "as for all listeners"))
+        self._dynamic, self._of_listeners = dynamic, new_of_listeners
         for watcher in self._watchers:
             watcher()
 

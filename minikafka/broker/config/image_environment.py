@@ -121,7 +121,7 @@ def read_environment(environment: Mapping[str, str], read_file: Callable[[str], 
     ignored: dict[str, list[str]] = {}
     for variable in sorted(environment):
         value = environment[variable]
-        why = _why_ignored(variable, value)
+        why = _reason_ignored(variable, value)
         if why is not None:
             ignored.setdefault(why, []).append(variable)
         elif variable in SECRETS:
@@ -149,7 +149,7 @@ def _property_name(variable: str) -> str:
     return ALIASES.get(name, name)
 
 
-def _why_ignored(variable: str, value: str) -> str | None:
+def _reason_ignored(variable: str, value: str) -> str | None:
     if variable in NOT_PROPERTIES:
         return None
     if variable == "KAFKA_PORT":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from minikafka.broker.config.known import WITHOUT_EFFECT
 from minikafka.broker.config.properties import INT32_MAX, INT64_MAX, Property, PropertyTable, counts_of_hosts
 from minikafka.broker.config.security_properties import AUTHORIZATION, SECURITY
+from minikafka.broker.config.without_effect import WITHOUT_EFFECT
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 MAX_LONG = str(INT64_MAX)

@@ -39,7 +39,7 @@ class StatePersister(Protocol):
         """The share coordinators' answers."""
 
 
-class TopicMaker(Protocol):
+class TopicCreator(Protocol):
     """Creates internal topics."""
 
     def create(self, creation: Creation) -> None:
@@ -62,7 +62,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
         share: ShareSettings | None = None,
         persister: StatePersister | None = None,
         streams: StreamsSettings | None = None,
-        internal_topics: TopicMaker | None = None,
+        internal_topics: TopicCreator | None = None,
     ) -> None:
         """`consumer`, `patterns`: for groups of the consumer protocol (KIP-848); `share`, `persister`: for share groups (KIP-932);
         `streams`, `internal_topics`: for streams groups (KIP-1071)."""

@@ -37,8 +37,8 @@ class ClusterView:
         self._node = node
         self._admin: Maintenance | None = None
         self._last_audit = LastAudit(node.config.minikafka_audit_report_dir)
-        self._made: dict[str, Any] = {}
-        self._made_s = float("-inf")
+        self._cached: dict[str, Any] = {}
+        self._cached_s = float("-inf")
         self._lock = asyncio.Lock()
 
     async def close(self) -> None:
@@ -50,9 +50,9 @@ class ClusterView:
         """The result of `_make`, at most AGE_S_MAX old."""
         async with self._lock:
             now_s = asyncio.get_running_loop().time()
-            if now_s - self._made_s > AGE_S_MAX:
-                self._made, self._made_s = await self._make(), now_s
-            return self._made
+            if now_s - self._cached_s > AGE_S_MAX:
+                self._cached, self._cached_s = await self._make(), now_s
+            return self._cached
 
     async def _make(self) -> dict[str, Any]:
         """cluster_id, node_id, controller, brokers, partitions with replicas, groups, events (newest first), audit, clients.
@@ -163,7 +163,7 @@ class ClusterView:
                 lag = sum(max(ends[key].offset - offset, 0) for key, offset in committed.items())
                 found.append({"group": name, "state": state, "members": members, "lag": lag})
         except _UNREACHABLE:
-            before: list[dict[str, Any]] | None = self._made.get("groups")
+            before: list[dict[str, Any]] | None = self._cached.get("groups")
             return before
         return found
 

@@ -75,11 +75,11 @@ class DeadLetterQueues:
         self._peers = peers
         self._settings = settings
 
-    async def bury(self, key: SharePartitionKey, partition: Partition, letter: DeadLetter) -> None:
+    async def enqueue(self, key: SharePartitionKey, partition: Partition, letter: DeadLetter) -> None:
         """Write the records to the group's dead-letter topic, or log why that failed. The group does not get them again in either case."""
         rules = self._settings.rules(key.group_id)
         topic = rules.dead_letter_topic
-        fault = self._settings.fault_of_dead_letter_topic(topic) or await self._made(topic)
+        fault = self._settings.fault_of_dead_letter_topic(topic) or await self._ensure_topic(topic)
         offset = letter.first_offset
         while fault is None and offset <= letter.last_offset:
             contents = await self._contents(partition, offset, letter.last_offset) if rules.copies_dead_letters else {}
@@ -94,7 +94,7 @@ class DeadLetterQueues:
 
     # -- the topic -----------------------------------------------------------------------------------------------------
 
-    async def _made(self, topic: str) -> str | None:
+    async def _ensure_topic(self, topic: str) -> str | None:
         """Create the topic if it is missing. Returns the reason of a failure, or None."""
         if topic in self._metadata.image.topics_by_name:
             return None

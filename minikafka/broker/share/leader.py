@@ -56,7 +56,7 @@ _FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FO
 class HeldSharePartition:
     """A share partition that this broker leads."""
 
-    __slots__ = ("core", "error", "is_burying", "key", "leader_epoch", "letters", "partition", "timer")
+    __slots__ = ("core", "error", "is_writing_letters", "key", "leader_epoch", "letters", "partition", "timer")
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
         self.key = key
@@ -70,7 +70,7 @@ class HeldSharePartition:
         self.timer: tuple[asyncio.TimerHandle, int] | None = None
         #: Records for the dead-letter queue, and whether some are on their way there.
         self.letters: deque[DeadLetter] = deque()
-        self.is_burying = False
+        self.is_writing_letters = False
 
     @property
     def wait_key(self) -> tuple[str, SharePartitionKey]:
@@ -292,9 +292,9 @@ class ShareLeader:
         if write is not None:
             self._environment.supervisor.start(self._write(held, core, write), "a write of a share partition", ends=self._ends(held))
         held.letters += core.take_dead_letters()
-        if held.letters and not held.is_burying:
-            held.is_burying = True
-            self._environment.supervisor.start(self._bury(held, core), "dead letters of a share partition", ends=self._ends(held))
+        if held.letters and not held.is_writing_letters:
+            held.is_writing_letters = True
+            self._environment.supervisor.start(self._write_letters(held, core), "dead letters of a share partition", ends=self._ends(held))
         deadline_ms = core.next_deadline()
         if deadline_ms is None or (held.timer is not None and held.timer[1] <= deadline_ms):
             return
@@ -339,16 +339,16 @@ class ShareLeader:
                 self.settle(held)
         self._drop_unused(held)
 
-    async def _bury(self, held: HeldSharePartition, core: SharePartition) -> None:
+    async def _write_letters(self, held: HeldSharePartition, core: SharePartition) -> None:
         """Write the entries one after the other, which bounds the requests in flight."""
         while held.letters and self._held.get(held.key) is held:
             letter = held.letters.popleft()
-            await self._dead_letters.bury(held.key, held.partition, letter)
+            await self._dead_letters.enqueue(held.key, held.partition, letter)
             if self._held.get(held.key) is held:
                 core.buried(letter)
                 self.settle(held)
                 self._wake(held)
-        held.is_burying = False
+        held.is_writing_letters = False
         self._drop_unused(held)
 
 
