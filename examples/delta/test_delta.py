@@ -44,7 +44,7 @@ def test_a_stream_fills_a_table(spark, kafka, tmp_path):
         """One life of the query: until it has read everything. The checkpoint says where the next one goes on."""
         source = spark.readStream.format("minikafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         rows = source.option("subscribe", orders).option("startingOffsets", "earliest").load()
-        sink = rows.selectExpr("cast(key as string) customer", "cast(value as int) cents").writeStream.format("delta")
+        sink = rows.selectExpr("cast(key as string) customer", "cast(cast(value as string) as int) cents").writeStream.format("delta")
         query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(table)
         assert query.awaitTermination(120)
 

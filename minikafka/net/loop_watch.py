@@ -24,6 +24,8 @@ WARNING_INTERVAL_S = 10.0
 #: The longest turn is remembered for this long, and up to twice as long.
 WINDOW_S = 60.0
 UNKNOWN = "unknown"
+#: A long turn with a smaller share of processor time than this was waiting for a processor.
+IDLE_SHARE = 0.1
 FRAMES_MAX = 3
 
 
@@ -106,8 +108,12 @@ class LoopWatch:
         self._unlogged_stalls += 1
         if now_s - self._last_warning_s < WARNING_INTERVAL_S:
             return
+        if self._sampled is not None:
+            cause = f" by {self._sampled}"
+        else:
+            cause = ", because the process got no processor time" if cpu_s < IDLE_SHARE * late_s else ""
         more = f"; {self._unlogged_stalls} stalls since the last such line" if self._unlogged_stalls > 1 else ""
-        logger.warning("the event loop was blocked for %.0f ms (%.0f ms of CPU) by %s%s", 1000 * late_s, 1000 * cpu_s, self._sampled, more)
+        logger.warning("the event loop was blocked for %.0f ms (%.0f ms of CPU)%s%s", 1000 * late_s, 1000 * cpu_s, cause, more)
         self._last_warning_s, self._unlogged_stalls = now_s, 0
 
     def _sample(self) -> None:
