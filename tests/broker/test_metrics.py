@@ -152,15 +152,15 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
         "t has 1 partition",
         "broker 1 is fenced: it has stopped or was silent for too long",
         "t-0: broker 2 leads in epoch 1, after broker 1",
-        "t-0: in sync 2, 3 (1 left)",
-        "t-0: no leader; 2 is gone, and no in-sync replica can take over",
-        "t-0: in sync 2 (3 left)",
+        "t-0: in sync 2, 3 (removed 1)",
+        "t-0: no leader; broker 2 is gone, and no in-sync replica can take over",
+        "t-0: in sync 2 (removed 3)",
         "t-0: broker 3 leads in epoch 3, elected unclean: records may be lost",
-        "t-0: in sync 3 (2 left; 3 came back)",
+        "t-0: in sync 3 (removed 2; added 3)",
         "broker 1 is unregistered",
-        "t-0: in sync 3, 1 (1 came back)",
+        "t-0: in sync 3, 1 (added 1)",
         "t-0: broker 2 leads in epoch 4, after broker 3",
-        "t-0: in sync 1, 2 (3 left; 2 came back)",
+        "t-0: in sync 1, 2 (removed 3; added 2)",
     ]
     assert timeline.unclean_elections == 1
 

@@ -68,7 +68,7 @@ class Timeline:
         name = f"{topic}-{index}"
         if now.leader != old.leader:
             if now.leader < 0:
-                text = f"{name}: no leader; {old.leader} is gone, and no in-sync replica can take over"
+                text = f"{name}: no leader; broker {old.leader} is gone, and no in-sync replica can take over"
             elif now.elected_unclean_after(old):
                 self.unclean_elections += 1
                 text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, elected unclean: records may be lost"
@@ -79,9 +79,9 @@ class Timeline:
             self._note("election", topic, index, text)
         if set(now.isr) != set(old.isr):
             gone, come = sorted(set(old.isr) - set(now.isr)), sorted(set(now.isr) - set(old.isr))
-            parts = [f"{', '.join(map(str, gone))} left"] if gone else []
-            parts += [f"{', '.join(map(str, come))} came back"] if come else []
-            self._note("isr", topic, index, f"{name}: in sync {', '.join(map(str, now.isr)) or 'nobody'} ({'; '.join(parts)})")
+            parts = [f"removed {', '.join(map(str, gone))}"] if gone else []
+            parts += [f"added {', '.join(map(str, come))}"] if come else []
+            self._note("isr", topic, index, f"{name}: in sync {', '.join(map(str, now.isr)) or 'none'} ({'; '.join(parts)})")
 
     def _note(self, kind: str, topic: str, partition: int, text: str) -> None:
         self.events.append(Event(self._wall_ms(), kind, topic, partition, text))
