@@ -45,7 +45,7 @@ CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
 }
 TARGETS = ["target", "compacted"]
-#: Frames that are sent before their answers are read. A damaged one comes last, because most of them end the connection.
+#: Frames that are sent before their answers are read. A damaged one is sent alone, because most of them end the connection.
 FRAMES_AT_ONCE_MAX = 12
 CONNECTIONS_PER_LISTENER = 4
 #: How long answers are waited for at least and at most: some requests are rightly not answered, or much later; and so often as long as
@@ -93,6 +93,7 @@ class Thrower:
         self._address = address
         self._requests = requests
         self._unanswered: deque[socket.socket] = deque()
+        self._kept: Drawn | None = None
         self._peer: socket.socket | None = None
         self._buffer = bytearray()
         self._patience_s = ANSWER_S_FIRST
@@ -119,9 +120,16 @@ class Thrower:
         self._buffer.clear()
 
     def _batch(self) -> list[Drawn]:
+        """Whole requests, or one that is damaged."""
         drawn: list[Drawn] = []
-        while len(drawn) < FRAMES_AT_ONCE_MAX and not (drawn and drawn[-1].is_damaged):
-            drawn.append(next(self._requests))
+        while len(drawn) < FRAMES_AT_ONCE_MAX:
+            one, self._kept = self._kept or next(self._requests), None
+            if one.is_damaged and drawn:
+                self._kept = one
+                break
+            drawn.append(one)
+            if one.is_damaged:
+                break
         return drawn
 
     def _exchange(self, peer: socket.socket) -> None:
