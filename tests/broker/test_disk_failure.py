@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,29 @@ class FaultyFileSystem(OsFileSystem):
 
     def _failure(self, path: str) -> int:
         return next((number for start, number in self.failures.items() if path.startswith(start)), 0)
+
+
+class SlowFile(FaultyFile):
+    """A file whose syncs wait until the disk has time."""
+
+    def __init__(self, file: Any, has_time: threading.Event) -> None:
+        super().__init__(file, lambda: 0)
+        self._has_time = has_time
+
+    def fsync(self) -> None:
+        assert self._has_time.wait(60)
+        self._file.fsync()
+
+
+class SlowFileSystem(OsFileSystem):
+    """`has_time`: whether syncs end."""
+
+    def __init__(self) -> None:
+        self.has_time = threading.Event()
+        self.has_time.set()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
+        return SlowFile(super().open(path, create=create, read_only=read_only), self.has_time)
 
 
 async def produce(bootstrap: str, topic: str, values: list[bytes], **options: Any) -> None:
@@ -149,3 +174,24 @@ async def test_a_node_whose_only_directory_fails_says_that_it_cannot_go_on(tmp_p
     disk.failures.clear()
     async with live_node(tmp_path, filesystem=disk) as node:
         assert (await consume(f"127.0.0.1:{broker_port(node)}", "a", 2))[:2] == [b"1", b"2"]
+
+
+async def test_a_disk_that_takes_its_time_delays_what_waits_for_it_and_nobody_else(tmp_path: Path) -> None:
+    disk = SlowFileSystem()
+    async with live_node(tmp_path, filesystem=disk) as node:
+        bootstrap = f"127.0.0.1:{broker_port(node)}"
+        async with Admin(bootstrap) as admin:
+            await admin.create_topic("a", partitions=1, replication_factor=1)
+            await produce(bootstrap, "a", [b"first"])
+            disk.has_time.clear()
+            creating = asyncio.ensure_future(admin.create_topic("b", partitions=1, replication_factor=1))
+            while node.raft.quorum.log.end_offset == node.raft.quorum.high_watermark:
+                await asyncio.sleep(0.01)
+            values = [b"%d" % number for number in range(20)]
+            await produce(bootstrap, "a", values)
+            assert await consume(bootstrap, "a", 21) == [b"first", *values]
+            assert not creating.done(), "nothing is said to be decided that is not on disk"
+            disk.has_time.set()
+            await creating
+            await produce(bootstrap, "b", [b"last"])
+        assert not node.failed.done() and not node.directories[0].is_offline

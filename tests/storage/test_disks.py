@@ -27,6 +27,7 @@ from minikafka.storage.filesystem import (
     write_all,
     write_atomically,
 )
+from minikafka.wire.batch import build_batch
 
 OPERATIONS = ("open", "write", "read", "truncate", "stat", "list", "rename", "unlink", "mkdir", "rmdir", "fsync", "fsync_dir")
 
@@ -55,6 +56,26 @@ class OnOs:
 
     def heal(self) -> None:
         self._monkeypatch.undo()
+
+    def shorten_reads(self) -> None:
+        pread, preadv = os.pread, os.preadv
+        self._monkeypatch.setattr("minikafka.storage.filesystem.os.pread", lambda fd, count, at: pread(fd, -(-count // 2), at))
+        self._monkeypatch.setattr(
+            "minikafka.storage.filesystem.os.preadv", lambda fd, buffers, at: preadv(fd, [buffers[0][: -(-len(buffers[0]) // 2)]], at)
+        )
+
+    def leave_space(self, left: int) -> None:
+        pwrite = os.pwrite
+
+        def limited(fd: int, data: Any, at: int) -> int:
+            nonlocal left
+            if not left:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = pwrite(fd, memoryview(data)[:left], at)
+            left -= written
+            return written
+
+        self._monkeypatch.setattr("minikafka.storage.filesystem.os.pwrite", limited)
 
     @contextmanager
     def descriptors(self, left: int) -> Iterator[None]:
@@ -87,6 +108,12 @@ class InMemory:
     def heal(self) -> None:
         self.filesystem.heal()
 
+    def shorten_reads(self) -> None:
+        """Every other read is short anyway."""
+
+    def leave_space(self, left: int) -> None:
+        self.filesystem.space_left = left
+
     @contextmanager
     def descriptors(self, left: int) -> Iterator[None]:
         self.filesystem.descriptors_max = self.filesystem.opened + left
@@ -108,6 +135,12 @@ class Simulated:
 
     def heal(self) -> None:
         self.disk.heal()
+
+    def shorten_reads(self) -> None:
+        self.disk.short_reads_every = 1
+
+    def leave_space(self, left: int) -> None:
+        self.disk.space_left = left
 
     @contextmanager
     def descriptors(self, left: int) -> Iterator[None]:
@@ -168,6 +201,31 @@ def test_nothing_reaches_a_file_through_one_that_is_closed(kind: Any) -> None:
         with pytest.raises(OSError):
             call()
     assert read_all(victim, 100, 0) == b"victim"
+
+
+def test_reads_that_bring_a_part_are_continued(kind: Any) -> None:
+    data = random.Random(1).randbytes(100_000)
+    file, target = made(kind, "a", data), made(kind, "b")
+    kind.shorten_reads()
+    assert file.pread(1000, 0) in (data[:500], data[:1000])
+    assert read_all(file, 200_000, 3) == data[3:] and read_at(kind.filesystem, f"{kind.root}/a", 50_000, 7) == data[7:50_007]
+    copy_file(file, target, 99_999)
+    assert read_all(target, 200_000, 0) == data[:99_999]
+    batch = bytes(build_batch([(0, 1, b"k", bytes(5_000), ())]))
+    write_all(file, batch * 3, 0)
+    assert [len(found[3]) for found in checked_batches(file, 0, 3 * len(batch))] == [len(batch)] * 3
+
+
+def test_a_disk_that_gets_full_takes_a_part_and_then_nothing(kind: Any) -> None:
+    file = made(kind, "a")
+    kind.leave_space(40)
+    with pytest.raises(OSError) as caught:
+        write_all(file, b"x" * 100, 0)
+    assert caught.value.errno == errno.ENOSPC and not is_shortage(caught.value)
+    assert file.size() == 40
+    kind.heal()
+    write_all(file, b"y" * 60, 40)
+    assert read_all(file, 200, 0) == b"x" * 40 + b"y" * 60
 
 
 def test_names(kind: Any) -> None:
