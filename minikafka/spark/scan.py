@@ -15,6 +15,7 @@ from minikafka.spark.access import open_log
 from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
+from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.producers import ProducerFacts, ProducerScan, is_of_group_coordinator
 from minikafka.spark.records import check_records
 from minikafka.spark.sources import COMPACT, DELETE, UNBOUNDED, UNKNOWN, SegmentTask
@@ -196,8 +197,8 @@ class _Scan:
 
     def _trimmed(self, extension: str, entries: Column, size: int) -> Column:
         """Of a log that goes on, an index is preallocated; a broker cuts it when the segment is closed, and takes what it finds behind the
-        last entry of a closed one for entries (AbstractIndex)."""
-        if self.task.next_base < 0 and self.task.clean is not True:
+        last entry of a closed one for entries (AbstractIndex). Apache Kafka 4.4 cuts those of the metadata log at the next start only."""
+        if self.task.next_base < 0 and (self.task.clean is not True or self.task.topic == METADATA_TOPIC):
             return entries
         if extension == "timeindex" and not len(entries) and size == logformat.TIME_ENTRY.itemsize:
             entries = np.zeros(1, logformat.TIME_ENTRY)  # the record at the segment's first offset, of 1970
