@@ -99,10 +99,6 @@ class ShareMembers:
         """How often each record was read."""
         return Counter(place for member in self.members for _, place in member.places("records_consumed"))
 
-    def wait_until_acknowledged(self, places: set[Place], timeout_s: float = 60.0) -> None:
-        """Until each of `places` is."""
-        wait_until(lambda: places <= self.acknowledged().keys(), timeout_s, "the share group to acknowledge everything")
-
     def wait_for_more(self, count: int = 200, timeout_s: float = 60.0) -> None:
         """Until `count` further records have been acknowledged."""
         goal = len(self.acknowledged()) + count
