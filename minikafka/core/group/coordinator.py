@@ -23,7 +23,7 @@ from minikafka.core.group.effects import Effects, Reply
 from minikafka.core.group.errors import check_member
 from minikafka.core.group.expiry import ExpiringGroups
 from minikafka.core.group.migrating import MigratingRebalancer
-from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed_from_value, offset_record
+from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed_from_value, expiry, offset_record
 from minikafka.core.group.removal import Done, Removals
 from minikafka.core.group.share.coordinator import ShareGroups, ShareSurroundings
 from minikafka.core.group.share.settings import ShareSettings
@@ -335,7 +335,7 @@ class GroupShard:
         if check is not None:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
         wall_ms = self._wall_ms(now_ms)
-        expire = wall_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        expire = expiry(wall_ms, request.retention_time_ms)
         accepted: list[tuple[str, int, CommittedOffset]] = []
         topics: list[OffsetCommitResponse.OffsetCommitResponseTopic] = []
         pending: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []

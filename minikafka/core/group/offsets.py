@@ -10,17 +10,20 @@ from minikafka.wire.records.group_records import OffsetCommitKey, OffsetCommitVa
 from minikafka.wire.uuid import ZERO_UUID
 
 OFFSET_COMMIT_VALUE_VERSION = 4
+#: The client asked for no expiry.
+NO_EXPIRY = -1
+INT64_WRAP = 1 << 63
 
 
 @dataclass(slots=True, frozen=True)
 class CommittedOffset:
-    """A group's committed offset for one partition. `expire_wall_ms` is -1 unless the client asked for an expiry."""
+    """A group's committed offset for one partition. `expire_wall_ms` is NO_EXPIRY unless the client asked for one."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_wall_ms: int
-    expire_wall_ms: int = -1
+    expire_wall_ms: int = NO_EXPIRY
     topic_id: bytes = ZERO_UUID
     #: Position in the log relative to the shard's other commits.
     order: int = field(default=0, compare=False)
@@ -107,9 +110,14 @@ class OffsetStore:
         return iter(self._groups.items())
 
 
+def expiry(wall_ms: int, retention_ms: int) -> int:
+    """When a commit expires whose client asked for a retention, NO_EXPIRY if it did not. As in Apache Kafka, a sum beyond 64 bits wraps."""
+    return NO_EXPIRY if retention_ms == NO_EXPIRY else (wall_ms + retention_ms + INT64_WRAP) % (2 * INT64_WRAP) - INT64_WRAP
+
+
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> CoordinatorRecord:
     """The record that stores a commit, as Kafka 4.3 writes it (value version 4 with the topic id)."""
-    version = OFFSET_COMMIT_VALUE_VERSION if committed.expire_wall_ms < 0 else 1
+    version = OFFSET_COMMIT_VALUE_VERSION if committed.expire_wall_ms == NO_EXPIRY else 1
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch if version >= 3 else -1,

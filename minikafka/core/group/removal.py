@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
 from minikafka.core.group.expiry import ExpiringGroups
-from minikafka.core.group.offsets import CommittedOffset, OffsetStore, offset_tombstone
+from minikafka.core.group.offsets import NO_EXPIRY, CommittedOffset, OffsetStore, offset_tombstone
 from minikafka.wire.errors import ErrorCode
 
 #: Most tombstones in one batch, and offsets that are examined in one step.
@@ -128,7 +128,7 @@ class Removals:
 
         def is_due(key: Partition, committed: CommittedOffset) -> bool:
             since_ms = max(committed.commit_wall_ms, unused_since_ms)
-            due_ms = committed.expire_wall_ms if committed.expire_wall_ms >= 0 else since_ms + retention_ms
+            due_ms = committed.expire_wall_ms if committed.expire_wall_ms != NO_EXPIRY else since_ms + retention_ms
             return wall_ms >= due_ms and key[0] not in needed and not self._offsets.is_open(group_id, *key)
 
         return is_due

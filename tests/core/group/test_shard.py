@@ -133,10 +133,12 @@ class World:
         return ErrorCode(response.members[0].error_code)
 
     def commit(
-        self, reply: str, offset: int, member_id: str = "", generation: int = -1, metadata: str = "", version: int = 8
+        self, reply: str, offset: int, member_id: str = "", generation: int = -1, metadata: str = "", version: int = 8,
+        retention_ms: int = -1,
     ) -> ErrorCode:
         request = OffsetCommitRequest(
             group_id="g",
+            retention_time_ms=retention_ms,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             topics=[
