@@ -80,6 +80,7 @@ class Node:
         #: The authorizer; None if authorizer.class.name is not set, and every request is allowed.
         self.authority: Authority | None = None
         self.quotas = ClientQuotaHost(config, environment)
+        #: None until `_open_directories` has opened all directories.
         self._metadata_directory: LogDirectory | None = None
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False

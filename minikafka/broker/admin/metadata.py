@@ -69,12 +69,14 @@ class MetadataHandlers:
         self._clock = clock
         self._supervisor = supervisor
         self._lost_leaders = lost_leaders
+        #: Id of a broker that was fenced -> until when answers still name it.
         self._named_until_ms: dict[int, int] = {}
         metadata.subscribe(self._on_metadata)
         self._config = config
         self._metadata = metadata
         self._forwarder = forwarder
         self._cluster_id = cluster_id
+        #: Topics whose creation is in progress; at most CREATIONS_MAX.
         self._creating: set[str] = set()
         #: A cache of described topics, valid for this image.
         self._described_image: MetadataImage | None = None

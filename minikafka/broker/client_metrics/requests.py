@@ -58,6 +58,7 @@ class ClientMetricsHandlers:
         self._dispatcher: Dispatcher | None = None
         #: Whether the import of the parser was attempted.
         self._has_loaded = False
+        #: Whether a sweep is scheduled or in progress: there is at most one.
         self._is_sweeping = False
         for kind, name in metadata.image.configs:
             if kind == RESOURCE_CLIENT_METRICS:

@@ -18,6 +18,7 @@ class LastAudit:
 
     def __init__(self, directory: str | None) -> None:
         self._directory = Path(directory) if directory else None
+        #: Path, modification time in ns and size of the file from which `_run` was read.
         self._seen: tuple[Path, int, int] | None = None
         self._run: dict[str, Any] | None = None
 

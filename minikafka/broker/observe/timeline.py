@@ -32,6 +32,7 @@ class Timeline:
         self._wall_ms = wall_ms
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.unclean_elections = 0
+        #: The registrations of the last image, by topic id and partition: `on_metadata` compares new ones with them.
         self._partitions: dict[tuple[bytes, int], PartitionRegistration] = {}
         self._fenced: dict[int, bool] = {}
 

@@ -42,6 +42,7 @@ class TopicView:
 
     def __init__(self, node: ObservedNode, view: ClusterView) -> None:
         self._node, self._view = node, view
+        #: Held during a request: one at a time.
         self._lock = asyncio.Lock()
 
     async def configs(self, parameters: dict[str, str]) -> dict[str, Any]:

@@ -90,12 +90,18 @@ class SaslSession:
         self._inner = dispatcher.session(listener)
         self._state = _HANDSHAKE
         self._has_sent_versions = False
+        #: The exchange in progress; not None while the state is _TOKENS.
         self._server: SaslServer | None = None
         self._mechanism = ""
+        #: Whether tokens come in SaslAuthenticate requests; False: bare tokens, after a handshake of version 0.
         self._with_headers = False
+        #: User and mechanism of the first authentication, which later ones must repeat; None before it.
         self._authenticated_as: tuple[str, str] | None = None
+        #: When the authentication expires, in ms; 0 = never.
         self._expires_ms = 0
+        #: When the last re-authentication started, in ms.
         self._restarted_ms: int | None = None
+        #: Set while an authentication is in progress.
         self._deadline: asyncio.TimerHandle | None = None
 
     def begin(self, connection: Connection) -> None:

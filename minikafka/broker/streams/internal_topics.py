@@ -37,6 +37,7 @@ class InternalTopics:
         self._environment = environment
         self._forwarder = forwarder
         self._unauthorized = unauthorized
+        #: Topics whose creation is in progress; at most CREATIONS_MAX.
         self._creating: set[str] = set()
         #: Topic -> error message, and until when it is reported.
         self._failures: dict[str, tuple[str, int]] = {}

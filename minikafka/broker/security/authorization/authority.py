@@ -32,6 +32,7 @@ class Authority:
         self.acls = AclAuthorizer(super_users, allow_everyone=allow_everyone)
         self.creates_topics = creates_topics
         self.image: MetadataImage = empty_image()
+        #: False until the first image: then only super users are allowed, and others get an error.
         self.is_loaded = False
         self.allowed = 0
         self.denied = 0
