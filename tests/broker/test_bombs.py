@@ -1,4 +1,4 @@
-"""Small requests that ask a broker to decompress much: it does so beside the loop, no further than it must, and never without a bound."""
+"""Small requests with a large decompressed size: the broker decompresses them in a thread, only as far as needed, and within a bound."""
 
 from __future__ import annotations
 

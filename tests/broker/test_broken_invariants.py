@@ -84,7 +84,7 @@ async def create(node: Any, topic: str) -> None:
 async def test_a_controller_that_fails_between_append_and_replay_gives_up_its_term(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Its core lacked records that were in its log, and it went on deciding. Now it resigns and begins anew with what is committed."""
+    """Its core lacked records of its log, but continued to decide. Now it resigns and restarts from the committed records."""
     async with live_node(tmp_path) as node:
         assert node.controller is not None
         epoch, activations = node.raft.leader_epoch, node.controller.activations

@@ -27,7 +27,7 @@ from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
 
 
 def metrics_data(**values: float) -> bytes:
-    """As a client of Kafka writes it: counters by deltas, with a resource, a topic, and an attribute that nobody knows."""
+    """Metrics as Kafka's client writes them: counters as deltas, with a resource, a topic, and an unknown attribute."""
     found = pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2", reason="the extra client-metrics is not installed")
     data = found.MetricsData()
     resource = data.resource_metrics.add()

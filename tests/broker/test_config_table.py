@@ -90,7 +90,7 @@ def test_a_choice_that_is_none_is_refused_in_kafkas_words(name: str, allowed: st
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`minikafka configs --reference > docs/configuration.md` makes it anew."""
+    """`minikafka configs --reference > docs/configuration.md` updates the page."""
     assert PAGE.read_text() == reference_page()
 
 

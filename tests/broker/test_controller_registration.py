@@ -1,4 +1,4 @@
-"""Every controller registers itself with the active one (KIP-919), again after each start, and whoever is active."""
+"""Every controller registers with the active one (KIP-919), after each start and with each new active controller."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def transactions_log(count: int) -> Log:
 
 
 def marker(log: Log, *, commit: bool, epoch: int) -> None:
-    """As the marker writer appends it: whoever asked for it may have gone long ago."""
+    """A marker as the marker writer appends it, possibly long after its requester has gone."""
     kind = ControlType.COMMIT if commit else ControlType.ABORT
     batch = end_transaction_batch(kind, producer_id=PRODUCER_ID, producer_epoch=epoch, coordinator_epoch=0, timestamp=1)
     log.append_as_leader(memoryview(batch), 0, 1, origin="coordinator")
@@ -408,7 +408,7 @@ async def test_a_failure_beside_a_shard_ends_the_shard_but_not_the_node() -> Non
 
 @pytest.mark.parametrize("steps", [None, 0, 2])
 async def test_periodic_work_that_fails_ends_its_shard_and_no_node(steps: int | None) -> None:
-    """It fails when it is called, or after some steps. The shard is loaded anew, and the queue of steps goes on with others."""
+    """The work fails when it is called, or after some steps. The shard is loaded again, and the queue continues with other work."""
     world = CoordinatorWorld(offsets_log(2))
     world.lead()
     await world.loaded()

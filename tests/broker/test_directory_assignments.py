@@ -1,4 +1,4 @@
-"""What the controller is told of replicas' directories: only where the metadata say otherwise, until it has understood."""
+"""Directories of replicas are reported to the controller if the metadata differ, until the metadata agree."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize("error", [WireError("a request that cannot be encoded"), KeyError("an error of ours")], ids=repr)
 async def test_an_error_of_ours_ends_the_node(error: Exception) -> None:
-    """Else the controller would never be told, and never elect these replicas."""
+    """Otherwise the controller would never learn of these replicas, and never elect them."""
     supervisor = Supervisor(asyncio.get_running_loop())
     assignments = DirectoryAssignments(1, lambda: 9, FakeController(error), supervisor)  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)

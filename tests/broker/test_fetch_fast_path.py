@@ -156,7 +156,7 @@ async def test_a_fetch_that_was_parked(tmp_path: Path, version: int, is_gone: bo
 
 @pytest.mark.parametrize("version", [12, 18])
 async def test_a_parked_fetch_of_a_replica_that_leaves_this_broker_is_answered(tmp_path: Path, version: int) -> None:
-    """A reassignment took the replica away: its reader learns it at once, not when it has waited in vain."""
+    """A reassignment removed the replica: its reader gets the error at once, not after the wait."""
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None

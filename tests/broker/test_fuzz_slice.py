@@ -1,4 +1,4 @@
-"""A bounded slice of the fuzzer over all APIs and versions (tests/bench/fuzz.py): nothing unexpected, nothing lost, nobody stuck."""
+"""A bounded slice of the fuzzer over all APIs and versions (tests/bench/fuzz.py): no unexpected exceptions, lost data or stuck clients."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:
 
 
 async def test_a_coordinator_in_doubt_answers_not_coordinator_and_does_not_name_itself() -> None:
-    """Before what he knows of anybody: a member of a later generation would be told that he is fenced."""
+    """This check comes before the member is looked up: otherwise a member of a later generation would be fenced."""
     world = CoordinatorWorld()
     world.lead()
     group = FETCH(group_id="g", topics=[TOPICS(name="t", partition_indexes=[0])])

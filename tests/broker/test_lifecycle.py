@@ -379,7 +379,7 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
 
 
 def test_the_answer_to_a_forwarded_request() -> None:
-    """A tagged field beside the principal: brokers of Apache Kafka send none, and its controllers pass over ours."""
+    """A tagged field next to the principal: Apache Kafka's brokers do not send it, and its controllers ignore ours."""
     plain = principal_bytes("User:a")
     assert forwarded_of(plain) is None and forwarded_of(None) is None
     forwarded = Forwarded(bytes(range(16)), 3)

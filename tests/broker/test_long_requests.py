@@ -460,7 +460,7 @@ def test_every_rule_names_lists_that_are_there() -> None:
 
 
 def test_an_entry_of_an_answer_may_hold_very_much() -> None:
-    """A group with many members, described beside others, ended the connection: its answer was held to the bound of requests."""
+    """Describing a group with many members closed the connection: the bound on requests was applied to its answer."""
     kind = ConsumerGroupDescribeResponse
     for beyond in (0, 1):
         group = kind.DescribedGroup(group_id="g", members=[kind.Member() for _ in range(WHOLE_ENTRIES_MAX + beyond)])

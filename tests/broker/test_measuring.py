@@ -25,7 +25,7 @@ class Clock:
 
 
 class FlushingConnection:
-    """Sends at the end of the turn, as SocketConnection does: whoever watches is told before and after."""
+    """Sends at the end of the turn, like SocketConnection, and calls watchers before and afterwards."""
 
     last_active_s = 999.998
 

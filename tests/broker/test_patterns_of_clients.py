@@ -1,4 +1,4 @@
-"""ListTransactions with a client's pattern: RE2's meaning, Kafka's error, beside the loop, and over what the client may know."""
+"""ListTransactions with a client's pattern: RE2's semantics, Kafka's error, matched in a thread, and only against permitted ids."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ async def test_a_new_segment_begins_at_the_same_batch(tmp_path: Path) -> None:
 async def test_a_failed_write_is_answered_as_if_the_requests_had_come_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """After a shortage the same batches are appended, unchanged; after a failure of the disk each is told so, in order."""
+    """After a shortage the same batches are appended unchanged. After a disk failure each gets the error, in order."""
     async with live_node(tmp_path) as node:
         side, frames = await begun(node, await prepare(node))
         log = partition_of(node, TOGETHER).log

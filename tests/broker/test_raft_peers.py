@@ -1,4 +1,4 @@
-"""Connections to brokers that begin anew."""
+"""Connections to brokers that restart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def delta(before: Any, now: Any) -> Any:
 
 
 async def test_requests_to_a_machine_that_lost_power_are_sent_to_its_next_incarnation() -> None:
-    """It waited for the request's timeout, 30 s, though the broker had registered anew (found by the simulator, seed 10513112)."""
+    """It waited for the request's timeout, 30 s, although the broker had registered again (found by the simulator, seed 10513112)."""
     network = Network()
     environment: Any = environment_of(network)
     peers = RaftPeers(environment, "test", 30_000)

@@ -20,7 +20,7 @@ Lone = tuple[RaftHost, Listener, "Shortage"]
 
 
 class Shortage:
-    """While it lasts no file can be opened whose path ends as told."""
+    """While it lasts, no file whose path ends with the given text can be opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ends: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Bits that flip in internal topics and in the metadata log: whoever reads them says so, and acts on none of it."""
+"""Flipped bits in internal topics and in the metadata log: readers report them and do not use the damaged data."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_the_only_voter_does_not_start_without_what_it_has_promised(tmp_pa
     path = tmp_path / "d" / METADATA_FILE
     offset = flip(path, number)
     before = path.read_bytes()
-    for _ in range(2):  # whoever starts it again without a look is told the same
+    for _ in range(2):  # a restart without a repair reports the same
         with pytest.raises(CorruptMetadata, match=f"offset {offset} .*only voter") as raised:
             await start(config)
         assert path.read_bytes() == before

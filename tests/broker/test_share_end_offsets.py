@@ -25,7 +25,7 @@ class Peers:
 
 
 async def test_an_answer_with_other_partitions_is_an_answer() -> None:
-    """What was not asked is passed over, and what is missing is an error: nobody waits for ever."""
+    """Unrequested partitions of the answer are ignored, and missing ones are errors, so that no caller waits for ever."""
     topic = SimpleNamespace(name="t", topic_id=TOPIC, partitions={0: SimpleNamespace(leader=2), 1: SimpleNamespace(leader=2)})
     broker = SimpleNamespace(listeners={"PLAINTEXT": ("localhost", 9092)})
     metadata: Any = SimpleNamespace(image=SimpleNamespace(topics_by_id={TOPIC: topic}, brokers={2: broker}))

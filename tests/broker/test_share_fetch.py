@@ -232,7 +232,7 @@ def test_an_answer_is_not_searched_through_for_each_of_its_partitions() -> None:
 
 
 async def with_a_state_that_cannot_be(node: Node) -> None:
-    """Who may write to the topic of states keeps a share partition from being read, and hurts nobody else."""
+    """A writer of invalid state into the state topic only keeps that share partition from loading."""
     member = await member_of(node, "x")
     key = SharePartitionKey("g", member.topic_id, 0)
     state = ShareState(0, 0, 0, 0, 0, [StateBatch(11, 20, 5, 1)])

@@ -1,4 +1,4 @@
-"""Internal topics of streams groups: who may have them made, once at a time, and what is told of it."""
+"""Internal topics of streams groups: permissions, one creation at a time, reported failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background work: what nobody expected ends the node, or exactly what it concerns, and never nothing."""
+"""Background work: an unexpected exception ends the node, or exactly the part that it concerns, and never goes unnoticed."""
 
 from __future__ import annotations
 

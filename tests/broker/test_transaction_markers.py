@@ -70,7 +70,7 @@ def test_before_version_2_the_epoch_of_a_marker_is_its_transactions_own() -> Non
 
 
 def test_a_marker_of_an_unknown_producer_is_not_written() -> None:
-    """Such a batch is corrupt to whoever reads the log."""
+    """Readers of the log would find such a batch corrupt."""
     for epoch, producer_id in ((5, -1), (5, -(1 << 63)), (-1, PRODUCER_ID)):
         replicas = Replicas(epoch=5, txn_first_offset=25)
         assert write(replicas, epoch, 1, producer_id) is ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn as Apache Kafka 4.3 answers it: a partition that nobody knows keeps the others out of the transaction as well."""
+"""AddPartitionsToTxn as Apache Kafka 4.3 answers it: one unknown partition keeps all partitions out of the transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def request(version: int, verify_only: bool) -> AddPartitionsToTxnRequest:
 @pytest.mark.parametrize(("version", "verify_only"), [(3, False), (4, False), (5, False), (5, True)])
 @pytest.mark.parametrize("is_coordinator", [False, True])
 async def test_an_unknown_partition_keeps_the_others_out(version: int, verify_only: bool, is_coordinator: bool) -> None:
-    """Whoever coordinates: else a marker would wait for good for a partition that nobody has."""
+    """On every coordinator: otherwise a marker would wait for ever for a missing partition."""
     world = CoordinatorWorld()
     if is_coordinator:
         world.lead(TRANSACTIONS_TOPIC)

@@ -1,4 +1,4 @@
-"""Apache Kafka's own kafka-acls and clients against our authorizer, and its nodes beside ours under the same ACLs."""
+"""Apache Kafka's own kafka-acls and clients against our authorizer, and its nodes in one cluster with ours under the same ACLs."""
 
 from __future__ import annotations
 

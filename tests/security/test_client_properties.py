@@ -1,4 +1,4 @@
-"""Names of client properties: Kafka's, librdkafka's, refused ones, and those that nobody has."""
+"""Names of client properties: Kafka's, librdkafka's, refused and unknown ones."""
 
 from __future__ import annotations
 

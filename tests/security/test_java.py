@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools and nodes with TLS and SASL, against ours and beside ours."""
+"""Apache Kafka's own tools and nodes with TLS and SASL, against ours and in one cluster with ours."""
 
 from __future__ import annotations
 

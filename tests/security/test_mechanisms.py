@@ -1,4 +1,4 @@
-"""SASL mechanisms: the vectors of the RFCs, both sides against each other, and messages that nobody should believe."""
+"""SASL mechanisms: the test vectors of the RFCs, both sides against each other, and forged messages."""
 
 from __future__ import annotations
 

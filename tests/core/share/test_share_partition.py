@@ -281,7 +281,7 @@ def test_acknowledgements_out_of_order_are_refused() -> None:
 
 
 class Consumers:
-    """Members that take, keep, give back and forget, over leaders and writes that die; `accepted` has what they were told is accepted."""
+    """Members that acquire, keep, release and forget records, while leaders and writes fail. `accepted`: acknowledged acceptances."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -313,7 +313,7 @@ class Consumers:
             self.die()
 
     def die(self) -> None:
-        """The leader dies: what it gave out last nobody has counted."""
+        """The leader dies: its last deliveries are not counted."""
         world = self.world
         for one in range(60):
             count_before = next((b.delivery_count for b in world.state.batches if b.first_offset <= one <= b.last_offset), 0)

@@ -44,7 +44,7 @@ def test_a_classic_group_takes_a_consumer_in_and_is_classic_again_when_it_leaves
     assert world.kinds() == [("Reconciling", "consumer")]
     assert world.alive(one, generation, "k1") is REJOIN and world.alive(two, generation, "k2") is REJOIN
     assert world.sync("now", two, generation, group_instance_id="k2").error_code == REJOIN, "there is a newer assignment"
-    # The second one has something to give up: it is told what it keeps, gives up, and joins again.
+    # The second one must revoke partitions: it gets its reduced assignment, revokes, and joins again.
     epoch, others = rejoin(world, two, "k2", HIGH)
     assert epoch == generation and len(others) == 1 and others < HIGH
     assert world.alive(two, epoch, "k2") is REJOIN
@@ -94,7 +94,7 @@ def test_the_policy_decides_which_way_a_group_may_change(policy: str) -> None:
 
 
 def test_the_heartbeats_of_classic_members_alone_begin_an_assignment() -> None:
-    """They join again only when they are asked to, and nobody asks before there are new targets."""
+    """They rejoin only on request, and there is no request before there are new targets."""
     world = MixedWorld("upgrade")
     one, two, _ = classic(world)
     world.beat("now", "c", 0, ["t"])
@@ -256,7 +256,7 @@ def test_a_classic_member_takes_the_place_of_the_last_consumer() -> None:
     assert world.kinds() == [("Stable", "classic")], "everybody has what he had"
     assert partitions_of(world.sync("now", joined.member_id, epoch, group_instance_id="i").assignment) == kept
     assert world.alive("c", epoch, "i") is ErrorCode.FENCED_INSTANCE_ID
-    # With another subscription the members agree anew.
+    # With a changed subscription the members rebalance.
     world = MixedWorld(t=4, u=1)
     world.beat("now", "c", 0, ["t"], instance_id="i")
     world.join("now", "k", ["t"])

@@ -1,4 +1,4 @@
-"""Random lives of a group beside a model that knows nothing of the coordinator: consumers that only believe what they were answered."""
+"""Random histories of a group, checked against an independent model: consumers that only rely on the answers that they get."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def settle(world: GroupsWorld, consumers: list[Consumer], chance: random.Random)
 
 
 def check_quiet(world: GroupsWorld, consumers: list[Consumer]) -> None:
-    """Every partition that somebody wants is owned, by one who wants it, and the group is stable."""
+    """Every subscribed partition is owned by a subscribed member, and the group is stable."""
     group = world.group()
     assert group.state == STABLE, (group.epoch, group.assignment_epoch, group.members)
     assert set(group.members) == {consumer.member_id for consumer in consumers}

@@ -107,7 +107,7 @@ def test_only_members_offsets_are_kept_and_only_those_of_tasks() -> None:
 
 @pytest.mark.parametrize("name", ["tags", "key", "value", "rack", "process"])
 def test_a_members_client_description_is_bounded(name: str) -> None:
-    """All of it is written anew whenever any of it is another."""
+    """Any change writes all of it again."""
 
     def fields(beyond: int) -> dict[str, Any]:
         text = "x" * (CLIENT_TEXT_MAX + beyond)

@@ -1,4 +1,4 @@
-"""What happens to streams groups too seldom for random lives, or is told to their members in words."""
+"""Events of streams groups that are too rare for random histories, and error messages for members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def statuses(answer: Any) -> list[int]:
 
 
 def settled(world: StreamsWorld, member_id: str, epoch: int) -> tuple[int, Roles]:
-    """The epoch and the tasks of a member that goes on until it is told nothing new."""
+    """The epoch and the tasks of a member that continues until it gets nothing new."""
     held = world.group().members[member_id].assigned
     tasks: Roles = {"active": set(held.active), "standby": set(held.standby)}
     for _ in range(5):

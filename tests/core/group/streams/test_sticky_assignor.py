@@ -1,4 +1,4 @@
-"""The sticky assignor beside Apache Kafka's, and what must hold of what it hands out whatever came before."""
+"""The sticky assignor compared with Apache Kafka's, and invariants of its assignments for any history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of partitions of internal topics, and what is wrong with a topology: beside Apache Kafka, which was told the same."""
+"""Partition counts of internal topics, and problems of topologies, compared with Apache Kafka's answers to the same requests."""
 
 from __future__ import annotations
 
