@@ -13,6 +13,8 @@ from minikafka.wire.records.metadata_records import NoOpRecord
 
 #: Offsets of the golden log: before the hand-made client created topics, before it deleted them, and before it set quotas.
 BEFORE_CREATION, BEFORE_DELETION, AFTER_DELETION = 50, 97, 103
+#: Topic properties that Apache Kafka 4.3, which wrote the golden answers, does not have.
+SINCE_4_4 = {"errors.deadletterqueue.group.enable", "max.decompressed.message.bytes", "remote.copy.lag.bytes", "remote.copy.lag.ms"}
 
 
 def golden_records(end_offset: int) -> list[Any]:
@@ -34,6 +36,10 @@ async def make_topics(plane: ControlPlane) -> None:
     """The topics that the hand-made client had created before, one for each version of CreateTopics."""
     made = [CreateTopicsRequest.CreatableTopic(name=f"made-{version}", num_partitions=2, replication_factor=1) for version in range(2, 8)]
     await plane.request(CreateTopicsRequest(topics=made))
+
+
+def leave_out_new_properties(topic: Any) -> None:
+    topic.configs = topic.configs and [entry for entry in topic.configs if entry.name not in SINCE_4_4]
 
 
 def some(name: str, **options: Any) -> list[Any]:
@@ -68,6 +74,8 @@ async def test_requests_that_make_no_sense(exchange: Exchange) -> None:
     for topic in (*getattr(got, "topics", ()), *getattr(expected, "topics", ())):
         if hasattr(topic, "topic_id"):
             topic.topic_id = bytes(16)
+        if hasattr(topic, "configs"):
+            leave_out_new_properties(topic)
     assert got == expected
 
 
@@ -94,6 +102,7 @@ async def test_create_topics(exchange: Exchange) -> None:
     for topic in (*got.topics, *expected.topics):
         assert topic.error_code or exchange.version < 7 or topic.topic_id != bytes(16)
         topic.topic_id = bytes(16)
+        leave_out_new_properties(topic)
     assert got == expected
 
 
@@ -140,7 +149,7 @@ async def test_describe_configs(exchange: Exchange) -> None:
             if exchange.decode(exchange.response).results[0].resource_name == "missing":
                 own[entry.name].documentation = entry.documentation
             assert own.pop(entry.name) == entry
-        assert not own
+        assert own.keys() <= SINCE_4_4
 
 
 def about_topics(exchange: Exchange) -> bool:
