@@ -195,10 +195,16 @@ class _Scan:
             self.add([Finding("unreadable", f"cannot be read: {error.strerror}")], "." + extension)
         return None
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the segment is the newest of a log that was not closed. Apache Kafka 4.4 does not close its metadata log when it stops in
+        good order: the newest indexes stay preallocated, without their last entries."""
+        return self.task.next_base < 0 and (self.task.clean is not True or self.task.topic == METADATA_TOPIC)
+
     def _trimmed(self, extension: str, entries: Column, size: int) -> Column:
         """Of a log that goes on, an index is preallocated; a broker cuts it when the segment is closed, and takes what it finds behind the
-        last entry of a closed one for entries (AbstractIndex). Apache Kafka 4.4 cuts those of the metadata log at the next start only."""
-        if self.task.next_base < 0 and (self.task.clean is not True or self.task.topic == METADATA_TOPIC):
+        last entry of a closed one for entries (AbstractIndex)."""
+        if self._goes_on:
             return entries
         if extension == "timeindex" and not len(entries) and size == logformat.TIME_ENTRY.itemsize:
             entries = np.zeros(1, logformat.TIME_ENTRY)  # the record at the segment's first offset, of 1970
@@ -347,7 +353,7 @@ class _Scan:
         task, summary = self.task, self.summary
         if summary.end_offset < 0:
             summary.end_offset = max(task.base_offset, summary.taken_up)
-        growing = task.clean is not True and task.next_base < 0
+        growing = self._goes_on
         active = task.next_base < 0 and task.base_offset >= task.cleaned_to
         for finding in self.held_back if not summary.compacted else ():
             (self.add([finding], ".log") if active else summary.gaps.append(self._placed(finding, ".log")))

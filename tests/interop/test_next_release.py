@@ -32,11 +32,11 @@ def upgrade(cluster: MixedCluster) -> None:
 def replace(cluster: MixedCluster, node_id: int, kind: str, writer: Writer) -> None:
     """Stop a node and start it as `kind`, while others write."""
     cluster.stop(node_id)
-    writer.wait_for_more()
+    writer.wait_for_more(timeout_s=SLOW_S)
     cluster.start(node_id, kind=kind, wait=False)
     cluster.wait_for_brokers(SLOW_S)
     cluster.wait_for_isr("t", set(NODES), SLOW_S)
-    writer.wait_for_more()
+    writer.wait_for_more(timeout_s=SLOW_S)
 
 
 @pytest.mark.parametrize("kinds", [(KAFKA, KAFKA, MINI), (MINI, KAFKA, MINI)], ids="-".join)
@@ -44,25 +44,26 @@ def test_a_cluster_rolls_to_the_next_release_under_load(kinds: tuple[str, str, s
     """Formatted by the older release, each Apache Kafka node becomes one of the next release, then the features are raised."""
     with MixedCluster(tmp_path, [(index + 1, kind, BOTH) for index, kind in enumerate(kinds)]) as cluster:
         cluster.format()
-        cluster.start()
+        cluster.start(wait=False)
+        cluster.wait_for_brokers(SLOW_S)
         create_topic(cluster.bootstrap, "t", 4, 3)
-        cluster.wait_for_isr("t", set(NODES))
+        cluster.wait_for_isr("t", set(NODES), SLOW_S)
         before = levels(cluster)
         assert before["metadata.version"] == OLD
         readers = [GroupReader(cluster.bootstrap, "t", protocol, protocol) for protocol in ("classic", "consumer")]
         with readers[0], readers[1], Writer(cluster.bootstrap, "t", 4) as writer:
-            writer.wait_for_more()
+            writer.wait_for_more(timeout_s=SLOW_S)
             for node_id in NODES:
                 replace(cluster, node_id, MINI if kinds[node_id - 1] == MINI else KAFKA_NEXT, writer)
             assert levels(cluster) == before, "a cluster formatted by the older release runs on"
             upgrade(cluster)
-            cluster.wait_for(lambda: levels(cluster)["metadata.version"] == NEW, "the raised features")
-            writer.wait_for_more()
+            cluster.wait_for(lambda: levels(cluster)["metadata.version"] == NEW, "the raised features", SLOW_S)
+            writer.wait_for_more(timeout_s=SLOW_S)
             for node_id in NODES:
                 replace(cluster, node_id, cluster.nodes[node_id].kind, writer)
             writer.stop()
             for reader in readers:
-                reader.wait_until_seen(writer.acknowledged)
+                reader.wait_until_seen(writer.acknowledged, SLOW_S)
         assert writer.check(cluster.bootstrap) > 1000
         for reader in readers:
             assert reader.failures == [] and set(reader.seen.values()) == {1}
@@ -82,8 +83,9 @@ def test_a_controller_that_is_gone_is_unregistered(leader: str, tmp_path: Path) 
         cluster.format(1, options=["--standalone", *release])
         cluster.format(2, options=["--no-initial-controllers", *release])
         cluster.format(9, options=release)
-        cluster.start()
-        cluster.wait_for(lambda: 2 in [one.replica_id for one in cluster.describe_quorum().observers], "the second controller")
+        cluster.start(wait=False)
+        cluster.wait_for_brokers(SLOW_S)
+        cluster.wait_for(lambda: 2 in [one.replica_id for one in cluster.describe_quorum().observers], "the second controller", SLOW_S)
         cluster.stop(2)
         tool = ("org.apache.kafka.tools.ClusterTool", "unregister-controller")
         unregister = (*tool, "--bootstrap-server", cluster.bootstrap, "--id", "2")
