@@ -17,8 +17,10 @@ from minikafka.spark import report as reporting
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine
 
-#: The group's coordinator moves to another node.
-MOVING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE)
+#: The group's coordinator moves to another node, on a busy machine for longer than a commit waits.
+MOVING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT,
+)  # fmt: skip
 
 
 def silent(*_: Any) -> None:
