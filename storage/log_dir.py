@@ -29,7 +29,7 @@ _FUTURE = "-future"
 SEGMENTS_AT_ONCE = 16
 #: The budget of a step of retention; what a dropped segment costs, and how many producers cost one. The unit is some microseconds.
 _STEP_COST, _SEGMENT_COST, _PRODUCERS_PER_COST = 512, 32, 32
-_NAME_MAX = 255
+NAME_MAX = 255
 _PARTITION_MAX = (1 << 31) - 1
 
 ConfigOf = Callable[[str, int, bytes], LogConfig]
@@ -111,6 +111,11 @@ class DirectorySync:
     def run(self) -> None:
         """Sync the directory."""
         self._filesystem.fsync_dir(self.path)
+
+
+def future_name(topic: str, partition: int, topic_id: bytes) -> str:
+    """The name of the directory of a copy (LocalLog.logFutureDirName). A start reads the topic from it, so that it cannot be cut."""
+    return f"{topic}-{partition}.{topic_id.hex()}{_FUTURE}"
 
 
 class LogDirectory:
@@ -241,7 +246,7 @@ class LogDirectory:
         name."""
         tail = f".{bytes(16).hex()}{_STRAY}"
         _log.error("%s/%s: partition.metadata is not valid (%s); the log is set aside as %s", self.path, name, error, tail)
-        self._move(f"{self.path}/{name}", f"{self.path}/{name[: _NAME_MAX - len(tail)]}{tail}")
+        self._move(f"{self.path}/{name}", f"{self.path}/{name[: NAME_MAX - len(tail)]}{tail}")
 
     def _load(self, topic: str, partition: int, topic_id: bytes, config_of: ConfigOf, wall_ms: int) -> Log:
         key, path = (topic, partition), f"{self.path}/{topic}-{partition}"
@@ -303,8 +308,7 @@ class LogDirectory:
         """An empty log in a `-future` directory, not yet one of `logs`. Raises StorageError."""
         if self.failure is not None:
             raise self.failure
-        tail = f".{topic_id.hex()}{_FUTURE}"
-        path = f"{self.path}/{f'{topic}-{partition}'[: _NAME_MAX - len(tail)]}{tail}"
+        path = f"{self.path}/{future_name(topic, partition, topic_id)}"
         self._scheduled_deletions = [(due_ms, scheduled) for due_ms, scheduled in self._scheduled_deletions if scheduled != path]
         with self._disk("begin a copy in"):
             if self.filesystem.is_dir(path):
@@ -352,7 +356,7 @@ class LogDirectory:
     def _rename(self, topic: str, partition: int, suffix: str) -> str:
         log = self.logs[topic, partition]
         tail = f".{log.topic_id.hex()}{suffix}"
-        target = f"{self.path}/{log.name[: _NAME_MAX - len(tail)]}{tail}"
+        target = f"{self.path}/{log.name[: NAME_MAX - len(tail)]}{tail}"
         self._move(log.directory, target, log)
         return target
 

@@ -104,6 +104,9 @@ async def test_a_replica_that_does_not_exist_yet_is_created_in_the_directory_tha
     async with live_node(tmp_path, log_dirs=2) as node:
         first, second = node.directories
         assert await move(node, "/nowhere") == ErrorCode.LOG_DIR_NOT_FOUND
+        longest = "l" * (255 - len(f"-0.{bytes(16).hex()}-future"))
+        assert await move(node, first.path, longest) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await move(node, first.path, f"{longest}l") == ErrorCode.INVALID_TOPIC_EXCEPTION, "there is no room for the copy's name"
         for topic, directory in (("forgotten", second), ("t", first), ("u", second), ("t", second)):
             assert await move(node, directory.path, topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:

@@ -24,6 +24,7 @@ from minikafka.core.partition.isr import IsrProposal
 from minikafka.core.partition.refusals import Refusals
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.errors import ResourceShortage, StorageError
+from minikafka.storage.log_dir import NAME_MAX, future_name
 from minikafka.wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -413,6 +414,8 @@ class ReplicaManager:
     def alter_directory(self, path: str, topic: str, index: int) -> ErrorCode:
         """Move a replica to the log directory at `path`. If it is there already, only another move of it is cancelled. If it does not exist
         yet, it will be created there."""
+        if len(future_name(topic, index, bytes(16))) > NAME_MAX:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
         # DescribeLogDirs reports absolute paths; log.dirs may be relative.
         wanted = os.path.abspath(path)
         target = next((d for d in self.directories if os.path.abspath(d.path) == wanted and not d.is_offline), None)

@@ -144,6 +144,7 @@ final class ReplicaView {
 
     private static long offset(Replica replica, long timestamp, int replicaId, IsolationLevel isolation) {
         ListOffsetsPartitionResponse answer = ask(replica, timestamp, replicaId, isolation);
+        if (replicaId == -1 && answer.errorCode() == Errors.NOT_LEADER_OR_FOLLOWER.code()) throw Recorder.internals("watermarks of a follower");
         Errors.forCode(answer.errorCode()).maybeThrow();
         return answer.offset();
     }
