@@ -14,7 +14,7 @@ from minikafka.wire.message import Request
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.registry import api
 
-#: API key -> (how often, oldest version, newest version): versions that Apache Kafka 4.3 and minikafka both serve.
+#: API key -> (how often, oldest version, newest version): versions that Apache Kafka 4.4 and minikafka both serve.
 APIS: Mapping[int, tuple[int, int, int]] = {
     19: (3, 2, 7), 20: (1, 1, 6), 37: (2, 0, 3), 3: (2, 5, 13), 32: (2, 1, 4), 44: (2, 0, 1), 2: (3, 1, 10), 0: (5, 3, 13),
     8: (4, 2, 10), 9: (4, 1, 10), 11: (3, 5, 9), 12: (2, 0, 4), 13: (1, 0, 5), 14: (3, 3, 5), 15: (2, 0, 6), 16: (1, 0, 5),

@@ -30,7 +30,7 @@ LENGTH = 25
 @contextmanager
 def both(directory: Path) -> Iterator[Comparison]:
     """A broker of each kind, alone in its cluster."""
-    kafka = apache_kafka.KafkaBroker(directory / "kafka", PROPERTIES)
+    kafka = apache_kafka.KafkaBroker(directory / "kafka", PROPERTIES, version=apache_kafka.NEXT)
     kafka.format()
     ours = {**PROPERTIES, "min.insync.replicas": "1", "default.replication.factor": "1", "log.cleaner.dedupe.buffer.size": "10485760"}
     with kafka.running(60), ProcessCluster(1, directory=directory / "ours", properties=ours) as cluster:
