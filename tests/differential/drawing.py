@@ -199,4 +199,7 @@ POOLS: Mapping[tuple[int | None, str], Callable[[_Drawing], Any]] = {
     (None, "metadata"): _of(b"", b"meta"),
     (None, "assignment"): _of(b"", b"mine"),
     (None, "verify_only"): _of(False),
+    (24, "v3_and_below_transactional_id"): _of("~x", "~x", "~y", wrong=("", "~none")),
+    (24, "v3_and_below_producer_id"): lambda drawing: Known("producer", drawing.draw.randrange(3)),
+    (24, "v3_and_below_producer_epoch"): _of(0, 0, 0, 1, wrong=(-1, 9)),
 }
