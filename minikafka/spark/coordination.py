@@ -49,7 +49,7 @@ class LogEnd:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A coordinator partition to read, up to offset `end`. `skipped`: (producer id, first offset, last offset) of aborted and undecided
-    transactions. `records`: approximate number of records. `size`: number of partitions of its topic (0 unknown)."""
+    transactions. `records`, `size_bytes`: of its log, about. `size`: number of partitions of its topic (0 unknown)."""
 
     key: Key
     broker: str
@@ -58,6 +58,7 @@ class Source:
     end: int
     skipped: list[tuple[int, int, int]]
     records: int
+    size_bytes: int
     size: int
 
 
@@ -141,7 +142,8 @@ def _source(cluster: Cluster, key: Key, one: ReplicaView) -> Source:
     skipped = [*one.aborted, *((producer, first, UNBOUNDED) for producer, (first, _) in one.opened.items())]
     tasks = [_bare(summary.task) for summary in one.summaries if not summary.vanished]
     end = min(one.claim_to, one.end_offset)
-    return Source(key, one.broker, one.replica.path, tasks, end, skipped, one.records, cluster.sizes.get(key[0], 0))
+    size_bytes = sum(summary.bytes for summary in one.summaries)
+    return Source(key, one.broker, one.replica.path, tasks, end, skipped, one.records, size_bytes, cluster.sizes.get(key[0], 0))
 
 
 def _bare(task: SegmentTask) -> SegmentTask:
@@ -166,7 +168,7 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
 def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     is_of_groups = source.key[0] == GROUPS
-    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records):
+    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes):
         place: dict[str, Any] = {"brokers": (source.broker,), "offset": offset, "file": source.path}
         try:
             name = group_of(key)

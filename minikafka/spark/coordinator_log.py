@@ -16,7 +16,8 @@ from minikafka.spark.logical import data_records
 from minikafka.spark.metadata_log import Fields
 from minikafka.spark.sources import SegmentTask
 
-RECORDS_A_PASS = 500_000
+#: Records, and bytes of log, of which a pass keeps the latest of every key: about 200 MB of memory at most.
+RECORDS_A_PASS, BYTES_A_PASS = 250_000, 64 << 20
 OFFSET_KEYS = {0, 1}
 SHARE_SNAPSHOT, SHARE_UPDATE = 0, 1
 FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
@@ -53,17 +54,17 @@ class TransactionState:
 
 
 def latest_records(
-    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, records_a_pass: int = 0
+    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone.
 
-    `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records`: approximate number of records,
-    which determines the number of passes over the log: each keeps about `records_a_pass` [RECORDS_A_PASS] in memory. Raises OSError.
+    `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records` and `size_bytes` of the log, about,
+    determine the number of passes over it: each keeps a share of the keys in memory. Raises OSError.
     """
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for producer, first, last in skipped:
         by_producer.setdefault(producer, []).append((first, last))
-    passes = 1 + records // (records_a_pass or RECORDS_A_PASS)
+    passes = 1 + max(records // RECORDS_A_PASS, size_bytes // BYTES_A_PASS)
     for number in range(passes):
         newest: dict[bytes, tuple[int, bytes]] = {}
         for found, is_skipped in data_records([(task, 0) for task in tasks], 0, end, by_producer):

@@ -19,7 +19,9 @@ from minikafka.spark.scan import in_cell
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
-RECORDS_A_PASS = 2_000_000
+RECORDS_A_PASS = 1_500_000
+#: Keys are compared in so many slices, by the first bits of their hashes.
+SLICE_BITS = 4
 #: Held as Python's values before they are packed into columns.
 ROWS_UNPACKED_MAX = 100_000
 #: Records and batches of a cell, held of every replica at once.
@@ -147,6 +149,18 @@ def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, i
     that the other never had may have removed a key and gone itself.
     """
     found: list[tuple[int, int, str]] = []
+    for mine, theirs in zip(_slices(one), _slices(other), strict=True):
+        found += _lost_keys(mine, theirs, fence, cleaned, ends)
+    return min(found, default=None)
+
+
+def _slices(rows: Column) -> Iterator[Column]:
+    bounds = np.arange(1, 1 << SLICE_BITS, dtype=np.uint64) << np.uint64(64 - SLICE_BITS)
+    yield from np.split(rows, np.searchsorted(rows["key"], bounds))
+
+
+def _lost_keys(one: Column, other: Column, fence: int, cleaned: tuple[int, int], ends: tuple[int, int]) -> list[tuple[int, int, str]]:
+    found: list[tuple[int, int, str]] = []
     _, left, right = np.intersect1d(one["key"], other["key"], assume_unique=True, return_indices=True)
     a, b = one[left], other[right]
     inside = (a["offset"] < fence) & (b["offset"] < fence)
@@ -164,4 +178,4 @@ def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, i
         alone = ~np.isin(mine["key"], theirs["key"], assume_unique=True) & ~mine["tombstone"] & (mine["offset"] < fence)
         for row in np.flatnonzero(alone)[:1].tolist():
             found.append((int(mine["offset"][row]), behind, "has no record of a key that the other holds"))
-    return min(found, default=None)
+    return found

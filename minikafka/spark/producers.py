@@ -21,6 +21,9 @@ from minikafka.spark.records import decode_records
 Column = np.ndarray[Any, Any]
 PRODUCERS_MAX = 20_000
 EVENTS_MAX = 65_536
+#: One task holds the summaries of all segments of a partition, so these numbers are shared by the segments.
+PRODUCERS_A_PARTITION = 200_000
+EVENTS_A_PARTITION = 300_000
 ABORT, COMMIT, DATA = 0, 1, 2
 SEQUENCES = 1 << 31
 
@@ -65,13 +68,21 @@ def is_of_group_coordinator(path: str) -> bool:
     return path.rstrip("/").rpartition("/")[2].startswith("__consumer_offsets-")
 
 
+def share_of(most: int, segments: int) -> int:
+    """One segment's share of what is kept of a partition."""
+    return max(1, most // max(1, segments))
+
+
 class ProducerScan:
     """Fed with the batches of a segment in file order. `cuts`: snapshot offsets inside the segment, ascending. `in_sequence_from`: the
     offset from which on no cleaner took batches away. `is_bounded`: keep only so
-    many producers and events that a summary stays small, and say when there are more."""
+    many producers and events that the summaries of the partition's `segments` stay small together, and say when there are more."""
 
-    def __init__(self, cuts: list[int], in_sequence_from: int = 0, is_bounded: bool = True) -> None:
-        self.producers_max, self.events_max = (PRODUCERS_MAX, EVENTS_MAX) if is_bounded else (sys.maxsize, sys.maxsize)
+    def __init__(self, cuts: list[int], in_sequence_from: int = 0, is_bounded: bool = True, segments: int = 1) -> None:
+        self.producers_max = self.events_max = sys.maxsize
+        if is_bounded:
+            self.producers_max = min(PRODUCERS_MAX, share_of(PRODUCERS_A_PARTITION, segments))
+            self.events_max = min(EVENTS_MAX, share_of(EVENTS_A_PARTITION, segments))
         self.facts = ProducerFacts()
         self.cuts = list(cuts)
         self.parts: dict[int, ProducerPart] = {}

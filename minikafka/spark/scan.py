@@ -16,7 +16,7 @@ from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
 from minikafka.spark.metadata_log import METADATA_TOPIC
-from minikafka.spark.producers import ProducerFacts, ProducerScan, is_of_group_coordinator
+from minikafka.spark.producers import EVENTS_A_PARTITION, ProducerFacts, ProducerScan, is_of_group_coordinator, share_of
 from minikafka.spark.records import check_records
 from minikafka.spark.sources import COMPACT, DELETE, UNBOUNDED, UNKNOWN, SegmentTask
 
@@ -113,7 +113,8 @@ class _Scan:
         self.time_index: checks.TimeIndexCheck | None = None
         names = [int(name[:20]) for name in task.snapshots]
         in_sequence_from = UNBOUNDED if is_of_group_coordinator(task.path) else task.cleaned_to
-        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), in_sequence_from, is_bounded)
+        cuts = sorted(offset for offset in names if offset > task.base_offset)
+        self.producers = ProducerScan(cuts, in_sequence_from, is_bounded, task.segments)
         self.held_back: list[Finding] = []
         self.limited = False
 
@@ -173,7 +174,7 @@ class _Scan:
             return
         entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
-            kept = ABORTS_MAX if self.is_bounded else len(entries)
+            kept = min(ABORTS_MAX, share_of(EVENTS_A_PARTITION, self.task.segments)) if self.is_bounded else len(entries)
             self.summary.aborts = entries[:kept].copy()
             self.limited |= len(entries) > kept
 
@@ -366,7 +367,9 @@ class _Scan:
             self.producers.cuts = [cut for cut in self.producers.cuts if cut <= summary.end_offset]
         summary.producers = self.producers.finish(summary.end_offset)
         self._snapshots()
-        summary.producers.limited |= self.limited
+        if summary.producers.limited or self.limited:  # a replay reads the segment again (views.replay_apart)
+            summary.producers = ProducerFacts(limited=True, last_timestamp=summary.producers.last_timestamp)
+            summary.aborts, summary.snapshots = summary.aborts[:0], []
 
     def _snapshots(self) -> None:
         for name in self.task.snapshots:

@@ -103,7 +103,8 @@ class Replica:
 class SegmentTask:
     """Everything that is needed to judge one segment, or a stretch of a replica on the wire. `cuts` are offsets where comparison zones
     begin, `starts` those of them where a replica's log begins; see compare.py. `is_rebuilt`: a closed segment whose indexes the next start
-    makes anew. `follows`: a stretch behind another one, which has the batch that `base_offset` may lie in the midst of."""
+    makes anew. `follows`: a stretch behind another one, which has the batch that `base_offset` may lie in the midst of. `segments`: how
+    many there are in all copies of the partition."""
 
     topic: str
     partition: int
@@ -126,6 +127,7 @@ class SegmentTask:
     policy: str = UNKNOWN
     is_rebuilt: bool = False
     follows: bool = False
+    segments: int = 1
 
 
 @dataclass(slots=True)
@@ -497,7 +499,7 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
     branches = unclean_branches(copies)
     cuts = sorted({one.log_start for one in copies} | {one.high_watermark for one in copies} | {cleaned} | branches)
     starts = tuple(sorted({replica.log_start for replica in copies}))
-    shift = _cell_shift(copies)
+    shift, segments = _cell_shift(copies), sum(len(replica.segments) for replica in copies)
     for replica in copies:
         for number, segment in enumerate(replica.segments):
             last = number == len(replica.segments) - 1
@@ -509,6 +511,7 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
                 snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
                 replica.place, starts, replica.policy, not last and _is_rebuilt(replica, end), number > 0 and replica.place is not None,
+                segments,
             )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def largest_task(folder: Path) -> None:
     tasks = list(partition_tasks(copies, "batches", "crc"))
     start = time.process_time()
     end = copies[0].high_watermark
-    facts = read_coordinator(Source((TOPIC, copies[0].partition), "1", copies[0].path, tasks, end, [], end, 0))
+    facts = read_coordinator(Source((TOPIC, copies[0].partition), "1", copies[0].path, tasks, end, [], end, copies[0].size, 0))
     assert ("t", 0, "") in facts.commits, facts.findings.kept
     print(f"largest coordinator's partition: {end} records, {time.process_time() - start:.0f} CPU s, peak of the task {peak_mb():.0f} MB")
 

@@ -243,13 +243,20 @@ def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state:
     assert bool(messages_of(result, "txn-open")) == is_reported
 
 
-def test_more_records_than_a_pass_keeps_are_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_log, "RECORDS_A_PASS", 3)
+@pytest.mark.parametrize(("limit", "most"), [("RECORDS_A_PASS", 3), ("BYTES_A_PASS", 400)])
+def test_more_records_than_a_pass_keeps_are_read_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    passes = set()
+    read = coordinator_log.data_records
+    monkeypatch.setattr(coordinator_log, "data_records", lambda *arguments: passes.add(len(passes)) or read(*arguments))
+    monkeypatch.setattr(coordinator_log, limit, most)
     names = [one for at in range(60) if home_of(one := f"group-{at}", PARTITIONS) == 0]
     records = [(commit_key(name), commit_value(90 + at)) for at, name in enumerate(names)]
     result = cluster(tmp_path, kept(records))
     last = len(names) - 1
     assert messages_of(result, "group-offset") == [f": group {names[last]} committed offset {90 + last}, the log ends at 10"]
+    assert len(passes) > 5
 
 
 def test_more_findings_than_a_task_keeps_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

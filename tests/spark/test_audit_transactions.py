@@ -14,6 +14,8 @@ from helpers.log_clusters import ABORT, COMMIT, TIME_MS, TRANSACTIONAL, Batch, P
 from minikafka.spark import producers, scan
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark.planning import make_plan
+from minikafka.spark.sources import partition_tasks
 
 
 def audit(path: Path, **options: Any) -> AuditResult:
@@ -34,7 +36,10 @@ def transactions(count: int, abort: bool = True) -> list[Batch]:
     return found
 
 
-@pytest.mark.parametrize(("module", "name"), [(producers, "EVENTS_MAX"), (producers, "PRODUCERS_MAX"), (scan, "ABORTS_MAX")])
+@pytest.mark.parametrize(("module", "name"), [
+    (producers, "EVENTS_MAX"), (producers, "PRODUCERS_MAX"), (scan, "ABORTS_MAX"),
+    (producers, "EVENTS_A_PARTITION"), (producers, "PRODUCERS_A_PARTITION"), (scan, "EVENTS_A_PARTITION"),
+])  # fmt: skip
 def test_more_transactions_than_a_summary_keeps_are_still_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
@@ -46,6 +51,18 @@ def test_more_transactions_than_a_summary_keeps_are_still_replayed(
         (tmp_path / f"b{broker}" / "t-0" / f"{20:020d}.txnindex").unlink()
     result = audit(tmp_path)
     assert result.exit_code == 1 and len(messages_of(result, "txn-index-target")) == 10, "five in each replica"
+
+
+@pytest.mark.parametrize("most", [5, 6, 17, 18, 19, 10**6])
+def test_the_summaries_of_a_partition_share_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """A task holds them all. What there is more of is not kept in part, because only a second reading is of use then."""
+    monkeypatch.setattr(producers, "PRODUCERS_A_PARTITION", most)
+    for broker in (1, 2):
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", transactions(30), bases=(0, 20, 40))])
+    plan = make_plan([str(tmp_path)])
+    found = [scan.scan_segment(task) for task in partition_tasks(plan.replicas["t", 0], "batches", "crc")]
+    held = [sum(len(parts) for _, parts in one.producers.pieces) for one in found]
+    assert [one.producers.limited for one in found] == [most < 18] * 6 and held == [3 * (most >= 18)] * 6
 
 
 def opened(base: int, producer: int, sequence: int) -> Batch:
