@@ -96,7 +96,8 @@ class LocalEngine:
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
         watch: Callable[[list[Value]], None],
     ) -> Iterator[Result]:  # fmt: skip
-        """As audit.Engine.gather. Groups are finished as they become complete, then the incomplete ones."""
+        """As audit.Engine.gather. Groups are finished as they become complete, then the incomplete ones. Complete ones wait only until
+        there is one for each process, because this process holds their values."""
         held: dict[Key, list[Value]] = {key: [] for key in groups}
         whole: list[tuple[Context, list[Value]]] = []
         for values in self.map(function, items):
@@ -106,7 +107,7 @@ class LocalEngine:
                 held[key].append(value)
                 if len(held[key]) == groups[key][1]:
                     whole.append((groups[key][0], held.pop(key)))
-            if len(whole) >= AHEAD * self.parallelism:
+            if len(whole) >= self.parallelism:
                 yield from self.map(finish, whole)
                 whole.clear()
         yield from self.map(finish, whole)
