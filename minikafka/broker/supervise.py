@@ -46,7 +46,7 @@ class Supervisor:
         self.failed: asyncio.Future[BaseException] = loop.create_future()
         self.unexpected: Counter[str] = Counter()
         self._loop = loop
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closed = False
 
     # -- work ------------------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ class Supervisor:
     def start(self, work: Coroutine[Any, Any, T], name: str, *, ends: Ends | None = None) -> asyncio.Task[T]:
         """Run `work` in the background until it ends or the node stops."""
         task = tasks.start(self._loop, work, name, lambda error: self.caught(name, error, ends))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def call_later(

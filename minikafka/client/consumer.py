@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -105,8 +106,9 @@ class Consumer:
         client_id: str = "minikafka-consumer",
         network: Network | None = None,
         security: Mapping[str, str] | ClientSecurity | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Kafka's settings under Kafka's names, except that units come last. `auto_offset_reset`: earliest, latest or none.
+        """Kafka's settings under Kafka's names, units last. `auto_offset_reset`: earliest, latest or none. `random_bytes(size)`: for ids.
         `group_protocol`: classic, or consumer (KIP-848): then the broker assigns partitions (with `group_remote_assignor`, if given) and
         sets the session time-out and the heartbeat interval. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
         _check("auto_offset_reset", auto_offset_reset, "earliest", "latest", "none")
@@ -120,14 +122,13 @@ class Consumer:
         self._rack = client_rack
         self._positions: dict[TopicPartition, _Position] = {}
         self._fetchers: dict[int, asyncio.Task[None]] = {}
-        self._arrived = asyncio.Event()
-        #: Set when leaders have to be looked up again, and when there may be something to fetch.
-        self._leaders_stale, self._maybe_readable = asyncio.Event(), asyncio.Event()
+        #: Set when records arrive, when leaders have to be looked up again, and when there may be something to fetch.
+        self._arrived, self._leaders_stale, self._maybe_readable = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._leaders: dict[TopicPartition, int] = {}
         self._generation = 0
         options = MemberOptions(
             session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms, group_protocol, group_instance_id, partition_assignors,
-            group_remote_assignor, client_rack,
+            group_remote_assignor, client_rack, random_bytes,
         )  # fmt: skip
         self._member = None if group_id is None else Membership(self.cluster, group_id, options, self._listener)
         self._subscribed = False

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -25,6 +24,7 @@ JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 #: From this version on members generate their own ids (KIP-1082).
 OWN_ID_VERSION = 1
 LEAVE_TIMEOUT_S = 2
+UUID_BYTES = 16
 #: Shortest and longest pause after a failure.
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.02, 1.0
 _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
@@ -44,7 +44,7 @@ class Subscription:
 class ConsumerGroupMember:
     """One member. `on_changed` is awaited with the whole assignment whenever it changes; partitions that are missing from it count as
     revoked when the callback returns. `on_lost` is awaited when all partitions are lost at once. `on_failed` is called when the membership
-    ends; `failure` is then the reason. `generation` is the member epoch."""
+    ends; `failure` is then the reason. `generation` is the member epoch. `random_bytes(size)` gives the bytes of its id."""
 
     def __init__(
         self,
@@ -54,13 +54,14 @@ class ConsumerGroupMember:
         rebalance_timeout_ms: int,
         group_instance_id: str | None,
         rack: str | None,
+        random_bytes: Callable[[int], bytes],
         on_changed: Callable[[Assignment], Awaitable[None]],
         on_lost: Callable[[], Awaitable[None]],
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self.group_id = group_id
         self.group_instance_id = group_instance_id
-        self.member_id = uuid_to_text(uuid.uuid4().bytes)
+        self.member_id = uuid_to_text(random_bytes(UUID_BYTES))
         self.generation = JOIN_EPOCH
         self.joined = asyncio.Event()
         self.failure: ClientError | None = None

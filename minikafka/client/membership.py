@@ -29,6 +29,8 @@ class MemberOptions:
     assignors: tuple[str, ...]
     remote_assignor: str | None
     rack: str
+    #: random_bytes(size): for the id of a member of the consumer protocol.
+    random_bytes: Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Membership:
                 rebalance_timeout_ms=options.rebalance_timeout_ms,
                 group_instance_id=options.instance_id,
                 rack=options.rack,
+                random_bytes=options.random_bytes,
                 on_changed=listener.changed,
                 on_lost=listener.lost,
                 on_failed=listener.failed,

@@ -77,7 +77,7 @@ class GroupsWorld:
         self.is_stalled = False
         self.effects = Effects()
         self.answers: list[tuple[object, ConsumerGroupHeartbeatResponse]] = []
-        self.resolutions: list[tuple[str, frozenset[str]]] = []
+        self.resolutions: list[tuple[str, tuple[str, ...]]] = []
         #: What is done in steps: whenever nothing else is to be done, or, when `is_stepwise`, by `take_step`.
         self.work: deque[Iterator[None]] = deque()
         self.is_stepwise = False

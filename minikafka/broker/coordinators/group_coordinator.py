@@ -151,7 +151,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
             question.done(answers, self._environment.clock.now_ms())
             self.runtime.run(index, shard)
 
-    async def _resolve(self, index: int, shard: GroupShard, context: Any, group_id: str, regexes: frozenset[str]) -> None:
+    async def _resolve(self, index: int, shard: GroupShard, context: Any, group_id: str, regexes: tuple[str, ...]) -> None:
         found = None
         try:
             if self._patterns is not None:

@@ -58,7 +58,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._markers = markers
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         #: The number of transactions that timed out.
         self.timeouts = 0
         self.timeout_ms_max: int = config.transaction_max_timeout_ms
@@ -122,7 +122,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
                 raise ApiError(ErrorCode.INVALID_REQUEST)
             index, shard = self.shard(verification.transactional_id)
         except ApiError as error:
-            done(dict.fromkeys(partitions, error.code))
+            done(dict.fromkeys(sorted(partitions), error.code))
             return
         if not verification.adds:
             done(shard.verify_partitions(verification.transactional_id, verification.producer_id, verification.producer_epoch, partitions))
@@ -133,7 +133,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
             verification.producer_epoch,
             partitions,
             IMPLICIT_VERSION,
-            lambda code: done(dict.fromkeys(partitions, code)),
+            lambda code: done(dict.fromkeys(sorted(partitions), code)),
             self._clock.wall_ms(),
         )
         self.run_effects(index, shard)
@@ -176,8 +176,8 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
 
         ends = self.runtime.ends(index, shard)
         task = self._environment.supervisor.start(give(), "transactions: a producer id", ends=ends)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _send(self, index: int, shard: TransactionShard, markers: Markers, tries: int) -> None:
         """Send until every partition has its marker or has been deleted."""

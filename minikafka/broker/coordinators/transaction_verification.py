@@ -78,15 +78,15 @@ class TransactionVerifier:
             if endpoint is not None:
                 self._ask_remote(endpoint[0], endpoint[1], verification, done)
                 return
-        done(dict.fromkeys(verification.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        done(dict.fromkeys(sorted(verification.partitions), ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _ask_remote(self, host: str, port: int, verification: Verification, done: OnVerified) -> None:
         def answered(response: Any, error: Exception | None) -> None:
             if error is not None or response.error_code:
                 code = ErrorCode.NETWORK_EXCEPTION if error is not None else ErrorCode(response.error_code)
-                done(dict.fromkeys(verification.partitions, code))
+                done(dict.fromkeys(sorted(verification.partitions), code))
                 return
-            results = dict.fromkeys(verification.partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
+            results = dict.fromkeys(sorted(verification.partitions), ErrorCode.UNKNOWN_SERVER_ERROR)
             for transaction in response.results_by_transaction:
                 for topic in transaction.topic_results:
                     for p in topic.results_by_partition:

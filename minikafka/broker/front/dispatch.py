@@ -259,7 +259,7 @@ class Dispatcher:
         self.lines = PeerLines(logger)
         #: Version of ApiVersions -> its encoded response up to the features.
         self._served: dict[int, bytes] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self.large = LargeRequests(supervisor)
         self.times = None if now_s is None else RequestTimes(now_s)
         #: Connection -> (listener, name and version of the client's software), for clients that sent these in ApiVersions.
@@ -269,7 +269,7 @@ class Dispatcher:
         self.fast_paths: dict[bytes, MakeFastPath] = {}
         #: Whether `intercept` has wrapped the handlers.
         self.is_intercepted = False
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}
         self._gate: Gate | None = None
         self._connection_ends: list[Callable[[Connection], None]] = []
         self.register(ApiVersionsRequest, self._api_versions)
@@ -307,12 +307,12 @@ class Dispatcher:
     def session(self, listener: str) -> Session:
         """The session that handles one new connection."""
         session = Session(self, listener, self._gate)
-        self._sessions.add(session)
+        self._sessions[session] = None
         return session
 
     def ended(self, session: Session) -> None:
         """A connection has ended: forget its session."""
-        self._sessions.discard(session)
+        self._sessions.pop(session, None)
 
     def age_ms(self, connection: Connection) -> int:
         """How long ago a client connected that sent its software name and version."""
@@ -390,8 +390,8 @@ class Dispatcher:
             context.respond(response)
 
     def _remember(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _keep_client_id(self, raw: bytes) -> str:
         client_id = raw.decode("utf-8", "replace")

@@ -54,7 +54,7 @@ class Fetcher:
         #: The timer and its due time.
         self._timer: tuple[asyncio.TimerHandle, int] | None = None
         self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -326,8 +326,8 @@ class Fetcher:
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._supervisor.start(work, name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _go_on_behind_the_cut(self, followed: FollowedPartition, partition: Partition) -> None:
         """Sync the truncation before fetching on: nothing may be appended before it is durable."""

@@ -56,7 +56,7 @@ class Effects:
 
     appends: list[Append] = field(default_factory=list)
     answers: list[tuple[Reply, Response]] = field(default_factory=list)
-    resolutions: list[tuple[Reply, str, frozenset[str]]] = field(default_factory=list)
+    resolutions: list[tuple[Reply, str, tuple[str, ...]]] = field(default_factory=list)
     questions: list[StateQuestion] = field(default_factory=list)
     creations: list[Creation] = field(default_factory=list)
     work: list[Iterator[None]] = field(default_factory=list)

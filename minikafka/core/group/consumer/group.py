@@ -84,10 +84,10 @@ class ConsumerGroup:
     def topics_of(self, members: list[ConsumerMember], regexes: Mapping[str, ResolvedRegex] | None = None) -> frozenset[str]:
         """Topics that these members subscribe to by name or by pattern. Patterns are looked up in `regexes`, or in the group's own."""
         topics: set[str] = set()
-        for names in {member.subscribed_topic_names for member in members}:
+        for names in dict.fromkeys(member.subscribed_topic_names for member in members):
             topics |= names
         resolved = self.regexes if regexes is None else regexes
-        for regex in {member.subscribed_topic_regex for member in members}:
+        for regex in dict.fromkeys(member.subscribed_topic_regex for member in members):
             if regex and regex in resolved:
                 topics |= resolved[regex].topics
         return frozenset(topics)

@@ -59,7 +59,7 @@ class Plan:
     unrevoked: ConsumerMember | None = None
     settled: str | None = None
     gone: tuple[str, ...] = ()
-    to_resolve: frozenset[str] = frozenset()
+    to_resolve: tuple[str, ...] = ()
     is_refreshed: bool = False
     is_assignment_due: bool = False
     upgraded: ClassicGroup | None = None

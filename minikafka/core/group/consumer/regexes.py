@@ -34,7 +34,7 @@ class RegexPlan:
 
     change: RegexChange = RegexChange.NONE
     records: Records = field(default_factory=list)
-    to_resolve: frozenset[str] = frozenset()
+    to_resolve: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +69,7 @@ def plan_regexes(group: ConsumerGroup, before: ConsumerMember, updated: Consumer
             plan.change = RegexChange.CHANGED_AND_RESOLVED
         _move(counts, old, new)
     if counts and not rule.is_resolving and _is_due(group, rule, len(counts), is_new):
-        plan.to_resolve = frozenset(counts)
+        plan.to_resolve = tuple(counts)
     return plan
 
 

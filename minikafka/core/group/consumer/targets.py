@@ -23,14 +23,9 @@ AT_ONCE_MAX = 600
 
 def is_large(group: ConsumerGroup, updated: ConsumerMember, topics: Topics) -> bool:
     """Whether the group has more members and partitions than one turn of the event loop should assign."""
-    weight = len(group.members)
     names = group.subscribed_topics() | updated.subscribed_topic_names | group.resolved(updated.subscribed_topic_regex)
-    for name in names:
-        topic = topics.by_name(name)
-        weight += 0 if topic is None else topic.partition_count
-        if weight > AT_ONCE_MAX:
-            return True
-    return False
+    partitions = sum(topic.partition_count for name in names if (topic := topics.by_name(name)) is not None)
+    return len(group.members) + partitions > AT_ONCE_MAX
 
 
 class Assigned(Protocol):
@@ -83,7 +78,7 @@ def target_steps(group: ConsumerGroup, updated: ConsumerMember | None, assignor:
     for member in members:
         subscription = member.subscribed_topic_names, member.subscribed_topic_regex
         if subscription not in topic_ids_of:
-            names = member.subscribed_topic_names | resolved.get(member.subscribed_topic_regex or "", frozenset())
+            names = sorted(member.subscribed_topic_names | resolved.get(member.subscribed_topic_regex or "", frozenset()))
             # Read subscriptions and sizes at the same moment, because topics may be deleted between two steps.
             found = {topic.topic_id: topic.partition_count for topic in map(topics.by_name, names) if topic is not None}
             topic_ids_of[subscription] = frozenset(found)
@@ -105,8 +100,7 @@ def target_changes(group: ConsumerGroup, targets: Mapping[str, Assignment]) -> R
 
 
 def _ids(names: frozenset[str], topics: Topics) -> frozenset[bytes]:
-    found = (topics.by_name(name) for name in names)
-    return frozenset(topic.topic_id for topic in found if topic is not None)
+    return frozenset(topic.topic_id for name in names if (topic := topics.by_name(name)) is not None)
 
 
 class ConsumerTargets:

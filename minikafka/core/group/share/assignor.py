@@ -45,6 +45,7 @@ def _share_out(
         for partition in sorted(held.get(member_id, ())):
             if room[member_id] and partition in owners and len(owners[partition]) < sharing:
                 owners[partition].add(member_id)
+                assigned[member_id].add(partition)
                 room[member_id] -= 1
     waiting = [member_id for member_id in members if room[member_id]]
     place = 0
@@ -57,15 +58,13 @@ def _share_out(
                 place, tried = place + 1, tried + 1
                 continue
             owners[partition].add(member_id)
+            assigned[member_id].add(partition)
             room[member_id] -= 1
             tried = 0
             if room[member_id]:
                 place += 1
             else:
                 del waiting[place]
-    for partition, owned_by in owners.items():
-        for member_id in owned_by:
-            assigned[member_id].add(partition)
 
 
 def _assignment(partitions: set[Partition]) -> Assignment:

@@ -136,8 +136,7 @@ class SharePlanner:
         return epoch, targets[updated.member_id]
 
     def _ids(self, names: Collection[str]) -> frozenset[bytes]:
-        found = (self._topics.by_name(name) for name in names)
-        return frozenset(topic.topic_id for topic in found if topic is not None)
+        return frozenset(topic.topic_id for name in names if (topic := self._topics.by_name(name)) is not None)
 
     def _reconcile(
         self, group: ShareGroup, member: ShareMember, epoch: int, target: Assignment, plan: SharePlan, has_changed: bool

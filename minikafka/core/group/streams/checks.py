@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION, CommitCheck, check_texts, commit_any, existing_member, invalid
 from minikafka.core.group.streams.group import StreamsGroup
@@ -150,12 +150,11 @@ def owned_tasks(request: StreamsGroupHeartbeatRequest) -> HeldTasks | None:
     active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
-    tasks = [_tasks(role) for role in (active, standby, warmup)]
-    return HeldTasks(dict.fromkeys(tasks[0], 0), tasks[1], tasks[2])
+    return HeldTasks(dict.fromkeys(_tasks(active), 0), frozenset(_tasks(standby)), frozenset(_tasks(warmup)))
 
 
-def _tasks(role: _TaskIds) -> frozenset[Task]:
-    return frozenset((one.subtopology_id, partition) for one in role for partition in one.partitions)
+def _tasks(role: _TaskIds) -> Iterable[Task]:
+    return ((one.subtopology_id, partition) for one in role for partition in one.partitions)
 
 
 def check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatRequest) -> None:

@@ -23,7 +23,7 @@ class TaskOwners:
             for task in held.active:
                 self._active[task] = member.member_id, member.process_id
             for tasks, owners in ((held.standby, self._standby), (held.warmup, self._warmup)):
-                for task in tasks:
+                for task in sorted(tasks):
                     owners.setdefault(task, {})[member.member_id] = member.process_id
 
     def remove(self, member: StreamsMember) -> None:
@@ -33,7 +33,7 @@ class TaskOwners:
                 if self._active.get(task, ("",))[0] == member.member_id:
                     del self._active[task]
             for tasks, owners in ((held.standby, self._standby), (held.warmup, self._warmup)):
-                for task in tasks:
+                for task in sorted(tasks):
                     processes = owners.get(task, {})
                     processes.pop(member.member_id, None)
                     if not processes:

@@ -26,11 +26,6 @@ class _Change:
     granted: set[Task]
     is_waiting: bool
 
-    def keep(self, task: Task) -> None:
-        """Keep a task of the target at once, because the member already has it in another role."""
-        self.granted.discard(task)
-        self.kept.add(task)
-
 
 def _change(has: frozenset[Task], target: frozenset[Task], is_taken: Callable[[Task], bool]) -> _Change:
     taken = {task for task in target - has if is_taken(task)}
@@ -74,12 +69,12 @@ class Reconciliation:
         for change in (standby, warmup):
             # A task that becomes active is not revoked: it continues with its state.
             change.revoked -= active_target
-        pending = HeldTasks({task: has.active[task] for task in active.revoked}, frozenset(standby.revoked), frozenset(warmup.revoked))
+        pending = HeldTasks(_of(active.revoked, has), frozenset(standby.revoked), frozenset(warmup.revoked))
         has_to_revoke = bool(pending) and self._has_still(pending)
         given = set() if has_to_revoke else active.granted
         for change, roles in ((standby, has.standby), (warmup, has.warmup)):
             change.kept |= (roles & active_target) - given
-        epochs = {task: has.active[task] for task in active.kept}
+        epochs = _of(active.kept, has)
         if has_to_revoke:
             return replace(
                 member,
@@ -90,7 +85,7 @@ class Reconciliation:
                 pending=pending,
             )
         is_waiting = active.is_waiting or standby.is_waiting or warmup.is_waiting
-        epochs.update(dict.fromkeys(active.granted, self.target_epoch))
+        epochs.update(dict.fromkeys(sorted(active.granted), self.target_epoch))
         return replace(
             member,
             state=MemberState.UNRELEASED_TASKS if is_waiting else MemberState.STABLE,
@@ -130,12 +125,18 @@ class Reconciliation:
         return member.process_id in processes and task not in own
 
 
+def _of(tasks: set[Task], held: HeldTasks) -> dict[Task, int]:
+    """Some active tasks with their epochs."""
+    return {task: epoch for task, epoch in held.active.items() if task in tasks}
+
+
 def _change_roles(has: HeldTasks, standby: _Change, warmup: _Change) -> None:
     """Move tasks between the standby and the warm-up role at once, because they keep their state."""
-    for task in has.active:
-        if task in standby.granted:
-            standby.keep(task)
+    continued = standby.granted & has.active.keys()
+    standby.granted -= continued
+    standby.kept |= continued
     for outgoing, incoming, tasks in ((standby, warmup, has.standby), (warmup, standby, has.warmup)):
-        for task in tasks & incoming.granted:
-            incoming.keep(task)
-            outgoing.revoked.discard(task)
+        changed = tasks & incoming.granted
+        incoming.granted -= changed
+        incoming.kept |= changed
+        outgoing.revoked -= changed
