@@ -19,6 +19,7 @@ from minikafka.core.group.consumer.coordinator import ConsumerGroups, Surroundin
 from minikafka.core.group.consumer.group import EMPTY
 from minikafka.core.group.consumer.records import Records, group_tombstones
 from minikafka.core.group.consumer.settings import ConsumerSettings
+from minikafka.core.group.consumer.turns import Refusal
 from minikafka.core.group.effects import Effects, Reply
 from minikafka.core.group.errors import check_member
 from minikafka.core.group.expiry import ExpiringGroups
@@ -331,7 +332,28 @@ class GroupShard:
     def commit(self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int) -> None:
         """OffsetCommit: the accepted partitions go into one batch, and the answer waits until the batch is committed. As in KafkaApis,
         a partition that does not exist has that error, whatever the group says."""
-        code, check = self._check_commit(request, version, now_ms)
+        self._in_turn(request.group_id, lambda code, at_ms: self._commit(reply, request, version, resolve, code, at_ms), now_ms)
+
+    def _in_turn(self, group_id: str, commit: Refusal, now_ms: int) -> None:
+        """Call `commit(NONE, now_ms)` when no change of the group is being written, because that may fence the member: its commit would
+        follow in the log, and its successor might have read the offset before. If the change takes too long, `commit` gets an error."""
+
+        def work(at_ms: int) -> bool:
+            commit(ErrorCode.NONE, at_ms)
+            return False
+
+        for turns in (self._consumers.turns, self.streams.turns):
+            if turns.is_busy(group_id):
+                turns.run(group_id, work, commit, now_ms)
+                return
+        commit(ErrorCode.NONE, now_ms)
+
+    def _commit(
+        self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, code: ErrorCode, now_ms: int
+    ) -> None:
+        check = None
+        if code is ErrorCode.NONE:
+            code, check = self._check_commit(request, version, now_ms)
         if check is not None:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
         wall_ms = self._wall_ms(now_ms)
@@ -445,7 +467,15 @@ class GroupShard:
     ) -> None:
         """TxnOffsetCommit: like `commit`, but the offsets count when the transaction is committed (KIP-98), and the consumer is fenced by
         member id and generation (KIP-447). The caller has verified the transaction, and that topics given by id exist."""
-        code, check = self._check_transactional(request, version)
+        group_id = request.group_id
+        self._in_turn(group_id, lambda code, at_ms: self._commit_transactional(reply, request, version, resolve, code, at_ms), now_ms)
+
+    def _commit_transactional(
+        self, reply: Reply, request: TxnOffsetCommitRequest, version: int, resolve: TopicResolver, code: ErrorCode, now_ms: int
+    ) -> None:
+        check = None
+        if code is ErrorCode.NONE:
+            code, check = self._check_transactional(request, version)
         if check is not None:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
         if code is ErrorCode.STALE_MEMBER_EPOCH and version < IDS_VERSION:

@@ -60,14 +60,14 @@ class StreamsGroups:
         self._effects = effects
         self._hashes = TopicHashes(surroundings.topics)
         self._planner = HeartbeatPlanner(surroundings.settings, surroundings.topics, self._hashes)
-        self._turns = Turns()
+        self.turns = Turns()
         #: Group id -> who waits for the answer to the heartbeat whose topology is configured in steps.
         self._under_preparation: dict[str, Reply] = {}
         self.groups: dict[str, StreamsGroup] = {}
         self.sessions = Sessions()
         #: Groups whose first assignment waits for more members.
         self.delays: TimerQueue[str] = TimerQueue()
-        self._assignments = Assignments(self.groups, self._turns, StreamsTargets(surroundings.settings), effects)
+        self._assignments = Assignments(self.groups, self.turns, StreamsTargets(surroundings.settings), effects)
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class StreamsGroups:
 
     def shutdown(self) -> None:
         """Answer waiting requests with NOT_COORDINATOR."""
-        self._turns.shutdown(0)
+        self.turns.shutdown(0)
         for reply in self._under_preparation.values():
             self._answer(reply, StreamsGroupHeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR))
         self._under_preparation.clear()
@@ -126,7 +126,7 @@ class StreamsGroups:
         def refuse(code: ErrorCode, at_ms: int) -> None:
             self._answer(reply, StreamsGroupHeartbeatResponse(error_code=code))
 
-        self._turns.run(request.group_id, work, refuse, now_ms)
+        self.turns.run(request.group_id, work, refuse, now_ms)
 
     def _preparing(self, request: StreamsGroupHeartbeatRequest) -> Steps[Prepared] | None:
         group_id = request.group_id
@@ -142,7 +142,7 @@ class StreamsGroups:
         prepared = yield from steps
         del self._under_preparation[group_id]
         if not answered(now_ms, prepared):
-            self._turns.settled(group_id, now_ms)
+            self.turns.settled(group_id, now_ms)
 
     def _plan(self, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int, prepared: Prepared | None) -> Plan:
         group_id = request.group_id
@@ -172,7 +172,7 @@ class StreamsGroups:
 
     def is_busy(self, group_id: str) -> bool:
         """Whether a change of the group is in progress."""
-        return self._turns.is_busy(group_id)
+        return self.turns.is_busy(group_id)
 
     def describe(self, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
         """StreamsGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND."""
@@ -194,7 +194,7 @@ class StreamsGroups:
             self._append(group_id, group_tombstones(group), ended)
             return True
 
-        self._turns.run(group_id, work, ended, now_ms)
+        self.turns.run(group_id, work, ended, now_ms)
 
     def set_description_epochs(self, group_id: str, stored: int, failed: int, done: Done, now_ms: int) -> None:
         """Record the epoch of the topology whose description is stored, and of the one that could not be stored; -1 means none. `done` is
@@ -208,17 +208,17 @@ class StreamsGroups:
             self._append(group_id, [description_record(group, stored, failed)], lambda code, done_ms: done(code))
             return True
 
-        self._turns.run(group_id, work, lambda code, at_ms: done(code), now_ms)
+        self.turns.run(group_id, work, lambda code, at_ms: done(code), now_ms)
 
     def _append(self, group_id: str, records: Records, done: Refusal) -> None:
         """Write records in the group's turn."""
 
         def stored(error: ErrorCode, at_ms: int) -> None:
             if error is ErrorCode.REQUEST_TIMED_OUT:
-                self._turns.stalled(group_id, at_ms)
+                self.turns.stalled(group_id, at_ms)
             done(append_error(error), at_ms)
 
-        self._effects().appends.append(Append(records, stored, None, lambda is_written, at_ms: self._turns.settled(group_id, at_ms)))
+        self._effects().appends.append(Append(records, stored, None, lambda is_written, at_ms: self.turns.settled(group_id, at_ms)))
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
@@ -240,11 +240,11 @@ class StreamsGroups:
                 self._follow_up(group_id, plan, at_ms)
             elif plan.is_refreshed and group_id in self.groups:
                 self.groups[group_id].is_refresh_due = True
-            self._turns.settled(group_id, at_ms)
+            self.turns.settled(group_id, at_ms)
 
         def done(error: ErrorCode, at_ms: int) -> None:
             if error is ErrorCode.REQUEST_TIMED_OUT:
-                self._turns.stalled(group_id, at_ms)
+                self.turns.stalled(group_id, at_ms)
             if error is ErrorCode.NONE:
                 self._answer_with_creations(plan, reply)
             else:
@@ -309,7 +309,7 @@ class StreamsGroups:
                 return False
             return self._carry_out(group_id, without(group, member), None, at_ms)
 
-        self._turns.run(group_id, work, None, now_ms)
+        self.turns.run(group_id, work, None, now_ms)
 
     def _assign_delayed(self, group_id: str, now_ms: int) -> None:
         def work(at_ms: int) -> bool:
@@ -320,7 +320,7 @@ class StreamsGroups:
             plan = self._planner.delayed_assignment(group, settings.intervals(group_id), self._around.wall_ms(at_ms))
             return self._carry_out(group_id, plan, None, at_ms)
 
-        self._turns.run(group_id, work, None, now_ms)
+        self.turns.run(group_id, work, None, now_ms)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
