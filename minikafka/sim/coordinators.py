@@ -21,8 +21,9 @@ _COMMIT = b"\x00\x00\x00\x01"
 def check_bounds(invariants: Invariants, node: SimNode) -> None:
     """Check that no shard acts on records that an election could still remove."""
     broker = None if node.node is None else node.node.broker
-    for runtime in () if broker is None else (broker.groups.runtime, broker.transactions.runtime):
+    for runtime in () if broker is None else (broker.groups.runtime, broker.transactions.runtime, broker.shares.states.runtime):
         for index, led in runtime._led.items():
+            invariants.checked["S26"] += 1
             replayed, high_watermark = led.reader.next_offset, led.partition.log.high_watermark
             if led.partition.log.failure is None and replayed > max(high_watermark, led.partition.log.log_start_offset):
                 text = f"has replayed {runtime.topic.name}-{index} up to {replayed}, the high watermark is {high_watermark}"

@@ -36,17 +36,18 @@ def mixed_sectors(before: bytes, after: bytes, generator: random.Random) -> byte
 class Inode:
     """A file: `data`, and zeros up to `size`. `undo`: (position, bytes before, length and size before) of each unsynced change.
 
-    `parsed` and `parsed_end` are a cache for minikafka.sim.replicas, which reads the file from outside: the bytes below `parsed_end` have
-    not changed since they were parsed.
+    `parsed`, `sums` and `parsed_end` are a cache for minikafka.sim.replicas, which reads the file from outside: the bytes below
+    `parsed_end` have not changed since they were parsed.
     """
 
-    __slots__ = ("data", "parsed", "parsed_end", "size", "undo")
+    __slots__ = ("data", "parsed", "parsed_end", "size", "sums", "undo")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.size = len(data)
         self.undo: list[tuple[int, bytes, int, int]] = []
         self.parsed: list[Any] = []
+        self.sums: list[int] = []
         self.parsed_end = 0
 
     def write(self, data: Buffer, position: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,70 @@ class Write:
 
 @dataclass(slots=True)
 class Commit:
-    """An attempt to commit a group's offset. `number` and `settled` are event numbers; `settled` -1: not acknowledged."""
+    """An attempt to commit a group's offset. `number` and `settled` are event numbers; `settled` -1: not acknowledged. A commit that was
+    refused does not count at all."""
 
     partition: int
     offset: int
     number: int
     settled: int = -1
+    is_refused: bool = False
+
+
+class GroupHistory:
+    """What one group has read and committed. `stored`: its offsets at the end, asked for between the events `asked`."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self.name = name
+        self.stored: dict[int, int | None] = {}
+        self.asked: tuple[int, int] = (0, 0)
+        self._commits: list[Commit] = []
+        self._read: set[tuple[int, int]] = set()
+        self._events = 0
+
+    def read(self, partition: int, offset: int) -> None:
+        """A member read a record."""
+        self._read.add((partition, offset))
+
+    def has_read(self, places: Iterable[tuple[int, int]]) -> bool:
+        """Whether members have read all these records."""
+        return all(place in self._read for place in places)
+
+    def committing(self, partition: int, offset: int) -> Commit:
+        """A member is about to commit."""
+        self._events += 1
+        commit = Commit(partition, offset, self._events)
+        self._commits.append(commit)
+        return commit
+
+    def committed(self, commit: Commit) -> None:
+        """The coordinator has acknowledged the commit."""
+        self._events += 1
+        commit.settled = self._events
+
+    def refused(self, commit: Commit) -> None:
+        """The coordinator has refused the commit."""
+        commit.is_refused = True
+
+    @property
+    def clock(self) -> int:
+        """Number of the last event of a commit."""
+        return self._events
+
+    def judge(self) -> None:
+        """S22: the stored offset is the last one that was acknowledged, or one whose outcome is unknown."""
+        for index, stored in self.stored.items():
+            asked, answered = self.asked
+            attempts = [one for one in self._commits if one.partition == index and one.number <= answered and not one.is_refused]
+            settled = [commit for commit in attempts if 0 <= commit.settled <= asked]
+            if not settled:
+                continue
+            self._world.invariants.checked["S22"] += 1
+            last = max(settled, key=lambda commit: commit.number)
+            allowed = {commit.offset for commit in attempts if commit.settled < 0 or commit.settled > last.number}
+            if stored not in allowed:
+                self._world.violate("S22", f"{self.name} committed {last.offset} of {index}, and {stored} is stored")
 
 
 @dataclass(slots=True)
@@ -44,14 +103,10 @@ class History:
     seen: dict[tuple[int, int], tuple[bytes, int, str]] = field(default_factory=dict)
     final: dict[tuple[int, int], bytes] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
-    commits: list[Commit] = field(default_factory=list)
-    group_offsets: dict[int, int | None] = field(default_factory=dict)
-    group_asked: tuple[int, int] = (0, 0)
+    groups: dict[str, GroupHistory] = field(default_factory=dict)
     acknowledged: int = 0
     _acked_at: dict[tuple[int, int], Write] = field(default_factory=dict)
     _pending: dict[bytes, Write] = field(default_factory=dict)
-    _members: set[tuple[int, int]] = field(default_factory=set)
-    _events: int = 0
 
     def invoked(self, client: str, partition: int, value: bytes) -> Write:
         """A producer is about to send."""
@@ -88,38 +143,18 @@ class History:
         if write is None or write.partition != partition:
             self.world.violate("L8", f"{client} read {value!r} at {partition}/{offset}, which nobody wrote there")
             return
+        self.world.invariants.checked.update(("S13", "L8"))
         earlier = self.seen.setdefault((partition, offset), (value, epoch, client))
         if earlier[0] != value:
             self.world.violate("L8", f"inconsistent offset {partition}/{offset}: {earlier[2]} read {earlier[0]!r}, {client} {value!r}")
 
-    def member_read(self, partition: int, offset: int) -> None:
-        """A member of the group read a record."""
-        self._members.add((partition, offset))
+    def group(self, name: str) -> GroupHistory:
+        """The history of a group."""
+        return self.groups.setdefault(name, GroupHistory(self.world, name))
 
     def finally_read(self, partition: int, offset: int, value: bytes) -> None:
         """The last reader, after healing, read a record."""
         self.final[(partition, offset)] = value
-
-    def members_have_read_all(self) -> bool:
-        """Whether the group has seen every record."""
-        return all(key in self._members for key in self.final)
-
-    def committing(self, partition: int, offset: int) -> Commit:
-        """A member is about to commit."""
-        self._events += 1
-        commit = Commit(partition, offset, self._events)
-        self.commits.append(commit)
-        return commit
-
-    def committed(self, commit: Commit) -> None:
-        """The coordinator has acknowledged the commit."""
-        self._events += 1
-        commit.settled = self._events
-
-    @property
-    def clock(self) -> int:
-        """Number of the last event of a commit."""
-        return self._events
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -146,16 +181,5 @@ class History:
                 if last is not None and last[0] >= places[0][1]:
                     self.world.violate("L8", f"out of order: {write.value!r} at {places[0]} after {last[1].value!r} at {last[0]}")
                 order[(write.client, write.partition)] = (places[0][1], write)
-        self._judge_commits()
-
-    def _judge_commits(self) -> None:
-        for index, stored in self.group_offsets.items():
-            asked, answered = self.group_asked
-            attempts = [commit for commit in self.commits if commit.partition == index and commit.number <= answered]
-            settled = [commit for commit in attempts if 0 <= commit.settled <= asked]
-            if not settled:
-                continue
-            last = max(settled, key=lambda commit: commit.number)
-            allowed = {commit.offset for commit in attempts if commit.settled < 0 or commit.settled > last.number}
-            if stored not in allowed:
-                self.world.violate("S22", f"the group committed {last.offset} of {index}, and {stored} is stored")
+        for group in self.groups.values():
+            group.judge()

@@ -1,4 +1,4 @@
-"""The invariants S1-S26 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
+"""The invariants S1-S28 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
 
 The reference data are kept here, where no broker can change them: the committed batches of each log, the leader of each epoch, the votes.
 A log's committed prefix grows when a high watermark first covers it, on any replica; from then on all replicas have to agree.
@@ -7,15 +7,16 @@ A log's committed prefix grows when a high watermark first covers it, on any rep
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from minikafka.sim import coordinators, probes, rest
+from minikafka.sim import compaction, coordinators, probes, rest
 from minikafka.sim.isolation import STATE_TOPIC, Isolation
-from minikafka.sim.replicas import Batch, batch_at, durable_log, from_offset, is_durable, log_of
+from minikafka.sim.memberships import GROUPS_TOPIC, Memberships
+from minikafka.sim.replicas import Batch, Truth, batch_at, durable_log, first_difference, from_offset, is_durable, log_of
 from minikafka.sim.rot import METADATA_DIRECTORY
+from minikafka.sim.shares import Shares
 from minikafka.sim.transactors import HASTY
 
 if TYPE_CHECKING:
@@ -29,28 +30,6 @@ WATCH_S = 0.1
 WATCH_LOGS_EVERY = 10
 Key = tuple[bytes, int]
 METADATA_KEY: Key = (b"metadata", 0)
-
-
-class Truth:
-    """The committed batches of one log."""
-
-    __slots__ = ("bases", "batches", "sequences")
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.bases: list[int] = []
-        #: (producer id, producer epoch) -> last sequence number.
-        self.sequences: dict[tuple[int, int], int] = {}
-
-    @property
-    def end(self) -> int:
-        """The offset after the last committed record."""
-        return self.batches[-1].last + 1 if self.batches else 0
-
-    def at(self, offset: int) -> Batch | None:
-        """The batch that holds `offset`."""
-        position = bisect_right(self.bases, offset) - 1
-        return self.batches[position] if position >= 0 and self.batches[position].last >= offset else None
 
 
 class Invariants:
@@ -70,6 +49,10 @@ class Invariants:
         self._leader_high_watermarks: dict[tuple[int, bytes, int, int], int] = {}
         self._watches = 0
         self.isolation = Isolation(self)
+        self.memberships = Memberships(self)
+        self.shares = Shares(self)
+        #: Rule -> how often something was compared with what it demands.
+        self.checked: Counter[str] = Counter()
 
     def installed(self) -> AbstractContextManager[None]:
         """A context in which the brokers are observed."""
@@ -85,8 +68,7 @@ class Invariants:
         is_metadata = log.directory == METADATA_DIRECTORY
         key = METADATA_KEY if is_metadata else (log.topic_id, log.partition)
         high_watermark = log.high_watermark
-        if self.is_compacted(log.topic):
-            return
+        self.checked["S1"] += 1
         if high_watermark > log.log_end_offset:
             self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is beyond the end {log.log_end_offset}")
         if high_watermark <= before or key[0] == bytes(16):
@@ -94,6 +76,9 @@ class Invariants:
         truth = self.truths.get(key)
         if truth is None:
             truth = self.truths[key] = Truth()
+        if self.is_compacted(log.topic):
+            compaction.covered(self, node, log, truth, before)
+            return
         for batch in from_offset(node.disk, log.directory, max(before, log.log_start_offset)):
             if batch.base >= high_watermark:
                 break
@@ -101,6 +86,7 @@ class Invariants:
                 self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is inside of the batch {batch.base}-{batch.last}")
             committed = truth.at(batch.base)
             if committed is not None:
+                self.checked["S4"] += 1
                 if committed.key != batch.key:
                     text = f"{batch.key} is below high watermark {high_watermark}, {committed.key} is committed"
                     self._fail("S4", f"{node} {log.name}: {text}")
@@ -108,6 +94,8 @@ class Invariants:
                 self._commit(node, log, truth, batch)
                 if not is_metadata:
                     self.isolation.committed(node, log, key, batch)
+                if log.topic == GROUPS_TOPIC:
+                    self.memberships.committed(node, log, batch)
             elif batch.base > truth.end:
                 self._fail("S4", f"{node} {log.name}: {batch.base} is committed, the truth ends at {truth.end}")
         if is_metadata:
@@ -117,12 +105,12 @@ class Invariants:
             self._data_committed(node, log, key, high_watermark)
 
     def _commit(self, node: SimNode, log: Any, truth: Truth, batch: Batch) -> None:
-        truth.batches.append(batch)
-        truth.bases.append(batch.base)
+        truth.append(batch)
         # A group's coordinator gives every batch of a transaction the number 0, as Kafka's does.
         if batch.producer_id >= 0 and log.topic != "__consumer_offsets" and not batch.attributes & 0x20:
             producer = (batch.producer_id, batch.producer_epoch)
             last = truth.sequences.get(producer)
+            self.checked["S16"] += 1
             expected = 0 if last is None else (last + 1) & 0x7FFFFFFF
             if batch.sequence != expected:
                 self._fail("S16", f"{node} {log.name}: producer {producer} has sequence {batch.sequence} after {last} at {batch.base}")
@@ -132,6 +120,7 @@ class Invariants:
         process = node.node
         if process is None or not hasattr(process, "raft") or not process.raft.is_leader:
             return
+        self.checked["S19"] += 1
         epoch = process.raft.leader_epoch
         if self._quorum_leaders.setdefault(epoch, node.node_id) != node.node_id:
             self._fail("S19", f"epoch {epoch} of the quorum has leaders {self._quorum_leaders[epoch]} and {node.node_id}")
@@ -156,6 +145,8 @@ class Invariants:
         if partition is None or partition.leader is None or partition.log is not log:
             return
         leader = partition.leader
+        self.checked["S15"] += 1
+        self.checked["S11"] += 1
         if leader.min_isr > len(leader.isr.committed):
             self._fail("S15", f"{node} {log.name}: high watermark {high_watermark} moves with in-sync replicas {leader.isr.committed} only")
         leadership = (node.node_id, *key, partition.leader_epoch)
@@ -172,7 +163,7 @@ class Invariants:
         truth, registration = self.truths.get(key), self._registration(key)
         if truth is None or not truth.batches or registration is None:
             return
-        last = truth.batches[-1]
+        directory = f"/data/{topic}-{key[1]}"
         for node_id in (*registration.isr, *registration.elr):
             node = self.world.nodes[node_id]
             if self.has_lost(node):
@@ -180,13 +171,18 @@ class Invariants:
             partition = node.partition(topic, key[1])
             if partition is not None and partition.log.failure is not None:
                 continue
-            found = batch_at(node.disk, f"/data/{topic}-{key[1]}", last.base)
-            if found is None or found.key != last.key:
+            start = 0 if partition is None else partition.log.log_start_offset
+            # Of a copy that has rotted only the end is looked at.
+            start = max(start, truth.bases[-1] if self.world.chaos.rot.of(node, directory) else 0)
+            self.checked.update(("S7", "S9", "S10"))
+            lost = first_difference(node.disk, directory, truth, start)
+            if lost is not None:
+                found = batch_at(node.disk, directory, lost.base)
                 what = "nothing" if found is None else str(found.key)
                 self._fail(
                     "S9",
                     f"{node} is in the in-sync set {registration.isr} (eligible {registration.elr}, leader {registration.leader} in epoch"
-                    f" {registration.leader_epoch}) of {topic}-{key[1]} and has {what} where {last.key} is committed",
+                    f" {registration.leader_epoch}) of {topic}-{key[1]} and has {what} where {lost.key} is committed",
                 )
 
     def is_compacted(self, topic: str) -> bool:
@@ -223,11 +219,17 @@ class Invariants:
         truth = self.truths.get(key)
         if truth is None or offset >= min(truth.end, log.log_end_offset):
             return
+        self.checked["S12"] += 1
         found, committed = batch_at(node.disk, log.directory, offset), truth.at(offset)
         is_held = found is not None and committed is not None and found.key == committed.key
         if is_held and (log.high_watermark > offset or self._is_counted_on(node, key)):
             self._fail("S12", f"{node} {log.name} is cut to {offset}, below what is committed ({truth.end}); its high watermark is"
                               f" {log.high_watermark}")  # fmt: skip
+
+    def truncated(self, log: Any) -> None:
+        """S9, after a truncation."""
+        if log.directory != METADATA_DIRECTORY:
+            self._check_holders(log.topic, (log.topic_id, log.partition))
 
     def _is_counted_on(self, node: SimNode, key: Key) -> bool:
         registration = self._registration(key)
@@ -235,6 +237,7 @@ class Invariants:
 
     def voted(self, node: SimNode, state: Any) -> None:
         """S19: epochs of the quorum never go back, and there is one vote per epoch."""
+        self.checked["S19"] += 1
         if state.epoch < self._epochs.get(node.node_id, 0):
             self._fail("S19", f"{node} writes epoch {state.epoch} after {self._epochs[node.node_id]}")
         self._epochs[node.node_id] = state.epoch
@@ -256,6 +259,7 @@ class Invariants:
                 if partition is None:
                     continue
                 truth = self.truths.get((partition.topic_id, answer.index))
+                self.checked["S14"] += 1
                 if truth is None or truth.at(answer.base_offset) is None:
                     written = batch_at(node.disk, partition.log.directory, answer.base_offset)
                     if written is not None and written.producer_id < 0:
@@ -285,6 +289,7 @@ class Invariants:
             self.isolation.loaded(node, log)
             if self.is_compacted(log.topic):
                 continue
+            self.checked["S23"] += 1
             found = [batch.key for batch in log_of(node.disk, log.directory)]
             written, durable, _ = before.get(log.directory, ([], [], True))
             if found != [batch.key for batch in written][: len(found)]:
@@ -329,7 +334,9 @@ class Invariants:
     def _check_registration(self, topic: Any, index: int, registration: Any) -> None:
         name, leader = f"{topic.name}-{index}", registration.leader
         isr, elr, replicas = registration.isr, registration.elr, registration.replicas
+        self.checked["S8"] += 1
         if leader >= 0:
+            self.checked["S6"] += 1
             first = self._leaders.setdefault((topic.topic_id, index, registration.leader_epoch), leader)
             if first != leader:
                 self._fail("S6", f"{name}: epoch {registration.leader_epoch} has leaders {first} and {leader}")
@@ -411,6 +418,7 @@ class Invariants:
         log, leader = partition.log, partition.leader
         if log.failure is not None:
             return
+        self.checked.update(("S1", "S18", "S20"))
         if not 0 <= log.log_start_offset <= log.high_watermark <= log.log_end_offset or log.recovery_point > log.log_end_offset:
             self._fail(
                 "S1",
@@ -429,6 +437,7 @@ class Invariants:
             rest.check_log(self, node, partition)
 
     def _watch_leader(self, node: SimNode, partition: Any, leader: Any) -> None:
+        self.checked.update(("S6", "S8"))
         registration = self._registration((partition.topic_id, partition.index))
         elected = self._leaders.get((partition.topic_id, partition.index, partition.leader_epoch))
         if elected is not None and elected != node.node_id:

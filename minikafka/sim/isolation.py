@@ -67,6 +67,7 @@ class Isolation:
             return
         fail, producer_id, epoch = self._world.violate, batch.producer_id, batch.producer_epoch
         where = f"{node} {log.name}: producer {producer_id}"
+        self._invariants.checked["S17"] += 1
         opened = self.open.setdefault(key, {})
         current = opened.get(producer_id)
         if not batch.attributes & _CONTROL:
@@ -112,6 +113,7 @@ class Isolation:
         """S25: only a transaction that is open below the high watermark holds back read_committed readers, and a later leader whose high
         watermark has reached its epoch sends no reader back (KIP-207)."""
         log, key, leader = partition.log, (partition.topic_id, partition.index), partition.leader
+        self._invariants.checked["S25"] += 1
         reached = (log.high_watermark, log.last_stable_offset)
         unstable = [first for first, end in self._ended.get(key, ()) if first < reached[0] <= end]
         unstable += [first for _, first in self.open.get(key, {}).values()]

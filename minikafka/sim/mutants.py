@@ -22,6 +22,7 @@ from minikafka.sim.eligible_mutations import ELIGIBLE_MUTATIONS
 from minikafka.sim.follower_mutations import FOLLOWER_MUTATIONS
 from minikafka.sim.group_mutations import GROUP_MUTATIONS
 from minikafka.sim.handover_mutations import HANDOVER_MUTATIONS
+from minikafka.sim.member_mutations import MEMBER_MUTATIONS
 from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.rot_mutations import ROT_MUTATIONS
 from minikafka.sim.runner import run_drawn
@@ -61,7 +62,8 @@ class Caught:
 
 _ALL = (
     *MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *FOLLOWER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS,
-    *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS, *GROUP_MUTATIONS, *DOUBT_MUTATIONS,
+    *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS, *GROUP_MUTATIONS, *MEMBER_MUTATIONS,
+    *DOUBT_MUTATIONS,
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.sim.stage import Stage
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from minikafka.sim.client import Client
     from minikafka.sim.loop import ProcessLoop
     from minikafka.sim.node import SimNode
+    from minikafka.sim.replicas import Batch, Truth
     from minikafka.sim.swarm import Fault
 
 
@@ -28,16 +29,54 @@ class Isolation(Protocol):
         """Why transactions are not at rest yet, as (rule, text), or None."""
 
 
+class Memberships(Protocol):
+    """The consumer groups in the committed batches (memberships.Memberships)."""
+
+    def committed(self, node: SimNode, log: Any, batch: Batch) -> None:
+        """A batch of the groups' topic is below a high watermark."""
+
+    def answered(self, node: SimNode, response: Any, client_id: str) -> None:
+        """A heartbeat of a consumer group is answered."""
+
+    def unrest(self) -> tuple[str, str] | None:
+        """Why the group is not at rest yet, as (rule, text), or None."""
+
+
+class Shares(Protocol):
+    """The history of the share group (shares.Shares)."""
+
+    def acquired(self, node: SimNode, partition: Any, runs: Iterable[Any]) -> None:
+        """A leader gives out records."""
+
+    def trying(self, attempt: Any) -> None:
+        """A member is about to acknowledge a record."""
+
+    def answered(self, attempts: list[Any], code: int) -> None:
+        """A leader has answered acknowledgements."""
+
+    def unsettled(self, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The records that must still be delivered."""
+
+
 class Invariants(Protocol):
-    """The invariants (invariants.Invariants); `image` is the newest metadata that any node has published."""
+    """The invariants (invariants.Invariants); `image` is the newest metadata that any node has published. `checked` counts how often each
+    rule was exercised."""
 
     image: Any
+    checked: Counter[str]
+    truths: dict[tuple[bytes, int], Truth]
 
     @property
     def world(self) -> World: ...
 
     @property
     def isolation(self) -> Isolation: ...
+
+    @property
+    def memberships(self) -> Memberships: ...
+
+    @property
+    def shares(self) -> Shares: ...
 
     def is_compacted(self, topic: str) -> bool:
         """Whether the cleaner may rewrite the topic's batches."""
@@ -47,6 +86,9 @@ class Invariants(Protocol):
 
     def truncating(self, node: SimNode, log: Any, offset: int) -> None:
         """A log is about to be truncated."""
+
+    def truncated(self, log: Any) -> None:
+        """A log has been truncated."""
 
     def image_published(self, node: SimNode, image: Any) -> None:
         """A node has published a metadata image."""
@@ -108,6 +150,22 @@ class Chaos(Protocol):
         """Whether the protocol survives that the node loses power now."""
 
 
+class GroupHistory(Protocol):
+    """What one group has read and committed (history.GroupHistory). The commits are history.Commit."""
+
+    def read(self, partition: int, offset: int) -> None:
+        """A member read a record."""
+
+    def committing(self, partition: int, offset: int) -> Any:
+        """A member is about to commit."""
+
+    def committed(self, commit: Any) -> None:
+        """The coordinator has acknowledged the commit."""
+
+    def refused(self, commit: Any) -> None:
+        """The coordinator has refused the commit."""
+
+
 class Workload(Protocol):
     """Clients (workload.Workload)."""
 
@@ -115,9 +173,15 @@ class Workload(Protocol):
     consumed: int
     clients: list[Client]
 
+    def group(self, name: str) -> GroupHistory:
+        """What a group has read and committed."""
+
     @property
     def admin(self) -> Callable[..., Maintenance]:
         """Makes an admin client."""
+
+    def took(self, name: str, group: GroupHistory, records: list[Any]) -> None:
+        """A member of a group has polled records."""
 
 
 class World(Stage, Protocol):

@@ -12,13 +12,19 @@ from minikafka.broker.coordinators.transaction_markers import MarkerSender
 from minikafka.broker.front.dispatch import RequestContext
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_log import MetadataLog
+from minikafka.broker.share.fetch import ShareFetchHandlers
 from minikafka.sim.loop import ProcessLoop
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from minikafka.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
     from minikafka.sim.parts import Invariants
+
+
+_WATCHED = frozenset({ProduceRequest.API_KEY, ConsumerGroupHeartbeatRequest.API_KEY})
 
 
 @contextmanager
@@ -50,6 +56,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
             (LogDirectory, "load", probes.load),
             (RequestContext, "respond", probes.respond),
             (MarkerSender, "send", probes.send),
+            (ShareFetchHandlers, "take", probes.take),
         ):
             stack.enter_context(wrapped(owner, name, around))
         yield
@@ -81,7 +88,10 @@ class _Probes:
         """Wraps `Log.truncate_to`."""
         if (node := self._here()) is not None:
             self._invariants.truncating(node, log, offset)
-        return original(log, offset, wall_ms)
+        result = original(log, offset, wall_ms)
+        if node is not None:
+            self._invariants.truncated(log)
+        return result
 
     def metadata_host(self, original: Any, host: MetadataHost, *arguments: Any, **named: Any) -> None:
         """Wraps the constructor of `MetadataHost`."""
@@ -110,8 +120,11 @@ class _Probes:
 
     def respond(self, original: Any, context: RequestContext, response: Any) -> Any:
         """Wraps `RequestContext.respond`."""
-        if context.api_key == 0 and (node := self._here()) is not None:
-            self._invariants.acknowledging(node, response, context.client_id or "")
+        if context.api_key in _WATCHED and (node := self._here()) is not None:
+            if context.api_key == ProduceRequest.API_KEY:
+                self._invariants.acknowledging(node, response, context.client_id or "")
+            else:
+                self._invariants.memberships.answered(node, response, context.client_id or "")
         return original(context, response)
 
     def send(self, original: Any, sender: MarkerSender, markers: Any, *arguments: Any) -> Any:
@@ -119,3 +132,10 @@ class _Probes:
         if (node := self._here()) is not None:
             self._invariants.isolation.deciding(node, markers)
         return original(sender, markers, *arguments)
+
+    def take(self, original: Any, handlers: ShareFetchHandlers, fetch: Any, held: Any, *arguments: Any) -> Any:
+        """Wraps `ShareFetchHandlers.take`."""
+        data, count = original(handlers, fetch, held, *arguments)
+        if data is not None and (node := self._here()) is not None:
+            self._invariants.shares.acquired(node, held.partition, data.acquired_records or ())
+        return data, count

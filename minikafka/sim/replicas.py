@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
@@ -16,6 +16,7 @@ _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12
 _MAGIC = 2
 _CONTROL_BIT = 0x20
+_TRANSACTIONAL_BIT = 0x10
 _CHECKED_FROM = 21
 _BASE = itemgetter(0)
 
@@ -44,14 +45,51 @@ class Batch(NamedTuple):
     def is_control(self) -> bool:
         return bool(self.attributes & _CONTROL_BIT)
 
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+
+class Truth:
+    """The committed batches of one log."""
+
+    __slots__ = ("bases", "batches", "contents", "sequences", "sums")
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.bases: list[int] = []
+        #: For each batch the sum of its digest and those of all batches before it.
+        self.sums: list[int] = []
+        #: (producer id, producer epoch) -> last sequence number.
+        self.sequences: dict[tuple[int, int], int] = {}
+        #: Of a compacted log: offset -> key, the CRC of key and value, and whether it counts at once, without a transaction.
+        self.contents: dict[int, tuple[bytes, int, bool]] = {}
+
+    @property
+    def end(self) -> int:
+        """The offset after the last committed record."""
+        return self.batches[-1].last + 1 if self.batches else 0
+
+    def append(self, batch: Batch) -> None:
+        """Add the next committed batch."""
+        self.batches.append(batch)
+        self.bases.append(batch.base)
+        self.sums.append((self.sums[-1] if self.sums else 0) + hash(batch.key))
+
+    def at(self, offset: int) -> Batch | None:
+        """The batch that holds `offset`."""
+        position = bisect_right(self.bases, offset) - 1
+        return self.batches[position] if position >= 0 and self.batches[position].last >= offset else None
+
 
 def batches_of(inode: Inode) -> list[Batch]:
     """The batches of a segment file. Parses only the bytes written since the last call."""
-    data, parsed = inode.data, inode.parsed
+    data, parsed, sums = inode.data, inode.parsed, inode.sums
     if parsed and parsed[-1].end == inode.parsed_end == len(data):
         return parsed
     while parsed and parsed[-1].end > inode.parsed_end:
         parsed.pop()
+        sums.pop()
     position = parsed[-1].end if parsed else 0
     while position + _HEADER.size <= len(data):
         fields = _HEADER.unpack_from(data, position)
@@ -60,6 +98,7 @@ def batches_of(inode: Inode) -> list[Batch]:
         if magic != _MAGIC or length < _HEADER.size - _LENGTH_FROM or end > len(data):
             break
         parsed.append(Batch(base, base + delta, epoch, crc, producer_id, producer_epoch, sequence, attributes, position, end))
+        sums.append((sums[-1] if sums else 0) + hash((base, base + delta, epoch, crc)))
         position = end
     inode.parsed_end = position
     return parsed
@@ -80,6 +119,22 @@ def log_of(disk: Disk, directory: str) -> list[Batch]:
     for _, inode in segments_of(disk, directory):
         found.extend(batches_of(inode))
     return found
+
+
+def first_difference(disk: Disk, directory: str, truth: Truth, start_offset: int) -> Batch | None:
+    """The first committed batch from `start_offset` on that a log does not have; None if it has all. Batches are looked at one by one only
+    if the sums of their digests differ, which do not depend on how a log is divided into segments."""
+    first = bisect_left(truth.bases, start_offset)
+    held = 0
+    for _, inode in segments_of(disk, directory):
+        found = batches_of(inode)
+        skipped, count = bisect_left(found, start_offset, key=_BASE), bisect_left(found, truth.end, key=_BASE)
+        if count > skipped:
+            held += inode.sums[count - 1] - (inode.sums[skipped - 1] if skipped else 0)
+    if held == truth.sums[-1] - (truth.sums[first - 1] if first else 0):
+        return None
+    keys = {batch.key for batch in log_of(disk, directory)}
+    return next((batch for batch in truth.batches[first:] if batch.key not in keys), truth.batches[-1])
 
 
 def corrupt_batches(disk: Disk, directory: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.metadata.records import image_records
+from minikafka.sim import compaction
 from minikafka.sim.replicas import corrupt_batches, log_of
 from minikafka.sim.rot import METADATA_DIRECTORY
 
@@ -22,6 +23,7 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
         check_bytes(invariants, node, log.directory)
     if invariants.is_compacted(partition.topic):
         return
+    invariants.checked.update(("S2", "S3"))
     batches = log_of(node.disk, log.directory)
     where = f"{node} {partition}"
     fail = invariants.world.violate
@@ -51,6 +53,7 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
     for batch in batches[invariants.world.scheduler.steps % step :: step]:
         if batch.last < log.log_start_offset:
             continue
+        invariants.checked["S21"] += 1
         with node.disk.healthy():
             piece = log.read(batch.last, 1, end_offset=log.log_end_offset).slice
             data = piece.read()
@@ -61,6 +64,7 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
 
 def check_bytes(invariants: Invariants, node: SimNode, directory: str) -> None:
     """S5: every batch matches its CRC, except where rot was injected into this very copy: no replica copies rot."""
+    invariants.checked["S5"] += 1
     rotten = invariants.world.chaos.rot.of(node, directory)
     corrupt = [base for base in corrupt_batches(node.disk, directory) if base not in rotten]
     if corrupt:
@@ -98,7 +102,9 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
             problem = _partition_unrest(invariants, topic, index, registration)
             if problem is not None:
                 return problem
-    return invariants.isolation.unrest() if world.workload.is_over and world.options.transactors else None
+    if not world.workload.is_over:
+        return None
+    return (invariants.isolation.unrest() if world.options.transactors else None) or invariants.memberships.unrest()
 
 
 def _partition_unrest(invariants: Invariants, topic: Any, index: int, registration: Any) -> tuple[str, str] | None:
@@ -142,9 +148,14 @@ def check_all(invariants: Invariants) -> None:
                 start = partition.log.log_start_offset
                 logs[node_id] = [batch.key for batch in log_of(node.disk, partition.log.directory) if batch.base >= start]
             if invariants.is_compacted(topic.name):
+                truth = invariants.truths.get((topic.topic_id, index))
+                if truth is not None:
+                    for node_id in registration.replicas:
+                        compaction.check(invariants, world.nodes[node_id], f"/data/{topic.name}-{index}", truth)
                 continue
             first = logs[registration.leader]
             for node_id, other in logs.items():
+                invariants.checked["S4"] += 1
                 if other != first:
                     parting = next((i for i, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), min(len(first), len(other)))
                     fail("S4", f"{topic.name}-{index}: n{registration.leader} and n{node_id} part at batch {parting}:"
@@ -156,6 +167,7 @@ def check_all(invariants: Invariants) -> None:
         found = node.node.metadata.image
         texts.setdefault(found.offset, {})[node.node_id] = image_text(found)
     for offset, by_node in texts.items():
+        invariants.checked["S19"] += 1
         if len(set(by_node.values())) > 1:
             fail("S19", f"the images of {sorted(by_node)} at offset {offset} differ")
     for node in world.brokers:

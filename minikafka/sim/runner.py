@@ -77,7 +77,11 @@ class Totals:
     consumed: int = 0
     #: Outcome -> transactions; "seeds" -> seeds that had transactions.
     transactions: Counter[str] = field(default_factory=Counter)
+    #: Outcome -> acknowledgements of members of share groups.
+    shared: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
+    #: Rule -> how often something was compared with what it demands.
+    checked: Counter[str] = field(default_factory=Counter)
     profiles: Counter[str] = field(default_factory=Counter)
     states: set[int] = field(default_factory=set)
     failed: list[int] = field(default_factory=list)
@@ -93,7 +97,9 @@ class Totals:
         self.consumed += outcome.consumed
         self.transactions += outcome.transactions
         self.transactions["seeds"] += bool(outcome.options.transactors)
+        self.shared += outcome.shared
         self.injected += outcome.injected
+        self.checked += outcome.checked
         self.profiles[outcome.options.profile] += 1
         self.states |= outcome.states
         if outcome.violation is not None:
@@ -108,7 +114,9 @@ class Totals:
         return {
             "seeds": self.seeds, "simulated_hours": round(self.simulated_s / 3600, 3), "real_s": round(self.real_s, 1),
             "events": self.steps, "frames": self.frames, "acknowledged_records": self.acknowledged, "consumed_records": self.consumed,
-            "transactions": dict(sorted(self.transactions.items())), "faults": dict(sorted(self.injected.items())),
+            "transactions": dict(sorted(self.transactions.items())), "shared": dict(sorted(self.shared.items())),
+            "faults": dict(sorted(self.injected.items())),
+            "checked": dict(sorted(self.checked.items())),
             "profiles": dict(sorted(self.profiles.items())),
             "states": len(self.states), "failed_seeds": self.failed,
         }  # fmt: skip
@@ -122,9 +130,15 @@ class Totals:
             f"{self.steps} events, {self.frames} frames, {self.acknowledged} acknowledged records, {self.consumed} consumed,"
             f" {len(self.states)} distinct states",
             f"transactions: {', '.join(f'{name} {count}' for name, count in sorted(self.transactions.items())) or 'none'}",
+            f"acknowledgements in share groups: {', '.join(f'{name} {count}' for name, count in sorted(self.shared.items())) or 'none'}",
             f"faults: {faults}",
+            f"compared: {', '.join(f'{rule} {count}' for rule, count in sorted(self.checked.items(), key=_rule_order)) or 'nothing'}",
             f"violations: {len(self.failed)}" + (f" (seeds {', '.join(map(str, self.failed))})" if self.failed else ""),
         ]
+
+
+def _rule_order(checked: tuple[str, int]) -> tuple[str, int]:
+    return checked[0][0], int(checked[0][1:])
 
 
 def source_commit() -> str:

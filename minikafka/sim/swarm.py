@@ -18,8 +18,10 @@ NEVER = "9223372036854775807"
 LOADS_S = {2.0: 50, 3.0: 25, 5.0: 15, 10.0: 8, 20.0: 2}
 #: Loads up to this have short time-outs.
 SHORT_LOAD_S = 5.0
-#: Share of the seeds with transactions.
+#: Shares of the seeds with transactions, with a group of the consumer protocol, and with a share group.
 TRANSACTIONS_SHARE = 0.25
+CONSUMERS_SHARE = 0.25
+SHARES_SHARE = 0.2
 SHAPES = {
     # name: (dedicated controllers, brokers or combined nodes)
     "combined": (0, 3),
@@ -81,6 +83,13 @@ class Options:
     transaction_timeout_ms: int = 2000
     #: Writers with acks=1 beside those with transactions: elections lose their records, which causes truncations to the high watermark.
     hasty_writers: int = 0
+    #: Members of a group of the consumer protocol (KIP-848), how many of them are static, and its session timeout.
+    consumer_members: int = 0
+    static_members: int = 0
+    session_timeout_s: float = 1.5
+    #: Members of a share group (KIP-932), and its delivery count limit.
+    share_members: int = 0
+    delivery_count_max: int = 5
 
     @property
     def brokers(self) -> int:
@@ -158,6 +167,8 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     options = _options(seed, generator, profile, duration_s)
     faults = _faults(generator, options)
     _transactions(options)
+    _consumer_group(options)
+    _share_group(options)
     drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
@@ -235,6 +246,52 @@ def _transactions(options: Options) -> None:
     options.group_members = min(options.group_members, 1)
     options.properties["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = generator.choice(("100", "500"))
     options.hasty_writers = generator.choice((0, 1))
+
+
+def _consumer_group(options: Options) -> None:
+    """Draw the group of the consumer protocol, with a separate generator, as `_transactions`."""
+    generator = random.Random(f"swarm/consumers/{options.seed}")
+    if generator.random() >= CONSUMERS_SHARE:
+        return
+    options.consumer_members = generator.choice((1, 2, 2, 3))
+    options.static_members = generator.randrange(options.consumer_members + 1)
+    options.session_timeout_s = generator.choice((0.7, 1.5, 3.0))
+    # They replace the classic group, so that a seed takes no longer.
+    options.group_members = 0
+    session_ms = int(1000 * options.session_timeout_s)
+    options.properties |= {
+        "group.consumer.min.session.timeout.ms": "500",
+        "group.consumer.session.timeout.ms": str(session_ms),
+        "group.consumer.min.heartbeat.interval.ms": "50",
+        "group.consumer.heartbeat.interval.ms": str(session_ms // generator.choice((4, 10))),
+        "group.consumer.assignment.interval.ms": generator.choice(("0", "0", "300")),
+        "group.consumer.assignors": generator.choice(("uniform,range", "range,uniform")),
+    }
+
+
+def _share_group(options: Options) -> None:
+    """Draw the share group, with a separate generator, as `_transactions`."""
+    generator = random.Random(f"swarm/shares/{options.seed}")
+    if generator.random() >= SHARES_SHARE:
+        return
+    options.share_members = generator.choice((1, 2, 2, 3))
+    options.delivery_count_max = generator.choice((2, 3, 5))
+    options.readers = 0
+    session_ms = generator.choice((700, 1500, 3000))
+    options.properties |= {
+        "group.share.delivery.count.limit": str(options.delivery_count_max),
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+        "group.share.min.session.timeout.ms": "500",
+        "group.share.session.timeout.ms": str(session_ms),
+        "group.share.min.heartbeat.interval.ms": "50",
+        "group.share.heartbeat.interval.ms": str(session_ms // 5),
+        "group.share.assignment.interval.ms": "0",
+        "group.share.initialize.retry.interval.ms": "500",
+        "share.coordinator.state.topic.num.partitions": "2",
+        "share.coordinator.write.timeout.ms": generator.choice(("500", "5000")),
+        "share.coordinator.snapshot.update.records.per.snapshot": generator.choice(("1", "10", "500")),
+    }
 
 
 def _options(seed: int, generator: random.Random, profile: str, duration_s: float | None) -> Options:

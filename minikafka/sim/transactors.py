@@ -289,6 +289,7 @@ class Transactors:
             offsets.add(record.offset)
             if is_hasty or attempt is None:
                 continue
+            self.world.invariants.checked["S17"] += 1
             if not attempt.is_committing or attempt.outcome not in ("", "committed"):
                 outcome = attempt.outcome or "not committed"
                 self.world.violate("S17", f"{reader} read {value!r} at {place}, of transaction {attempt.number}, which was {outcome}")

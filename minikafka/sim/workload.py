@@ -16,14 +16,18 @@ from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed
 from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import Producer
 from minikafka.sim.client import Client
+from minikafka.sim.consumer_members import GROUP as CONSUMERS
+from minikafka.sim.consumer_members import STATIC, ConsumerMembers
 from minikafka.sim.history import History, Write
 from minikafka.sim.loop import ProcessLoop
 from minikafka.sim.node import WALL_MS
+from minikafka.sim.share_members import GROUP as SHARERS
+from minikafka.sim.share_members import ShareMembers
 from minikafka.sim.transactors import TOPIC as TRANSFERS
 from minikafka.sim.transactors import Transactors
 
 if TYPE_CHECKING:
-    from minikafka.sim.parts import World
+    from minikafka.sim.parts import GroupHistory, World
 
 TOPIC = "records"
 GROUP = "members"
@@ -31,6 +35,9 @@ GROUP = "members"
 UNREADABLE = "holds records that cannot be read"
 EXPECTED_ERRORS = (ClientError, *TRANSPORT_ERRORS)
 LAST_WRITE_TIMEOUT_MS = 15_000
+#: How long members of a share group may take to settle every record after everything healed.
+SETTLING_S = 30.0
+GROUP_RESOURCE = 32
 
 
 class Workload:
@@ -40,6 +47,8 @@ class Workload:
         self.world = world
         self.history = History(world)
         self.transactors = Transactors(world, self)
+        self.consumer_members = ConsumerMembers(world, self)
+        self.share_members = ShareMembers(world, self, world.invariants.shares)
         self.is_over = False
         self.clients: list[Client] = []
         self.consumed = 0
@@ -75,6 +84,8 @@ class Workload:
                 await admin.create_topic(
                     name, partitions=options.partitions, replication_factor=options.replication_factor, configs=configs
                 )
+            if options.share_members:
+                await admin.alter_configs(GROUP_RESOURCE, SHARERS, [("set", "share.auto.offset.reset", "earliest")])
 
     def admin(self, timeout_ms: int = 10_000) -> Maintenance:
         """An admin client; use it on the world's own loop."""
@@ -85,7 +96,10 @@ class Workload:
         """Begin the load."""
         options = self.world.options
         mains = [("producer", self._produce, options.producers), ("reader", self._read, options.readers),
-                 ("member", self._join, options.group_members), ("transactor", self.transactors.write, options.transactors),
+                 ("member", self._join, options.group_members),
+                 ("consumer", self.consumer_members.run, options.consumer_members - options.static_members),
+                 ("sharer", self.share_members.run, options.share_members),
+                 (STATIC, self.consumer_members.run, options.static_members), ("transactor", self.transactors.write, options.transactors),
                  ("committed", self.transactors.read, options.committed_readers),
                  ("hasty", self.transactors.write_hastily, options.hasty_writers)]  # fmt: skip
         for name, main, count in mains:
@@ -186,33 +200,41 @@ class Workload:
         await consumer.subscribe([TOPIC])
         commit_at = self.world.now + 1.0
         stored: dict[Any, int] = {}
+        group = self.history.group(GROUP)
         while True:
             try:
-                records = await consumer.poll(timeout_ms=500)
-                for record in records:
-                    self.consumed += 1
-                    self.history.read(client.name, record.partition, record.offset, record.value or b"", record.leader_epoch)
-                    self.history.member_read(record.partition, record.offset)
+                self.took(client.name, group, await consumer.poll(timeout_ms=500))
                 if self.world.now >= commit_at:
                     commit_at = self.world.now + 1.0
                     # The cluster does not come to rest while a member commits the same offsets again and again.
                     offsets = {key: position for key in consumer.assignment if (position := consumer.position(key)) is not None}
                     if not self.is_over or offsets != stored:
-                        await self._commit(consumer, offsets)
+                        await self._commit(group, consumer, offsets)
                         stored = offsets
             except EXPECTED_ERRORS:
                 await asyncio.sleep(0.05)
 
-    async def _commit(self, consumer: Consumer, offsets: dict[Any, int]) -> None:
+    def group(self, name: str) -> GroupHistory:
+        """What a group has read and committed."""
+        return self.history.group(name)
+
+    def took(self, name: str, group: GroupHistory, records: list[Any]) -> None:
+        """A member of a group has polled records."""
+        for record in records:
+            self.consumed += 1
+            self.history.read(name, record.partition, record.offset, record.value or b"", record.leader_epoch)
+            group.read(record.partition, record.offset)
+
+    async def _commit(self, group: GroupHistory, consumer: Consumer, offsets: dict[Any, int]) -> None:
         if not offsets:
             return
-        attempts = [self.history.committing(index, offset) for (_, index), offset in offsets.items()]
+        attempts = [group.committing(index, offset) for (_, index), offset in offsets.items()]
         try:
             await consumer.commit(offsets)
         except BrokerError:
             return  # refused, or of unknown outcome
         for attempt in attempts:
-            self.history.committed(attempt)
+            group.committed(attempt)
 
     async def _persist(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
@@ -248,15 +270,26 @@ class Workload:
             await asyncio.sleep(0.05)
         if results and results[0] is not None:
             raise results[0]
-        while self._unread_by_members():
+        while not all(self.history.group(name).has_read(self.history.final) for name in self._groups()):
+            await asyncio.sleep(0.1)
+        await self._settle_shares()
+
+    async def _settle_shares(self) -> None:
+        deadline = self.world.now + SETTLING_S
+        shares = self.world.invariants.shares
+        while self.world.options.share_members and (left := shares.unsettled(self.history.final)):
+            if self.world.now > deadline:
+                self.world.violate("S28", f"{SHARERS} was never given {left[:5]}, or only part of the times that are allowed")
+                return
             await asyncio.sleep(0.1)
 
     def _living(self) -> set[str]:
         return {client.life for client in self.clients if client.loop is not None and not client.loop.is_dead}
 
-    def _unread_by_members(self) -> bool:
-        members = [client for client in self.clients if client.name.startswith("member")]
-        return bool(members) and not self.history.members_have_read_all()
+    def _groups(self) -> list[str]:
+        """The groups that have members."""
+        options = self.world.options
+        return [name for name, count in ((GROUP, options.group_members), (CONSUMERS, options.consumer_members)) if count]
 
     async def _finish_there(self) -> None:
         client, history = self._last, self.history
@@ -279,13 +312,13 @@ class Workload:
                 history.finally_read(record.partition, record.offset, record.value or b"")
         history.ends = {key[1]: end for key, end in ends.items()}
         await consumer.close()
-        if self.world.options.group_members:
-            group = self._consumer(client, group_id=GROUP, enable_auto_commit=False)
-            await group.start()
-            asked = history.clock
-            history.group_offsets = {key[1]: offset for key, offset in (await group.committed(keys)).items()}
-            history.group_asked = (asked, history.clock)
-            await group.close()
+        for name in self._groups():
+            group, consumer = history.group(name), self._consumer(client, group_id=name, enable_auto_commit=False)
+            await consumer.start()
+            asked = group.clock
+            group.stored = {key[1]: offset for key, offset in (await consumer.committed(keys)).items()}
+            group.asked = (asked, group.clock)
+            await consumer.close()
         if self.world.options.transactors:
             await self.transactors.finish(client)
 

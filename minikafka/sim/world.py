@@ -44,7 +44,7 @@ LOGGERS = ("minikafka", "asyncio")
 
 
 class Violation(AssertionError):
-    """An invariant does not hold, or the cluster does not work after healing. `rule`: S1..S26, L1..L8."""
+    """An invariant does not hold, or the cluster does not work after healing. `rule`: S1..S28, L1..L8."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
@@ -68,7 +68,11 @@ class Outcome:
     consumed: int = 0
     #: Outcome -> transactions, as seen by their clients.
     transactions: Counter[str] = field(default_factory=Counter)
+    #: Outcome -> acknowledgements of members of the share group.
+    shared: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
+    #: Rule -> how often something was compared with what it demands.
+    checked: Counter[str] = field(default_factory=Counter)
     states: set[int] = field(default_factory=set)
     story: str = ""
 
@@ -166,6 +170,8 @@ class World:
             "offsets.topic.replication.factor": str(options.replication_factor),
             "transaction.state.log.num.partitions": "2",
             "transaction.state.log.replication.factor": str(options.replication_factor),
+            "share.coordinator.state.topic.replication.factor": str(options.replication_factor),
+            "share.coordinator.state.topic.min.isr": str(min(options.min_isr, options.replication_factor)),
             "default.replication.factor": str(options.replication_factor),
             "min.insync.replicas": str(min(options.min_isr, options.replication_factor)),
             "group.initial.rebalance.delay.ms": "100",
@@ -253,8 +259,10 @@ class World:
         outcome.steps, outcome.frames = self.scheduler.steps, self.fabric.frames
         outcome.acknowledged, outcome.consumed = self.workload.acknowledged, self.workload.consumed
         outcome.transactions = self.workload.transactors.outcomes
+        outcome.shared = self.invariants.shares.outcomes
         outcome.injected = self.chaos.injected
         outcome.states = self.invariants.states
+        outcome.checked = self.invariants.checked
         if self.violation is not None:
             from minikafka.sim.story import describe_run
 
@@ -296,6 +304,8 @@ class World:
             self.invariants.at_rest()
         if self.violation is None:
             self._idle()
+        if self.violation is None:
+            self.invariants.checked.update(("S24", "L1", "L2", "L3", "L4", "L5", "L6", "L7"))
 
     def _idle(self) -> None:
         """L6: a cluster without clients comes to rest: the configured intervals bound the remaining traffic."""

@@ -1,0 +1,167 @@
+"""Mutations that break rules of consumer groups (KIP-848) and share groups (KIP-932), which whole clusters catch by their members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from minikafka.core.group.consumer.checks import commit_any
+from minikafka.core.share.acknowledgements import ACCEPT, RELEASE
+from minikafka.core.share.state_batches import DeliveryState
+from minikafka.wire.errors import ErrorCode
+
+CONSUMER, SHARE = "minikafka.core.group.consumer", "minikafka.core.share"
+CONSUMERS = (
+    ("consumer_members", 3), ("static_members", 0), ("session_timeout_s", 0.7), ("group_members", 0), ("has_cleaner", False),
+    ("properties", {
+        "group.consumer.min.session.timeout.ms": "500", "group.consumer.session.timeout.ms": "700",
+        "group.consumer.min.heartbeat.interval.ms": "50", "group.consumer.heartbeat.interval.ms": "100",
+        "group.consumer.assignment.interval.ms": "0", "log.cleaner.enable": "false",
+    }),
+)  # fmt: skip
+SHARERS = (
+    ("share_members", 2), ("delivery_count_max", 2), ("readers", 0),
+    ("properties", {
+        "group.share.delivery.count.limit": "2", "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000", "group.share.min.session.timeout.ms": "500",
+        "group.share.session.timeout.ms": "1500", "group.share.min.heartbeat.interval.ms": "50",
+        "group.share.heartbeat.interval.ms": "300", "group.share.assignment.interval.ms": "0",
+        "group.share.initialize.retry.interval.ms": "500", "share.coordinator.state.topic.num.partitions": "2",
+        "share.coordinator.snapshot.update.records.per.snapshot": "3",
+    }),
+)  # fmt: skip
+
+
+def _constant(value: Any) -> Any:
+    return lambda original: lambda *_, **__: value
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *_, **__: None
+
+
+def _take_what_others_own(original: Any) -> Any:
+    def take(self: Any, member: Any, kept: Any) -> bool:
+        return bool(original(replace(self, owners={}), member, kept))
+
+    return take
+
+
+def _commit_of_anybody(original: Any) -> Any:
+    return lambda *_: commit_any
+
+
+def _without_the_last_target(original: Any) -> Any:
+    def changes(group: Any, targets: Any) -> Any:
+        return original(group, targets)[:-1]
+
+    return changes
+
+
+def _sessions_not_loaded(original: Any) -> Any:
+    """A new coordinator waits for nobody: who died before is a member for ever."""
+    return lambda self, now_ms: None
+
+
+# -- share groups --------------------------------------------------------------------------------------------------------
+
+
+def _answered_before_it_is_stored(original: Any) -> Any:
+    def acknowledge(self: Any, member_id: str, acknowledgements: Any, done: Any, now_ms: int) -> None:
+        refused: list[Any] = []
+        original(self, member_id, acknowledgements, lambda code, message: refused.append((code, message)), now_ms)
+        done(*(refused[0] if refused else (ErrorCode.NONE, None)))
+
+    return acknowledge
+
+
+def _deliveries_forgotten(original: Any) -> Any:
+    def restore(self: Any, batch: Any) -> None:
+        original(self, batch._replace(delivery_count=0) if batch.delivery_state == DeliveryState.AVAILABLE else batch)
+
+    return restore
+
+
+def _limit_ignored(original: Any) -> Any:
+    def target(run: Any, kind: int, rules: Any) -> Any:
+        return DeliveryState.AVAILABLE if kind == RELEASE else original(run, kind, rules)
+
+    return target
+
+
+def _accepted_is_released(original: Any) -> Any:
+    def target(run: Any, kind: int, rules: Any) -> Any:
+        return original(run, RELEASE if kind == ACCEPT else kind, rules)
+
+    return target
+
+
+def _held_records_given_up(original: Any) -> Any:
+    """What members held when a leader died is not delivered again."""
+
+    def restore(self: Any, batch: Any) -> None:
+        before = len(self._flight.runs)
+        original(self, batch)
+        for run in self._flight.runs[before:-1]:
+            run.become(DeliveryState.ARCHIVED)
+
+    return restore
+
+
+def _failed_counts(original: Any) -> Any:
+    def failed(self: Any, ticket: int, code: Any, message: Any, now_ms: int) -> None:
+        self.written(ticket)
+
+    return failed
+
+
+def _batches_not_combined(original: Any) -> Any:
+    """An update of the state replaces what was there."""
+
+    def combine(so_far: Any, new: Any, start_offset: int) -> Sequence[Any]:
+        return list(original((), new, start_offset))
+
+    return combine
+
+
+def _snapshot_without_batches(original: Any) -> Any:
+    def record(key: Any, state: Any) -> Any:
+        return original(key, replace(state, batches=()))
+
+    return record
+
+
+MEMBER_MUTATIONS: list[dict[str, Any]] = [
+    {"name": "cluster-takes-owned-partitions", "breaks": "a member is given what another one still owns", "options": CONSUMERS,
+     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._take", _take_what_others_own),)},
+    {"name": "cluster-commits-of-anybody", "breaks": "members commit in epochs that they are not in, or are members no more",
+     "options": CONSUMERS, "patches": (("minikafka.core.group.coordinator:check_commit", _commit_of_anybody),)},
+    {"name": "cluster-silent-members-stay", "breaks": "a session that is over has no consequence", "options": CONSUMERS,
+     "profile": "crashes", "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", _constant(value=False)),)},
+    {"name": "cluster-leaver-keeps-partitions", "breaks": "what a member had that is gone stays reserved for it", "options": CONSUMERS,
+     "profile": "crashes", "patches": ((f"{CONSUMER}.group:ConsumerGroup._release", _nothing),)},
+    {"name": "cluster-a-target-unwritten", "breaks": "one member's target is not written", "options": CONSUMERS,
+     "patches": ((f"{CONSUMER}.plans:target_changes", _without_the_last_target),)},
+    {"name": "cluster-sessions-not-loaded", "breaks": "a new coordinator does not wait for the members' heartbeats", "options": CONSUMERS,
+     "profile": "crashes", "patches": ((f"{CONSUMER}.coordinator:ConsumerGroups.loaded", _sessions_not_loaded),)},
+    {"name": "answered-before-stored", "breaks": "acknowledgements are confirmed before the share coordinator has stored them",
+     "options": SHARERS, "profile": "crashes",
+     "patches": ((f"{SHARE}.partition:SharePartition.acknowledge", _answered_before_it_is_stored),)},
+    {"name": "deliveries-forgotten", "breaks": "a new leader does not know how often a record was delivered", "options": SHARERS,
+     "profile": "crashes", "patches": ((f"{SHARE}.partition:SharePartition._restore", _deliveries_forgotten),)},
+    {"name": "delivery-limit-ignored", "breaks": "a released record is delivered more often than allowed", "options": SHARERS,
+     "patches": ((f"{SHARE}.partition:_target", _limit_ignored),)},
+    {"name": "accepted-is-released", "breaks": "an accepted record is delivered again", "options": SHARERS,
+     "patches": ((f"{SHARE}.partition:_target", _accepted_is_released),)},
+    {"name": "held-records-given-up", "breaks": "what members held when a leader died is not delivered again", "options": SHARERS,
+     "profile": "crashes", "patches": ((f"{SHARE}.partition:SharePartition._restore", _held_records_given_up),)},
+    {"name": "locks-without-end", "breaks": "a record whose lock has ended is not delivered again", "options": SHARERS,
+     "patches": ((f"{SHARE}.partition:SharePartition.on_deadline", _constant(value=False)),)},
+    {"name": "failed-writes-count", "breaks": "an acknowledgement counts though the share coordinator could not store it",
+     "options": SHARERS, "profile": "crashes", "patches": ((f"{SHARE}.partition:SharePartition.failed", _failed_counts),)},
+    {"name": "state-batches-replaced", "breaks": "an update of a share partition's state drops what was stored before", "options": SHARERS,
+     "profile": "crashes", "patches": ((f"{SHARE}.state:combine", _batches_not_combined),)},
+    {"name": "snapshots-empty", "breaks": "a snapshot of a share partition's state has no batches", "options": SHARERS,
+     "profile": "crashes", "patches": ((f"{SHARE}.coordinator:snapshot_record", _snapshot_without_batches),)},
+]  # fmt: skip

@@ -1,0 +1,79 @@
+"""S28: a share group (KIP-932) as its members and its leaders see it. What was accepted or rejected is never delivered again, a delivery
+that was acknowledged is never forgotten, and no record is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minikafka.sim.node import SimNode
+    from minikafka.sim.parts import Invariants
+
+#: Partition and offset.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An acknowledgement of one record at its `count`-th delivery. `is_final`: it accepts or rejects, as `kind` says; otherwise it
+    releases."""
+
+    place: Place
+    count: int
+    is_final: bool
+    kind: int
+
+
+class Shares:
+    """The history of the share group."""
+
+    def __init__(self, invariants: Invariants) -> None:
+        self._invariants = invariants
+        self._world = invariants.world
+        #: Records whose final acknowledgement a leader has confirmed.
+        self._settled: set[Place] = set()
+        #: The largest delivery count at which a leader has confirmed a release.
+        self._released: dict[Place, int] = {}
+        #: Records that may be archived: delivered as often as allowed, or with a final acknowledgement of unknown outcome.
+        self._perhaps_settled: set[Place] = set()
+        #: Outcome -> acknowledgements.
+        self.outcomes: Counter[str] = Counter()
+
+    def acquired(self, node: SimNode, partition: Any, runs: Iterable[Any]) -> None:
+        """A leader gives out records."""
+        limit = self._world.options.delivery_count_max
+        for run in runs:
+            for offset in range(run.first_offset, run.last_offset + 1):
+                place, where = (partition.index, offset), f"{node} {partition}/{offset}"
+                self._invariants.checked["S28"] += 1
+                if place in self._settled:
+                    self._world.violate("S28", f"{where} is delivered again, after an acknowledgement that was confirmed")
+                if not self._released.get(place, 0) < run.delivery_count <= limit:
+                    before = self._released.get(place, 0)
+                    text = f"is delivered for the {run.delivery_count}th time, {before} deliveries are confirmed, {limit} are allowed"
+                    self._world.violate("S28", f"{where} {text}")
+                if run.delivery_count == limit:
+                    self._perhaps_settled.add(place)
+
+    def trying(self, attempt: Attempt) -> None:
+        """A member is about to acknowledge a record."""
+        if attempt.is_final:
+            self._perhaps_settled.add(attempt.place)
+
+    def answered(self, attempts: list[Attempt], code: int) -> None:
+        """A leader has answered acknowledgements."""
+        for attempt in attempts:
+            self.outcomes["refused" if code else "final" if attempt.is_final else "released"] += 1
+            if code:
+                continue
+            if attempt.is_final:
+                self._settled.add(attempt.place)
+            else:
+                self._released[attempt.place] = max(self._released.get(attempt.place, 0), attempt.count)
+
+    def unsettled(self, places: Iterable[Place]) -> list[Place]:
+        """The records that must still be delivered."""
+        return sorted(place for place in places if place not in self._settled and place not in self._perhaps_settled)
