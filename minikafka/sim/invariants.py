@@ -47,6 +47,8 @@ class Invariants:
         self._images: dict[int, Any] = {}
         self._before_crash: dict[int, dict[str, tuple[list[Batch], list[Batch], bool]]] = {}
         self._leader_high_watermarks: dict[tuple[int, bytes, int, int], int] = {}
+        #: (log, key of the batch) of what was acknowledged with acks=1 before it was committed.
+        self._unreplicated: set[tuple[Key, tuple[int, int, int, int]]] = set()
         self._watches = 0
         self.isolation = Isolation(self)
         self.memberships = Memberships(self)
@@ -248,9 +250,8 @@ class Invariants:
 
     def acknowledging(self, node: SimNode, response: Any, client_id: str) -> None:
         """S14: every record acknowledged with acks=all is committed. Records of writers with acks=1 are recognized by the missing producer
-        id, also when another broker forwards them."""
-        if client_id.encode().startswith(HASTY):
-            return
+        id, also when another broker forwards them; they are noted."""
+        is_hasty = client_id.encode().startswith(HASTY)
         for topic in response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code or answer.base_offset < 0:
@@ -263,8 +264,22 @@ class Invariants:
                 if truth is None or truth.at(answer.base_offset) is None:
                     written = batch_at(node.disk, partition.log.directory, answer.base_offset)
                     if written is not None and written.producer_id < 0:
+                        self._unreplicated.add(((partition.topic_id, answer.index), written.key))
+                        continue
+                    if is_hasty:
                         continue
                     self._fail("S14", f"{node} acknowledges {topic.name}-{answer.index}/{answer.base_offset}, which is not committed")
+
+    def _check_unreplicated(self) -> None:
+        """S14: what was acknowledged with acks=1 is committed, unless another leader was elected since it was appended."""
+        for log, batch in sorted(self._unreplicated):
+            self.checked["S14"] += 1
+            truth, registration = self.truths.get(log), self._registration(log)
+            found = None if truth is None else truth.at(batch[0])
+            is_lost = found is None or found.key != batch
+            if is_lost and registration is not None and registration.leader_epoch <= batch[2]:
+                text = f"{batch} was acknowledged with acks=1 and is lost, though nobody else was elected"
+                self._fail("S14", f"partition {log[1]} of {self.image.topics_by_id[log[0]].name}: {text}")
 
     def acknowledged(self, partition: int, offset: int, name: str = "records") -> None:
         """S14, when the acknowledgement reaches a producer."""
@@ -466,5 +481,6 @@ class Invariants:
     def at_rest(self) -> None:
         """S3-S5, S17, S19, S21, S26, L4: compare the logs, images and coordinators of all nodes."""
         rest.check_all(self)
+        self._check_unreplicated()
         self.isolation.at_rest()
         coordinators.check_all(self)

@@ -109,6 +109,14 @@ def _held_records_given_up(original: Any) -> Any:
     return restore
 
 
+def _locks_without_end(original: Any) -> Any:
+    def on_deadline(self: Any, now_ms: int) -> bool:
+        self._locks = [lock for lock in self._locks if lock[0] > now_ms]
+        return False
+
+    return on_deadline
+
+
 def _failed_counts(original: Any) -> Any:
     def failed(self: Any, ticket: int, code: Any, message: Any, now_ms: int) -> None:
         self.written(ticket)
@@ -157,7 +165,7 @@ MEMBER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "held-records-given-up", "breaks": "what members held when a leader died is not delivered again", "options": SHARERS,
      "profile": "crashes", "patches": ((f"{SHARE}.partition:SharePartition._restore", _held_records_given_up),)},
     {"name": "locks-without-end", "breaks": "a record whose lock has ended is not delivered again", "options": SHARERS,
-     "patches": ((f"{SHARE}.partition:SharePartition.on_deadline", _constant(value=False)),)},
+     "patches": ((f"{SHARE}.partition:SharePartition.on_deadline", _locks_without_end),)},
     {"name": "failed-writes-count", "breaks": "an acknowledgement counts though the share coordinator could not store it",
      "options": SHARERS, "profile": "crashes", "patches": ((f"{SHARE}.partition:SharePartition.failed", _failed_counts),)},
     {"name": "state-batches-replaced", "breaks": "an update of a share partition's state drops what was stored before", "options": SHARERS,

@@ -10,6 +10,8 @@ from minikafka.sim import compaction
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.replicas import Truth, first_difference, log_of
 from minikafka.sim.shares import Attempt, Shares
+from minikafka.sim.swarm import Options
+from minikafka.sim.world import World
 from minikafka.wire.batch import build_batch
 from minikafka.wire.record import Record
 
@@ -102,6 +104,23 @@ def test_a_cleaned_log_has_the_last_record_of_every_key_as_it_was() -> None:
     assert cleaned(last[0]) == ["S4"], "b is lost"
     assert cleaned(batch(0, b"1", b"a"), last[1]) == ["S4"], "the last value of a is lost"
     assert cleaned(last[0], batch(2, b"4", b"b")) == ["S4"], "another value is there"
+
+
+def test_what_was_acknowledged_with_acks_1_is_lost_by_an_election_only() -> None:
+    world = World(Options(seed=1), [])
+    log, registration = (b"t" * 16, 0), SimpleNamespace(leader_epoch=4)
+    image: Any = SimpleNamespace(topics_by_id={log[0]: SimpleNamespace(name="t", partitions={0: registration})})
+    invariants = world.invariants
+    invariants.image, invariants.truths[log] = image, truth_of(disk_of(ALL))
+
+    def rule(*batch: int) -> str | None:
+        world.violation, invariants._unreplicated = None, {(log, batch)}  # type: ignore[assignment]
+        invariants._check_unreplicated()
+        return None if world.violation is None else world.violation.rule
+
+    assert rule(*invariants.truths[log].batches[1].key) is None
+    assert rule(1, 1, 4, 99) == rule(9, 9, 4, 99) == "S14", "nobody was elected after it"
+    assert rule(1, 1, 3, 99) is None
 
 
 def test_what_a_share_group_has_settled_stays_settled() -> None:
