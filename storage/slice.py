@@ -80,7 +80,9 @@ class FileSlice:
         """A copy of at most `count` bytes from `offset` within the slice. If the disk fails, takes the log offline and raises OSError."""
         shared = self._pinned()
         try:
-            return read_all(shared.file, min(count, self.size - offset), self.position + offset)
+            count = min(count, self.size - offset)
+            data = shared.file.pread(count, self.position + offset)
+            return data if len(data) == count else data + read_all(shared.file, count - len(data), self.position + offset + len(data))
         except OSError as error:
             self.failed(error)
             raise

@@ -159,7 +159,8 @@ class SocketConnection:
 
     def _parse(self) -> None:
         self._serve_frames()
-        self._end_frames()
+        if self._after_frames is not None:
+            self._end_frames()
         if self.closed:
             return
         self._make_room()
@@ -214,7 +215,6 @@ class SocketConnection:
 
     def _end_frames(self) -> None:
         """Let the handler finish what it has put off until the frames that arrived together were served."""
-        self.has_more = False
         callback, self._after_frames = self._after_frames, None
         if callback is not None:
             callback()
@@ -267,7 +267,8 @@ class SocketConnection:
             waiting = 0 if self._regions else self._out_bytes
             taken = len(self._buffer) - RECEIVE_BYTES_INITIAL + waiting + self._held_bytes + self._pending_bytes
             before, self._charged = self._charged, taken
-            self._budget.charge(taken - before)
+            if taken != before:
+                self._budget.charge(taken - before)
 
     def _make_room(self) -> None:
         """Move the unfinished frame to the front. Grow the buffer only as bytes arrive, never because of an announced size alone."""
@@ -427,10 +428,10 @@ class SocketConnection:
         if not pieces:
             return
         for piece in pieces:
-            if isinstance(piece, (bytes, memoryview, bytearray)):
+            if type(piece) is bytes or isinstance(piece, (memoryview, bytearray)):
                 self._out_bytes += len(piece)
             else:
-                self._out_bytes += piece.size
+                self._out_bytes += piece.size  # type: ignore[union-attr]
                 self._regions += 1
         self._out += pieces
         if not self._flush_wanted and not self._writing:
@@ -532,7 +533,7 @@ class SocketConnection:
                 # Below this size a copy is cheaper than sendfile, and several pieces share one system call.
                 out[position] = data = piece.pread(piece.size, 0)
                 self._regions -= 1
-                release((piece,))
+                piece.release()
                 piece = data
             elif run and size + len(piece) > JOINED_BYTES_MAX:
                 break

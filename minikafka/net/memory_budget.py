@@ -56,7 +56,7 @@ class MemoryBudget:
 
     def admits(self, reader: Reader) -> bool:
         """Whether the connection may read."""
-        return not self.is_spent or reader is self._exempt
+        return self.used < self.bytes_max or reader is self._exempt
 
     def note(self, reader: Reader, *, is_trimmable: bool) -> None:
         """Note whether the connection has memory that `trim` could free."""

@@ -14,6 +14,7 @@ import pstats
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import uvloop
@@ -37,6 +38,15 @@ class NullConnection:
 
     def __init__(self) -> None:
         self.ticket = 0
+        self.callback: Callable[[], None] | None = None
+
+    def after_frames(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+
+    def end_frames(self) -> None:
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback()
 
     def begin(self) -> int:
         self.ticket += 1
@@ -72,21 +82,23 @@ async def started(directory: str) -> Node:
     return node
 
 
-def measure(on_frame: Any, connection: Any, name: str, data: bytes, count: int, profile: bool) -> None:
-    """Print the time of one frame: the best of three rounds of `count`."""
-    frame = bytearray(data[4:])
-    view = memoryview(frame)
-    pristine = bytes(frame)
+def measure(on_frame: Any, connection: Any, name: str, data: bytes, count: int, together: int, profile: bool) -> None:
+    """Print the time of one frame, when `together` of them arrive at once: the best of three rounds of `count`."""
+    pristine = data[4:]
+    frames = [memoryview(bytearray(pristine)) for _ in range(together)]
     profiler = cProfile.Profile() if profile else None
     best = float("inf")
     for _ in range(3):
         began = time.process_time()
         if profiler is not None:
             profiler.enable()
-        for _ in range(count):
-            on_frame(connection, view)
-            if len(pristine) < 1000 or name.startswith("produce"):
-                frame[-len(pristine) :] = pristine
+        for _ in range(count // together):
+            for number, frame in enumerate(frames, 1):
+                connection.has_more = number < together
+                on_frame(connection, frame)
+            connection.end_frames()
+            for frame in frames:
+                frame[:] = pristine
         if profiler is not None:
             profiler.disable()
         best = min(best, (time.process_time() - began) / count)
@@ -107,12 +119,13 @@ async def run(profile: bool) -> None:
         fill = bytearray(produce_frame("fetch", 16 << 10, 1)[4:])
         for _ in range(200):
             on_frame(connection, memoryview(fill))
-        for name, data, count in (
-            ("produce 100 B", produce_frame("produce", 100, 1), 30_000),
-            ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000),
-            ("fetch 64 KiB", fetch_frame("fetch", 64 << 10), 20_000),
+        for name, data, count, together in (
+            ("produce 100 B", produce_frame("produce", 100, 1), 30_000, 1),
+            ("8 together", produce_frame("produce", 100, 1), 30_000, 8),
+            ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000, 1),
+            ("fetch 64 KiB", fetch_frame("fetch", 64 << 10), 20_000, 1),
         ):
-            measure(on_frame, connection, name, data, count, profile)
+            measure(on_frame, connection, name, data, count, together, profile)
         await node.stop()
 
 
