@@ -159,8 +159,7 @@ class SocketConnection:
 
     def _parse(self) -> None:
         self._serve_frames()
-        if self._after_frames is not None:
-            self._end_frames()
+        self._end_frames()
         if self.closed:
             return
         self._make_room()

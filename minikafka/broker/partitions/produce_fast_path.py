@@ -120,6 +120,10 @@ class _ParkedAppend(ReplicationWait):
         self._connection.close(reason)
 
 
+def _may_be_transactional(records: memoryview) -> bool:
+    return len(records) <= ATTRIBUTES_BYTE or bool(records[ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT)
+
+
 class _Reserved:
     """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it."""
 
@@ -168,9 +172,8 @@ class ProduceFastPath(TemplateFastPath):
         if len(frame) < HEAD.size:
             return False
         _, version, correlation_id = HEAD.unpack_from(frame)
-        templates = self._templates
         for length in self._lengths:
-            template = templates.get(bytes(frame[8:length]))
+            template = self._templates.get(bytes(frame[8:length]))
             if template is not None and template.version == version:
                 break
         else:
@@ -186,12 +189,9 @@ class ProduceFastPath(TemplateFastPath):
             size, start = read_unsigned_varint(frame, length)
             size -= 1
         end = start + size
-        if end + 3 != len(frame) or frame[end:] != _NO_TAGS:
+        if end + 3 != len(frame) or frame[end:] != _NO_TAGS or (template.is_watched and _may_be_transactional(frame[start:end])):
             return False
-        if template.is_watched and (size <= ATTRIBUTES_BYTE or frame[start + ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT):
-            return False
-        replicas = self._replicas
-        found: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if template.by_id else replicas.partitions
+        found: Mapping[tuple[Any, int], Partition] = self._replicas.partitions_by_id if template.by_id else self._replicas.partitions
         partition = found.get(template.key)
         if partition is None or partition.is_internal or self._refused:
             return False
