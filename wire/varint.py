@@ -11,8 +11,12 @@ ONE_BYTE = [bytes((value,)) for value in range(128)]
 
 def read_unsigned_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """The value (32 bits) and the position after it. Raises WireError if it is longer than five bytes, IndexError if it is cut short."""
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
+    byte = buffer[position]
+    position += 1
+    if byte < 0x80:
+        return byte, position
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
         byte = buffer[position]
         position += 1
         value |= (byte & 0x7F) << shift

@@ -181,13 +181,8 @@ class ProduceFastPath(TemplateFastPath):
             return False
         if length + VARINT_BYTES_MAX > len(frame):
             return False
-        low, high = frame[length], frame[length + 1]
-        if low >= 0x80 > high:
-            # The length of most batches takes two bytes.
-            size, start = (low & 0x7F | high << 7) - 1, length + 2
-        else:
-            size, start = read_unsigned_varint(frame, length)
-            size -= 1
+        size, start = read_unsigned_varint(frame, length)
+        size -= 1
         end = start + size
         if end + 3 != len(frame) or frame[end:] != _NO_TAGS or (template.is_watched and _may_be_transactional(frame[start:end])):
             return False
