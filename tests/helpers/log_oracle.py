@@ -327,7 +327,8 @@ def _first_epoch(log: Log) -> list[int]:
 
 def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """For every stretch that a read_committed consumer may fetch the index names the aborted transactions in it, and no other; of those
-    that began where cleaners were not all is known."""
+    that began where cleaners were, or below the log start, not all is known."""
+    floor = max(role.cleaned_to, log.start)
     opened: dict[int, int] = {}
     aborted: list[tuple[int, int, int]] = []
     for batch in batches:
@@ -348,11 +349,11 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
     for low, high in combinations(bounds[:: max(1, len(bounds) // 12)], 2):
         reported = set()
         for _, producer, first, last, stable in listed:
-            if last >= low and role.cleaned_to <= first < high:
+            if last >= low and floor <= first < high:
                 reported.add((producer, first, last))
             if stable >= high:
                 break
-        wanted = {one for one in aborted if one[2] >= low and role.cleaned_to <= one[1] < high}
+        wanted = {one for one in aborted if one[2] >= low and floor <= one[1] < high}
         if {one for one in reported if one[2] < log.end} != wanted:
             yield f"broker {log.broker}: read_committed in {low}..{high} sees {sorted(reported ^ wanted)[:2]} wrongly"
             return

@@ -39,6 +39,8 @@ def test_a_base_passes_and_shows_nothing(player: Player, name: str) -> None:
 WRONG_ONCE = {
     "a killed broker's only leader epoch behind its log's end, which the next start cuts": Case("made again", (
         Step("cut", (3,), (11,)), Step("epochs_from_log", (3,)))),
+    "a log start behind the beginning of an aborted transaction": Case("transactions", (
+        Step("line_twice", (3,), ("log-start-offset-checkpoint", 41995, "behind")),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
 
