@@ -86,7 +86,7 @@ NAMED_BY_NO_TEST = {
     "wire/types.py": "EVERY_VERSION_MAX",
     "storage/batch_scan.py": "INT32_MAX",
     "storage/config.py": "INT64_MAX",
-    "storage/log_dir.py": "_NAME_MAX _PARTITION_MAX",
+    "storage/log_dir.py": "NAME_MAX _PARTITION_MAX",
     "storage/open_files.py": "OPEN_FILES_MAX INDEX_PAGES_MAX _LOOKS_MAX",
     "storage/producer_state.py": "BATCHES_KEPT",
     "storage/recovery.py": "_OFFSET_MAX",
