@@ -21,10 +21,12 @@ from minikafka.client.admin import Admin
 from minikafka.client.cluster import Cluster
 from minikafka.client.group import find_coordinator
 from minikafka.testing.cluster import ProcessCluster
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 QUIET_S = 10
 CONNECTIONS = 8
+MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Member:
@@ -35,7 +37,7 @@ class Member:
         self.epoch = 0
         self.owned: dict[bytes, list[int]] = {}
         self.reported: dict[bytes, list[int]] = {}
-        self.beats = 0
+        self.beats = self.refused = 0
 
     async def beat(self, channel: Any, topics: list[str]) -> None:
         """One heartbeat."""
@@ -47,6 +49,10 @@ class Member:
             request.topic_partitions = [entry(topic_id=topic_id, partitions=found) for topic_id, found in self.owned.items()]
         reported = dict(self.owned)
         answer = cast(ConsumerGroupHeartbeatResponse, await channel.request(request, 1, 120_000))
+        if answer.error_code in MOVED:
+            self.refused += 1
+            await asyncio.sleep(0.1)
+            return
         assert not answer.error_code, answer
         self.epoch, self.reported = answer.member_epoch, reported
         self.beats += 1
@@ -86,6 +92,9 @@ async def measure(cluster: ProcessCluster, options: argparse.Namespace) -> None:
     lives = [member.live(channels[number % CONNECTIONS], topics, interval_s) for number, member in enumerate(members)]
     tasks = [asyncio.ensure_future(life) for life in lives]
     while not all(member.epoch for member in members):
+        for task in tasks:
+            if task.done():
+                task.result()
         await asyncio.sleep(0.01)
     joined = time.monotonic()
     while not is_settled(members, options.partitions):
@@ -98,7 +107,8 @@ async def measure(cluster: ProcessCluster, options: argparse.Namespace) -> None:
     print(
         f"{options.members} members, {options.partitions} partitions, {options.brokers} broker(s), a heartbeat in {options.interval_ms} ms:"
         f" all joined after {joined - begun:.2f} s, settled {settled - joined:.2f} s later;"
-        f" {processor_s(pid) - used_s:.2f} s of processor time of the coordinator's broker"
+        f" {processor_s(pid) - used_s:.2f} s of processor time of the coordinator's broker;"
+        f" {sum(member.refused for member in members)} heartbeats told that the coordinator has moved"
     )
     used_s, beats = processor_s(pid), sum(member.beats for member in members)
     await asyncio.sleep(QUIET_S)
