@@ -167,7 +167,7 @@ MEMBER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "locks-without-end", "breaks": "a record whose lock has ended is not delivered again", "options": SHARERS,
      "patches": ((f"{SHARE}.partition:SharePartition.on_deadline", _locks_without_end),)},
     {"name": "failed-writes-count", "breaks": "an acknowledgement counts though the share coordinator could not store it",
-     "options": SHARERS, "profile": "crashes", "patches": ((f"{SHARE}.partition:SharePartition.failed", _failed_counts),)},
+     "patches": ((f"{SHARE}.partition:SharePartition.failed", _failed_counts),), "tests": ("tests/core/share/test_share_partition.py",)},
     {"name": "state-batches-replaced", "breaks": "an update of a share partition's state drops what was stored before", "options": SHARERS,
      "profile": "crashes", "patches": ((f"{SHARE}.state:combine", _batches_not_combined),)},
     {"name": "snapshots-empty", "breaks": "a snapshot of a share partition's state has no batches", "options": SHARERS,
