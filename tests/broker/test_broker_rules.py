@@ -26,7 +26,7 @@ FOR_ONE = "Cannot update these configs at default cluster level, broker id must 
         ("", "max.connections", "10", None),
         ("1", "ssl.client.auth", "required", None),
         ("", "known.to.plugins", "x", None),
-        *(("1", name, "x", PER_LISTENER) for name in STORES),
+        *(("1", name, "x", PER_LISTENER) for name in sorted(STORES)),
     ],
 )
 def test_what_can_be_altered_and_where(broker: str, name: str, value: str, fault: str | None) -> None:
