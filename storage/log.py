@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from minikafka.storage import retention
 from minikafka.storage.checkpoint import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, write_partition_metadata
-from minikafka.storage.config import LogConfig
+from minikafka.storage.config import INT64_MAX, LogConfig
 from minikafka.storage.durability import CutSync, Durability, FlushTask
 from minikafka.storage.epoch_cache import EpochCache
 from minikafka.storage.errors import StorageError
@@ -73,6 +73,8 @@ class Log:
         self._rolling = Rolling(parts, config, jitter_ms)
         self._truncation = Truncation(parts)
         self._appender = LogAppender(parts, config, self._rolling, self._truncation)
+        #: Whether an append may sync (flush.messages), and so may fail with its batch in the log.
+        self.flushes_by_count = config.flush_messages < INT64_MAX
         # Bound directly: an extra call for every batch would cost.
         self.append_as_leader = self._appender.append_as_leader
         self.append_as_follower = self._appender.append_as_follower
@@ -89,6 +91,7 @@ class Log:
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
         self._rolling.update_config(config)
         self._appender.update_config(config)
+        self.flushes_by_count = config.flush_messages < INT64_MAX
 
     # -- facts
 

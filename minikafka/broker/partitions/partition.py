@@ -268,13 +268,19 @@ class Partition:
         try:
             info = self.log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin, verification=verification, fitting=fitting)
         except StorageError as error:
+            if self.log.failure is None and self.log.log_end_offset > leader.log_end_offset:
+                # The batch is in the log, but flush.messages asks for a sync, which failed for a shortage.
+                self._appended(leader, self.log.log_end_offset, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not info.is_duplicate:
-            if leader.appended(info.last_offset + 1, now_ms):
-                self.high_watermark_moved()
-            else:
-                self._events.appended(self)
+            self._appended(leader, info.last_offset + 1, now_ms)
         return info
+
+    def _appended(self, leader: PartitionLeader, end_offset: int, now_ms: int) -> None:
+        if leader.appended(end_offset, now_ms):
+            self.high_watermark_moved()
+        else:
+            self._events.appended(self)
 
     def append_run(self, run: BatchRun, now_ms: int) -> bool:
         """Append the batches of a run as leader and wake waiting requests once. False, with nothing appended, if they must be appended one
@@ -285,10 +291,7 @@ class Partition:
                 return False
         except StorageError:
             return False
-        if leader.appended(run.end_offset, now_ms):
-            self.high_watermark_moved()
-        else:
-            self._events.appended(self)
+        self._appended(leader, run.end_offset, now_ms)
         return True
 
     def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> None:

@@ -188,7 +188,7 @@ class ProduceFastPath(TemplateFastPath):
             return False
         found: Mapping[tuple[Any, int], Partition] = self._replicas.partitions_by_id if template.by_id else self._replicas.partitions
         partition = found.get(template.key)
-        if partition is None or partition.is_internal or self._refused:
+        if partition is None or partition.is_internal or self._refused or partition.log.flushes_by_count:
             return False
         records = frame[start:end]
         if connection.has_more or self._runs:
