@@ -44,11 +44,12 @@ REPOSITORY = Path(__file__).parents[2]
 DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 #: Apache Kafka's errors that say nothing about its peers: a request that came while it started or took office, a heartbeat that it had no
 #: time to read; an event of its own controller that took two seconds, on a busy machine; what was being written as leadership moved or
-#: followers were late, and a batch that overtook the one before then (a loss is seen otherwise); share sessions that end as it stops.
+#: followers were late, and a batch that overtook the one before then (a loss is seen otherwise); share sessions that end, and
+#: requests whose metrics are gone already, as it stops.
 HARMLESS = "|".join([
     "NotControllerException", r"raftManager\(\)\" is null", "controller event queue overloaded", "Exceptionally slow controller event",
     "NotLeaderOrFollowerException", "OutOfOrderSequenceException", "NotEnoughReplicasException",
-    "while releasing acquired topic partitions",
+    "while releasing acquired topic partitions", r"RequestMetrics\$ErrorMeter",
 ])  # fmt: skip
 
 #: The same for both kinds. Sessions are long enough for a JVM on a busy machine, and short enough for a test to see them end.

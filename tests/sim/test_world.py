@@ -92,7 +92,7 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
         run = CliRunner().invoke(sim, ["--seeds", "1..3", "--duration", "2", "--save", str(totals)])
         assert run.exit_code == 0, run.output
     assert "2 seeds" in run.output and "violations: 0" in run.output
-    assert "compared: S1 " in run.output and "L7 2" in run.output
+    assert "compared: L1 2, " in run.output and ", L7 2, " in run.output and ", S1 " in run.output
     assert json.loads(totals.read_text())["checked"]["L7"] == 4
     assert '"seeds": 4' in totals.read_text()
     assert CliRunner().invoke(sim, ["--seeds", "x"]).exit_code == 2

@@ -143,7 +143,11 @@ class ShareStateShard:
     # -- requests --------------------------------------------------------------------------------------------------------
 
     def initialize(self, reply: Reply, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> None:
-        """InitializeShareGroupState of one share partition."""
+        """InitializeShareGroupState of one share partition.
+
+        A request without a start offset begins a state and never resets one: it may be an earlier try that arrives late, when members have
+        acknowledged records already. Apache Kafka resets the state.
+        """
 
         def work() -> CoordinatorRecord | Outcome:
             held = self._held.get(key)
@@ -151,6 +155,8 @@ class ShareStateShard:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if held is not None and start_offset == -1:
+                return Outcome(ErrorCode.NONE)
             if held is None and len(self._held) >= self._config.partitions_max:
                 return _refused(ErrorCode.POLICY_VIOLATION)
             wall_ms = self._wall_ms()

@@ -153,6 +153,19 @@ def test_states_of_older_epochs_are_fenced() -> None:
     assert [record.value.snapshot_epoch for record in world.log] == [0, 1]
 
 
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_an_earlier_try_to_initialize_that_arrives_late_resets_nothing(epoch: int) -> None:
+    """The group coordinator asks again after a time-out. Seed 10088: members were given records that they had acknowledged."""
+    world = World()
+    assert world.initialize(epoch=3, start=-1) is ErrorCode.NONE
+    assert world.write(StateBatch(0, 6, 2, 1), leader=1, epoch=3, start=7) is ErrorCode.NONE
+    appended = len(world.log)
+    assert world.initialize(epoch=epoch, start=-1) is ErrorCode.NONE
+    assert len(world.log) == appended
+    state = world.read(1).state
+    assert state is not None and state.start_offset == 7
+
+
 def test_an_uninitialized_state_is_refused_and_its_summary_is_empty() -> None:
     world = World()
     assert world.write(StateBatch(0, 0, 2, 1)) is ErrorCode.INVALID_REQUEST
