@@ -15,13 +15,14 @@ from helpers.produce_frames import TOPICS, batch, damaged, decoded, log_bytes, p
 
 from minikafka.broker.node import Node
 from minikafka.broker.partitions import produce_fast_path
-from minikafka.broker.partitions.partition import TRAFFIC
+from minikafka.broker.partitions.partition import TRAFFIC, Partition
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.image import PartitionRegistration
 from minikafka.storage.filesystem import OsFile
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.produce import ProduceRequest
 
 TOGETHER, ONE_BY_ONE = TOPICS
 VERSION = 9
@@ -141,7 +142,10 @@ async def test_a_new_segment_begins_at_the_same_batch(tmp_path: Path) -> None:
         assert node.broker is not None
         sides = {TOGETHER: Side(node.broker.dispatcher, fast=True), ONE_BY_ONE: Side(node.broker.dispatcher, fast=False)}
         records = batch(b"v" * 7000)
-        for _ in range(40):
+        for number in range(40):
+            if number == 1:
+                # Requests that cannot be appended together are no reason to leave the fast path.
+                sides[TOGETHER].fast_path(ProduceRequest.API_KEY)._refer = None
             for topic, side in sides.items():
                 frames = [produce(topic, ids[topic], VERSION, records)] * 7
                 assert len(side.ask_together(frames) if topic == TOGETHER else [side.ask(frame) for frame in frames]) == 7
@@ -264,6 +268,29 @@ async def test_a_leadership_that_ends_between_is_seen(tmp_path: Path) -> None:
             answers = [decoded(answer, VERSION) for answer in side.ask_together(frames)]
         assert {r.responses[0].partition_responses[0].error_code for _, r in answers} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert partition.log.log_end_offset == end
+
+
+@pytest.mark.parametrize("is_lost_between", [False, True])
+async def test_requests_held_for_the_next_leader_are_those_of_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost_between: bool
+) -> None:
+    """The answers to several requests of one connection must not name the new leader early (`gives_hint`)."""
+    async with live_node(tmp_path) as node:
+        side, frames = await begun(node, await prepare(node))
+        assert node.broker is not None
+        partition, append_run = partition_of(node, TOGETHER), Partition.append_run
+
+        def held(self: Partition, run: Any, now_ms: int) -> bool:
+            self.hold()
+            return append_run(self, run, now_ms)
+
+        if is_lost_between:
+            monkeypatch.setattr(Partition, "append_run", held)
+        else:
+            partition.hold()
+        assert side.ask_together(frames) == []
+        (line,) = node.broker.handover._core._lines.values()
+        assert line.sources == {side.connection: 10} and line.concurrent_sources == {side.connection}
 
 
 async def test_over_a_socket_many_requests_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ encoded the response once, with placeholders for the offsets. Any irregular requ
 errors; a refused batch has changed nothing.
 
 Small batches that arrive together are put off and appended together: one write, one move of the high watermark and one look at waiting
-requests for each partition. If that fails, the ordinary path serves each request by itself, at its reserved place among the responses.
+requests for each partition. If that fails, they are appended one by one, and those for which that fails, too, take the ordinary path;
+each keeps its reserved place among the responses.
 """
 
 from __future__ import annotations
@@ -125,7 +126,10 @@ def _may_be_transactional(records: memoryview) -> bool:
 
 
 class _Reserved:
-    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it."""
+    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it.
+
+    It is equal to the connection: whoever keeps requests by their connection must see that they came on the same one.
+    """
 
     __slots__ = ("_connection", "_ticket")
 
@@ -135,6 +139,12 @@ class _Reserved:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self._connection == (other._connection if isinstance(other, _Reserved) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._connection)
 
     def begin(self) -> int:
         """The reserved place."""
@@ -195,21 +205,30 @@ class ProduceFastPath(TemplateFastPath):
             if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
             self.complete()
+        return self._append(connection, None, records, correlation_id, template, partition)
+
+    def _append(
+        self, connection: Connection, ticket: int | None, records: memoryview, correlation_id: int, template: _Template,
+        partition: Partition,
+    ) -> bool:  # fmt: skip
+        """Append one batch and answer, at the place `ticket` or else at the next one. False, with nothing changed, if that fails."""
         try:
             info = partition.append(records, template.acks, self._wall_ms(), self._now_ms(), fitting=Fitting.ELSEWHERE)
         except ApiError:
             return False
-        self._counts[version] += 1
+        self._counts[template.version] += 1
         partition.produces += 1
-        partition.bytes_in += size
+        partition.bytes_in += len(records)
         partition.messages_in += info.last_offset - info.first_offset + 1
         answer = template.answer(
             template.size, correlation_id, template.head, info.first_offset, info.log_append_time_ms, info.log_start_offset, template.tail
         )
+        if ticket is None:
+            ticket = connection.begin()
         if template.acks == ACKS_ALL:
-            self._answer_replicated(connection, connection.begin(), answer, correlation_id, template, partition, info.last_offset)
+            self._answer_replicated(connection, ticket, answer, correlation_id, template, partition, info.last_offset)
         else:
-            connection.finish(connection.begin(), [answer])
+            connection.finish(ticket, [answer])
         return True
 
     def _answer_replicated(
@@ -235,7 +254,8 @@ class ProduceFastPath(TemplateFastPath):
         if run is not None and (len(run.requests) >= RUN_BATCHES_MAX or run.batches.size >= RUN_BYTES_MAX):
             self.complete()
             run = None
-        if template.acks == ACKS_ALL and (partition.appending is None or not partition.appending.is_writable):
+        leader = partition.appending
+        if leader is None or (template.acks == ACKS_ALL and not leader.is_writable):
             return False
         if run is not None:
             count = run.batches.add(records)
@@ -263,10 +283,15 @@ class ProduceFastPath(TemplateFastPath):
                 if partition.append_run(run.batches, now_ms):
                     self._answer_run(connection, partition, run)
                 else:
-                    for frame, ticket, _, _, _ in run.requests:
-                        self._refer(cast("Connection", _Reserved(connection, ticket)), frame)
+                    self._append_each(connection, partition, run)
         except Exception as error:
             self._entry.supervisor.caught(f"requests from {connection}", error, Ends("connection", connection.close))
+
+    def _append_each(self, connection: Connection, partition: Partition, run: _Run) -> None:
+        """Append the batches of a run one by one. The ordinary path serves those for which that fails."""
+        for (frame, ticket, correlation_id, template, _), (records, _) in zip(run.requests, run.batches.batches, strict=True):
+            if self._refused or not self._append(connection, ticket, records, correlation_id, template, partition):
+                self._refer(cast("Connection", _Reserved(connection, ticket)), frame)
 
     def _answer_run(self, connection: Connection, partition: Partition, run: _Run) -> None:
         batches, counts = run.batches, self._counts
