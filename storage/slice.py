@@ -116,9 +116,8 @@ class FileSlice:
     def __len__(self) -> int:
         return self.size
 
-    def __del__(self) -> None:
-        if self._shared is not None:
-            self._shared.unpin(self._end)
+    #: A cycle of garbage may hold the slice and a coroutine that releases it, too.
+    __del__ = release
 
     def __repr__(self) -> str:
         return f"FileSlice(position={self.position}, size={self.size})"

@@ -74,6 +74,15 @@ def test_a_truncation_copies_nothing_for_slices_below_the_cut(on_disk: Log) -> N
     assert on_disk.log_end_offset == 20
 
 
+def test_a_slice_may_be_released_after_its_finalizer(on_disk: Log) -> None:
+    """In a cycle of garbage the finalizer of a slice may run before that of a coroutine that releases it."""
+    piece = on_disk.read(0, 1000, end_offset=50).slice
+    piece.__del__()
+    piece.release()
+    with pytest.raises(ValueError, match="released"):
+        piece.read()
+
+
 def test_a_slice_that_was_released_holds_nothing_up(on_disk: Log) -> None:
     before = inode(on_disk)
     held = on_disk.read(0, 100, end_offset=1).slice
