@@ -8,7 +8,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import confluent_kafka
@@ -102,14 +102,14 @@ def few_descriptors(cluster: EmbeddedCluster) -> Iterator[None]:
 
 @contextmanager
 def little_memory(cluster: EmbeddedCluster) -> Iterator[None]:
-    """Four MiB more than it has now, and requests that want more."""
+    """32 MiB more than it has now, and requests that want more than that at once, so that small pieces of memory are there all the time."""
     process = process_of(cluster.brokers[0])
-    with limited(process, resource.RLIMIT_AS, process.memory_info().vms + (4 << 20)), ExitStack() as stack:
-        for _ in range(20):
-            peer = stack.enter_context(socket.create_connection(("127.0.0.1", cluster.brokers[0].port)))
-            peer.setblocking(False)
-            # A Produce that claims 50 MB, of which a part comes.
-            peer.send((50_000_000).to_bytes(4) + bytes.fromhex("0000 0009 00000001 0001 78 00") + bytes(2_000_000))
+    with limited(process, resource.RLIMIT_AS, process.memory_info().vms + (32 << 20)):
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", cluster.brokers[0].port), 20) as peer, suppress(ConnectionError):
+                # A Produce that claims 50 MB, of which a part comes.
+                peer.sendall((50_000_000).to_bytes(4) + bytes.fromhex("0000 0009 00000001 0001 78 00") + bytes(30_000_000))
+        cluster.wait_until(lambda: "there is no memory for its request" in cluster.logs(), "a request without memory")
         yield
 
 
