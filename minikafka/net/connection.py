@@ -301,18 +301,16 @@ class SocketConnection:
             self._resize(RECEIVE_BYTES_INITIAL)
 
     def _resize(self, capacity: int) -> None:
-        # A new buffer, because a bytearray cannot be resized while views of it exist.
+        # A new buffer, because a bytearray cannot be resized while views of it exist. It is filled through a view, which copies once.
         held = self._end - self._start
         try:
             buffer = bytearray(max(capacity, held))
-            view = memoryview(buffer)
-            # Between views: an assignment to the bytearray would copy the bytes once more on the way.
-            view[0:held] = self._view[self._start : self._end]
+            memoryview(buffer)[0:held] = self._view[self._start : self._end]
         except MemoryError:
             if capacity > len(self._buffer):
                 self.close("there is no memory for its request")
             return
-        self._buffer, self._view, self._start, self._end = buffer, view, 0, held
+        self._buffer, self._view, self._start, self._end = buffer, memoryview(buffer), 0, held
         if self._budget is not None:
             self._budget.note(self, is_trimmable=len(buffer) > RECEIVE_BYTES_INITIAL)
             self._account()
