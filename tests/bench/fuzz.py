@@ -23,7 +23,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -255,11 +255,11 @@ def keep_topics(cluster: EmbeddedCluster, stop: threading.Event) -> None:
                     cluster.create_topic(name, partitions=2)
 
 
-def run(frames: int, seed: int = 1, *, mode: Any = "process", wild: bool = False) -> Report:
+def run(frames: int, seed: int = 1, *, wild: bool = False) -> Report:
     """Throw so many frames at each listener of three brokers."""
     report = Report()
     topics = {WITNESS: 2, "target": 2, "compacted": {"partitions": 2, "configs": {"cleanup.policy": "compact"}}}
-    with EmbeddedCluster(3, topics=topics, config=CONFIG, mode=mode) as cluster:
+    with EmbeddedCluster(3, topics=topics, config=CONFIG, mode="process") as cluster:
         produced = write_witness(cluster)
         before = {broker.node_id: cluster.metrics(broker.node_id) for broker in cluster.brokers}
         stop, turns = threading.Event(), TurnWatch(cluster, report)
@@ -274,12 +274,13 @@ def run(frames: int, seed: int = 1, *, mode: Any = "process", wild: bool = False
             for kind, port in zip(("broker", "controller"), broker.ports, strict=False)
         ]
         # The throwers have a process of their own, so that the other client's time has none of theirs in it.
-        executor: Executor = ThreadPoolExecutor(1) if mode == "thread" else ProcessPoolExecutor(1, get_context("spawn"))
-        with executor:
-            report.add(executor.submit(throw_all, listeners, frames, wild=wild).result())
-        stop.set()
-        for thread in threads:
-            thread.join()
+        try:
+            with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+                report.add(executor.submit(throw_all, listeners, frames, wild=wild).result())
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
         turns.look()
         judge_machine(cluster, before, report)
         if not wild:

@@ -17,7 +17,7 @@ from minikafka.wire.registry import apis
 
 @pytest.mark.timeout(60)
 def test_requests_of_all_kinds_do_no_harm() -> None:
-    report = run(40, seed=11, mode="thread")
+    report = run(40, seed=11)
     assert not report.problems, "\n".join(report.problems)
     assert report.frames >= 240 and report.answers > 40 and len(report.by_api) > 40
 
