@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from operator import mul
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ Key = TypeVar("Key", str, tuple[str, int])
 TABLE_SIZE_MIN = 16
 
 
+@lru_cache(maxsize=256)
 def string_hash(text: str) -> int:
     """`String.hashCode` as an unsigned 32-bit number: 31-based over UTF-16 units."""
     units = memoryview(text.encode("utf-16-le" if sys.byteorder == "little" else "utf-16-be", "surrogatepass")).cast("H")

@@ -115,11 +115,8 @@ class Isolation:
         log, key, leader = partition.log, (partition.topic_id, partition.index), partition.leader
         self._invariants.checked["S25"] += 1
         reached = (log.high_watermark, log.last_stable_offset)
-        unstable = [first for first, end in self._ended.get(key, ()) if first < reached[0] <= end]
-        unstable += [first for _, first in self.open.get(key, {}).values()]
-        if reached[1] < max(min([reached[0], *unstable]), log.log_start_offset):
-            text = f"the last stable offset is {reached[1]}, the high watermark {reached[0]}, transactions are open at {sorted(unstable)}"
-            self._world.violate("S25", f"{node} {partition}: {text}")
+        if reached[1] < max(reached[0], log.log_start_offset):
+            self._check_held_back(node, partition, key)
         if leader is None or leader.high_watermark < leader.epoch_start_offset:
             return
         by_epoch = self._reached.setdefault(key, {})
@@ -128,6 +125,15 @@ class Isolation:
                 text = f"readers got to {before} in epoch {epoch}, and get to {reached} in epoch {leader.leader_epoch}"
                 self._world.violate("S25", f"{node} {partition}: {text} (high watermark, last stable offset)")
         by_epoch[leader.leader_epoch] = reached
+
+    def _check_held_back(self, node: SimNode, partition: Any, key: Key) -> None:
+        log = partition.log
+        high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
+        unstable = [first for first, end in self._ended.get(key, ()) if first < high_watermark <= end]
+        unstable += [first for _, first in self.open.get(key, {}).values()]
+        if last_stable_offset < max(min([high_watermark, *unstable]), log.log_start_offset):
+            where = f"the last stable offset is {last_stable_offset}, the high watermark {high_watermark}"
+            self._world.violate("S25", f"{node} {partition}: {where}, transactions are open at {sorted(unstable)}")
 
     # -- at rest ---------------------------------------------------------------------------------------------------
 

@@ -301,6 +301,10 @@ class SimConnection(FramesOneByOne):
         if self.closed or self.loop.is_dead:
             _release(pieces)
             return
+        if len(pieces) == 1 and type(pieces[0]) is bytes and not (self._out or self._link.is_cut or self.is_forgotten):
+            if pieces[0]:
+                self._transmit(bytearray(pieces[0]))
+            return
         try:
             frame = _join(pieces)
         except OSError as error:  # the disk failed to read a file region

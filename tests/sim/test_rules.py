@@ -213,7 +213,7 @@ def test_the_table_of_invariants_is_what_the_simulator_can_break() -> None:
     """README.md has a line for each rule that a run can violate, and no other."""
     package = Path(probes.__file__).parent
     code = "".join(path.read_text() for path in package.glob("*.py") if not path.name.endswith("mutations.py"))
-    counted = re.compile(r"checked(?:\.update\(\(.*?\)\)|\[.*?\])")
+    counted = re.compile(r"checked(?:\.update\(\(.*?\)\)|\[.*?\])|self\._count\(.*?\)")
     counts = {rule for found in counted.findall(code) for rule in re.findall(r"[SL]\d+", found)}
     code = counted.sub("", code)
     broken = set(re.findall(r'"([SL]\d+)"', code))
