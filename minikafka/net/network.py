@@ -70,18 +70,6 @@ class Connection(Protocol):
         """Close the connection; `on_closed` is called once."""
 
 
-class FramesOneByOne:
-    """A connection whose frames never arrive together."""
-
-    __slots__ = ()
-
-    has_more = False
-
-    def after_frames(self, callback: Callable[[], None]) -> None:
-        """See Connection."""
-        raise AssertionError("no frame follows")
-
-
 class ConnectionHandler(Protocol):
     """Receives the events of a connection."""
 

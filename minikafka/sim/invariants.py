@@ -57,6 +57,7 @@ class Invariants:
         self.shares = Shares(self)
         #: Rule -> how often something was compared with what it demands.
         self.checked: Counter[str] = Counter()
+        self.appended_together = 0
 
     def installed(self) -> AbstractContextManager[None]:
         """A context in which the brokers are observed."""

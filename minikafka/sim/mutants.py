@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minikafka.sim.arrival_mutations import ARRIVAL_MUTATIONS
 from minikafka.sim.bounds_mutations import BOUNDS_MUTATIONS
 from minikafka.sim.doubt_mutations import DOUBT_MUTATIONS
 from minikafka.sim.eligible_mutations import ELIGIBLE_MUTATIONS
@@ -63,7 +64,7 @@ class Caught:
 _ALL = (
     *MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *FOLLOWER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS,
     *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS, *GROUP_MUTATIONS, *MEMBER_MUTATIONS,
-    *DOUBT_MUTATIONS,
+    *DOUBT_MUTATIONS, *ARRIVAL_MUTATIONS,
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 

@@ -64,6 +64,8 @@ class Invariants(Protocol):
 
     image: Any
     checked: Counter[str]
+    #: Batches of clients that were appended together with others of their partition.
+    appended_together: int
     truths: dict[tuple[bytes, int], Truth]
 
     @property

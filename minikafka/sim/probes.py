@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.transaction_markers import MarkerSender
 from minikafka.broker.front.dispatch import RequestContext
+from minikafka.broker.partitions.partition import Partition
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.broker.share.fetch import ShareFetchHandlers
@@ -51,6 +52,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
         for owner, name, around in (
             (Log, "update_high_watermark", probes.update_high_watermark),
             (Log, "truncate_to", probes.truncate_to),
+            (Partition, "append_run", probes.append_run),
             (MetadataHost, "__init__", probes.metadata_host),
             (MetadataLog, "persist", probes.persist),
             (LogDirectory, "load", probes.load),
@@ -92,6 +94,13 @@ class _Probes:
         if node is not None:
             self._invariants.truncated(log)
         return result
+
+    def append_run(self, original: Any, partition: Partition, run: Any, *arguments: Any) -> Any:
+        """Wraps `Partition.append_run`."""
+        is_appended = original(partition, run, *arguments)
+        if is_appended and len(run.batches) > 1:
+            self._invariants.appended_together += len(run.batches)
+        return is_appended
 
     def metadata_host(self, original: Any, host: MetadataHost, *arguments: Any, **named: Any) -> None:
         """Wraps the constructor of `MetadataHost`."""

@@ -75,6 +75,7 @@ class Totals:
     frames: int = 0
     acknowledged: int = 0
     consumed: int = 0
+    appended_together: int = 0
     #: Outcome -> transactions; "seeds" -> seeds that had transactions.
     transactions: Counter[str] = field(default_factory=Counter)
     #: Outcome -> acknowledgements of members of share groups.
@@ -95,6 +96,7 @@ class Totals:
         self.frames += outcome.frames
         self.acknowledged += outcome.acknowledged
         self.consumed += outcome.consumed
+        self.appended_together += outcome.appended_together
         self.transactions += outcome.transactions
         self.transactions["seeds"] += bool(outcome.options.transactors)
         self.shared += outcome.shared
@@ -114,6 +116,7 @@ class Totals:
         return {
             "seeds": self.seeds, "simulated_hours": round(self.simulated_s / 3600, 3), "real_s": round(self.real_s, 1),
             "events": self.steps, "frames": self.frames, "acknowledged_records": self.acknowledged, "consumed_records": self.consumed,
+            "batches_appended_together": self.appended_together,
             "transactions": dict(sorted(self.transactions.items())), "shared": dict(sorted(self.shared.items())),
             "faults": dict(sorted(self.injected.items())),
             "checked": dict(sorted(self.checked.items())),
@@ -128,7 +131,7 @@ class Totals:
         return [
             f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s ({speed:.0f} times as fast)",
             f"{self.steps} events, {self.frames} frames, {self.acknowledged} acknowledged records, {self.consumed} consumed,"
-            f" {len(self.states)} distinct states",
+            f" {self.appended_together} batches appended together, {len(self.states)} distinct states",
             f"transactions: {', '.join(f'{name} {count}' for name, count in sorted(self.transactions.items())) or 'none'}",
             f"acknowledgements in share groups: {', '.join(f'{name} {count}' for name, count in sorted(self.shared.items())) or 'none'}",
             f"faults: {faults}",

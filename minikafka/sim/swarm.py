@@ -22,6 +22,8 @@ SHORT_LOAD_S = 5.0
 TRANSACTIONS_SHARE = 0.25
 CONSUMERS_SHARE = 0.25
 SHARES_SHARE = 0.2
+#: Share of the seeds in which frames arrive together.
+TOGETHER_SHARE = 0.4
 SHAPES = {
     # name: (dedicated controllers, brokers or combined nodes)
     "combined": (0, 3),
@@ -71,6 +73,10 @@ class Options:
     #: How long every callback of a node takes; 0.01 simulates a machine that is overloaded a hundredfold.
     turn_s: float = 0.0
     delivery_timeout_ms: int = 15_000
+    #: Mean seconds until a process reads what has arrived, all frames together; None: it handles each frame when it arrives.
+    wake_s: float | None = None
+    #: The batch.size of the producers: with a small one they send several batches of a partition at once.
+    batch_bytes_max: int = 1 << 18
     properties: dict[str, str] = field(default_factory=dict)
     topic: dict[str, str] = field(default_factory=dict)
     profile: str = "calm"
@@ -169,6 +175,7 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     _transactions(options)
     _consumer_group(options)
     _share_group(options)
+    _arrivals(options)
     drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
@@ -231,6 +238,16 @@ def _silences(options: Options) -> list[Fault]:
         target = generator.choice(("any", "leader", "controller", "controller"))
         faults.append(Fault(at_s, "silence", target, 0.1, generator.randrange(1 << 16)))
     return faults
+
+
+def _arrivals(options: Options) -> None:
+    """Draw how frames arrive, with a separate generator, as `_more_rot`."""
+    generator = random.Random(f"swarm/arrivals/{options.seed}")
+    if generator.random() >= TOGETHER_SHARE:
+        return
+    options.wake_s = generator.choice((0.0, 0.001, 0.005, 0.02))
+    options.batch_bytes_max = generator.choice((1, 1, 100, 1 << 18))
+    options.batch_records_max = generator.choice((3, 8, 8))
 
 
 def _transactions(options: Options) -> None:

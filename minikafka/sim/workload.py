@@ -113,7 +113,7 @@ class Workload:
     def _producer(self, client: Client, delivery_timeout_ms: int) -> Producer:
         return Producer(
             self.world.bootstrap, linger_ms=1, delivery_timeout_ms=delivery_timeout_ms, request_timeout_ms=min(delivery_timeout_ms, 5000),
-            client_id=client.name, network=client.network,
+            client_id=client.name, network=client.network, batch_size=self.world.options.batch_bytes_max,
         )  # fmt: skip
 
     async def _produce(self, client: Client) -> None:

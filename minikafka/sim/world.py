@@ -66,6 +66,8 @@ class Outcome:
     frames: int = 0
     acknowledged: int = 0
     consumed: int = 0
+    #: Batches of clients that were appended together with others.
+    appended_together: int = 0
     #: Outcome -> transactions, as seen by their clients.
     transactions: Counter[str] = field(default_factory=Counter)
     #: Outcome -> acknowledgements of members of the share group.
@@ -118,6 +120,7 @@ class World:
         self.scheduler = Scheduler()
         self.fabric = Fabric(self.scheduler, random.Random(f"{self.seed}/network"))
         self.fabric.set_all(delay_min=options.delay_min_s, delay_mean=options.delay_mean_s)
+        self.fabric.wake_s = options.wake_s
         self.loop = ProcessLoop(self.scheduler, "world", on_error=self.on_error)
         self.cluster_id = uuid_to_text(random.Random(f"{self.seed}/cluster").randbytes(16))
         self.lines: deque[tuple[float, str, str]] = deque(maxlen=LINES_KEPT)
@@ -258,6 +261,7 @@ class World:
         outcome.real_s = time.process_time() - began
         outcome.steps, outcome.frames = self.scheduler.steps, self.fabric.frames
         outcome.acknowledged, outcome.consumed = self.workload.acknowledged, self.workload.consumed
+        outcome.appended_together = self.invariants.appended_together
         outcome.transactions = self.workload.transactors.outcomes
         outcome.shared = self.invariants.shares.outcomes
         outcome.injected = self.chaos.injected

@@ -204,3 +204,72 @@ def test_a_connection_falls_silent_and_a_new_one_works() -> None:
     pair.run(20.0)
     assert pair.client.ends == ["connection timed out"] and near.closed, "the kernel of who opened it gives it up"
     assert not first.closed and not pair.server.ends, "the other side is never told"
+
+
+class Together(End):
+    """A server that puts off what it is given while more is there, as the fast path of Produce does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[list[bytes]] = []
+        self._put_off: list[memoryview] = []
+
+    def on_frame(self, connection: Any, frame: memoryview) -> None:
+        super().on_frame(connection, frame)
+        if self.frames[-1] == b"hold":
+            connection.hold()
+        if connection.has_more or self._put_off:
+            if not self._put_off:
+                connection.after_frames(self._complete)
+            self._put_off.append(frame)
+        else:
+            self.runs.append([bytes(frame)])
+
+    def _complete(self) -> None:
+        self.runs.append([bytes(frame) for frame in self._put_off])
+        self._put_off = []
+
+
+@pytest.mark.parametrize("wake_s", [0.0, 0.05])
+def test_a_process_that_reads_late_handles_what_has_arrived_together(wake_s: float) -> None:
+    pair = Pair(delay_mean=0.0)
+    pair.fabric.wake_s = wake_s
+    pair.server = Together()
+    pair.connect()
+    sent = [b"%d" % number for number in range(200)]
+    for number in range(0, 200, 5):
+        for text in sent[number : number + 5]:
+            pair.loops["c"].call_soon(pair.connection.send, framed(text))
+        pair.run(0.01)
+    pair.run(5.0)
+    assert pair.server.frames == sent == [text for run in pair.server.runs for text in run]
+    assert max(map(len, pair.server.runs)) >= 5
+    assert all(bytes(view) != text for view, text in zip(pair.server.views, sent, strict=True))
+
+
+def test_frames_that_wait_for_a_hold_come_together_and_the_end_comes_after_them() -> None:
+    pair = Pair(delay_mean=0.0)
+    pair.fabric.wake_s = 0.0
+    pair.server = Together()
+    pair.connect()
+    for text in (b"hold", b"1", b"2"):
+        pair.send(text)
+    pair.loops["c"].call_soon(pair.connection.close)
+    pair.run(1.0)
+    assert pair.server.frames == [b"hold"] and not pair.server.ends
+    pair.loops["s"].call_soon(pair.server.connections[0].go_on)
+    pair.run(1.0)
+    assert pair.server.runs[-1] == [b"1", b"2"] and pair.server.ends == ["closed by the peer"]
+
+
+def test_a_paused_process_finds_all_frames_together() -> None:
+    pair = Pair(delay_mean=0.001)
+    pair.fabric.wake_s = 0.0
+    pair.server = Together()
+    pair.connect()
+    pair.loops["s"].pause(pair.scheduler.now + 1.0)
+    for number in range(3):
+        pair.send(b"%d" % number)
+        pair.run(0.1)
+    pair.run(2.0)
+    assert pair.server.runs == [[b"0", b"1", b"2"]]

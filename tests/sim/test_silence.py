@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.sim.network import GIVE_UP_S
+from minikafka.sim.connection import GIVE_UP_S
 from minikafka.sim.swarm import Fault, Options
 from minikafka.sim.world import World
 

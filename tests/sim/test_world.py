@@ -53,6 +53,15 @@ def test_different_seeds_are_different_runs() -> None:
     assert run_seed(1, duration_s=2.0).digest != run_seed(2, duration_s=2.0).digest
 
 
+def test_batches_that_arrive_together_are_appended_together_in_some_seeds() -> None:
+    outcome = run_drawn(Options(3, duration_s=2.0, wake_s=0.001, batch_bytes_max=1, batch_records_max=8), [])
+    assert outcome.violation is None, outcome.story
+    assert outcome.appended_together > 20
+    drawn = [draw(seed)[0] for seed in range(100)]
+    assert 25 < sum(found.wake_s is not None for found in drawn) < 55
+    assert {found.batch_bytes_max for found in drawn} == {1, 100, Options(0).batch_bytes_max}
+
+
 def test_three_nodes_that_start_together_are_in_service_at_once() -> None:
     """Whoever has waited long for a controller asks a new one again soon, for it may not be active yet when it is first asked."""
     for seed in range(16):
