@@ -13,6 +13,7 @@ from typing import Any, cast
 from minikafka.broker.admin.acls import ControllerAclHandlers
 from minikafka.broker.admin.cluster import ControllerClusterHandlers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.broker.admin.delegation_tokens import DelegationTokenHandlers
 from minikafka.broker.broker_parts import BrokerParts, Foundation
 from minikafka.broker.config.broker_config import BrokerConfig, Endpoint
 from minikafka.broker.config.dynamic import Settings
@@ -36,7 +37,7 @@ from minikafka.broker.quorum.raft_requests import RaftHandlers
 from minikafka.broker.security.authorization.authority import Authority
 from minikafka.broker.security.authorization.table import guarding, on_controllers
 from minikafka.broker.security.node_security import NodeSecurity
-from minikafka.broker.security.sasl_requests import LateSaslHandlers
+from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
 from minikafka.broker.security.sasl_session import secured_session
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.net.memory_budget import MemoryBudget
@@ -232,6 +233,8 @@ class Node:
         ControllerAclHandlers(None if self.authority is None else self.authority.acls, handlers.handle).register(dispatcher)
         ConfigDescriptions(self.config, self.metadata).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
+        ScramHandlers(self.metadata).register(dispatcher)
+        DelegationTokenHandlers(self.config, self.authority).register(dispatcher)
         self._controller_dispatcher = dispatcher
 
     def _bootstrap_features(self) -> Mapping[str, int] | None:

@@ -30,30 +30,31 @@ def exchange(
     """Send one request over a new connection and decode the response. Raises OSError and WireError."""
     with socket.create_connection((host, port), timeout=timeout_s) as plain:
         if security is None:
-            return _ask(plain, request, version)
+            return ask(plain, request, version)
         try:
             connection = plain if security.tls is None else security.tls.context.wrap_socket(plain, server_hostname=host)
             with connection:
                 if security.mechanism:
                     _log_in(connection, security)
-                return _ask(connection, request, version)
+                return ask(connection, request, version)
         except OSError:
             forget_failures()
             raise
 
 
 def _log_in(connection: socket.socket, security: ClientSecurity) -> None:
-    _ask(connection, SaslHandshakeRequest(mechanism=security.mechanism), 1)
+    ask(connection, SaslHandshakeRequest(mechanism=security.mechanism), 1)
     exchange = security.login()
     token: bytes | None = exchange.first()
     while token is not None:
-        answer = cast(SaslAuthenticateResponse, _ask(connection, SaslAuthenticateRequest(auth_bytes=token), 1))
+        answer = cast(SaslAuthenticateResponse, ask(connection, SaslAuthenticateRequest(auth_bytes=token), 1))
         if answer.error_code:
             raise ConnectionError(answer.error_message or "the broker refuses the login")
         token = exchange.next(bytes(answer.auth_bytes))
 
 
-def _ask(connection: socket.socket, request: Request, version: int) -> Response:
+def ask(connection: socket.socket, request: Request, version: int) -> Response:
+    """Send one request over an open connection and decode the response. Raises OSError and WireError."""
     for piece in encode_request(request, version, 1, "minikafka-probe"):
         connection.sendall(cast(bytes, piece))
     size = int.from_bytes(_receive(connection, 4), "big", signed=True)

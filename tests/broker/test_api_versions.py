@@ -12,6 +12,7 @@ from helpers.live_node import CLUSTER_ID, live_node
 from minikafka.broker.front.dispatch import Dispatcher
 from minikafka.broker.supervise import Supervisor
 from minikafka.net.clock import SystemClock
+from minikafka.wire.api_table import API_TABLE
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request, encode_response
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -34,6 +35,13 @@ async def test_api_versions(tmp_path: Path, version: int) -> None:
         _, finalized, epoch = node.features()
         reported = [(feature.name, feature.max_version_level) for feature in answer.finalized_features]
         assert (reported, answer.finalized_features_epoch) == ((finalized, epoch) if version >= 3 else ([], -1))
+
+
+async def test_each_kind_of_listener_serves_every_api_of_its_kind(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None and node.controller_dispatcher is not None
+        for kind, dispatcher in (("broker", node.broker.dispatcher), ("controller", node.controller_dispatcher)):
+            assert [entry.name for entry in dispatcher.entries] == [row.name for row in API_TABLE if kind in row.listeners]
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,8 @@ async def on_controller(directory: Path) -> AsyncIterator[tuple[Node, dict[str, 
 async def test_a_controller_serves_nodes_and_administrators_only(tmp_path: Path) -> None:
     async with on_controller(tmp_path) as (node, channels):
         guards = on_controllers(lambda: node.metadata.image)
-        open_to_all = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+        tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+        open_to_all = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", *tokens}
         by_resource = {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs"}
         by_element = {"CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "AlterClientQuotas"}
         answered = {}

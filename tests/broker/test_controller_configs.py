@@ -1,4 +1,4 @@
-"""A controller describes configurations to clients that speak to it (KIP-919, Kafka's ControllerApis.handleDescribeConfigs)."""
+"""A controller describes configurations and users to clients that speak to it (KIP-919, Kafka's ControllerApis.handleDescribeConfigs)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from helpers.live_node import live_node
 
 from minikafka.testing.probe import exchange
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
+from minikafka.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 BROKER = 4
@@ -33,3 +35,18 @@ async def test_changes_made_at_the_controller_are_described_there(tmp_path: Path
         own, other = described.results
         assert {entry.name: entry.value for entry in own.configs} == {"message.max.bytes": "12345", "node.id": "1"}
         assert other.error_code == ErrorCode.INVALID_REQUEST and "Unexpected broker id, expected 1" in other.error_message
+
+
+async def test_users_made_at_the_controller_are_described_there(tmp_path: Path) -> None:
+    credential = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="alice", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32
+    )
+    async with live_node(tmp_path) as node:
+        port = node.listeners["CONTROLLER"].port
+        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[credential])
+        altered: Any = await asyncio.to_thread(exchange, "127.0.0.1", port, request, 0)
+        assert [one.error_code for one in altered.results] == [0]
+        await node.metadata.wait_until(lambda image: ("alice", 1) in image.scram, 5000)
+        described: Any = await asyncio.to_thread(exchange, "127.0.0.1", port, DescribeUserScramCredentialsRequest(users=None), 0)
+        (user,) = described.results
+        assert (user.user, [(info.mechanism, info.iterations) for info in user.credential_infos]) == ("alice", [(1, 4096)])

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from helpers.acl_node import acl_node, allow, channel_of, set_acls
-from helpers.live_node import broker_port, live_node
+from helpers.live_node import broker_port, controller_port, live_node
 
+from minikafka.broker.front.forwarding import address_bytes, principal_bytes
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from minikafka.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from minikafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
@@ -58,6 +61,21 @@ async def test_an_anonymous_client_is_refused(tmp_path: Path) -> None:
         assert [(await channel.request(request)).error_code for request in (creation(), *others())] == [NOT_ALLOWED] * 4
         channel.close()
 
+
+
+async def test_a_controller_refuses_its_own_clients_and_answers_those_of_brokers(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        network = SocketNetwork(asyncio.get_running_loop())
+        channel = await Channel.open(network, "127.0.0.1", controller_port(node), client_id="test")
+        assert [(await channel.request(request)).error_code for request in (creation(), *others())] == [NOT_ALLOWED] * 4
+        data = b"".join(bytes(piece) for piece in encode_request(creation(), 3, 1, "x"))[4:]
+        answer: Any = await channel.request(
+            EnvelopeRequest(request_data=data, request_principal=principal_bytes("User:alice"), client_host_address=address_bytes("::1"))
+        )
+        assert answer.error_code == 0
+        inner = CreateDelegationTokenResponse.decode(3, answer.response_data, 5)
+        assert (inner.error_code, inner.principal_name, inner.token_requester_principal_name) == (DISABLED, "alice", "alice")
+        channel.close()
 
 
 async def test_every_version_is_answered(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ class Comparison:
     def play(self, steps: list[Step]) -> list[Difference]:
         """What differs and is not in differences.toml, up to the first step with such a difference: what follows may follow from it."""
         prefix = f"r{next(self._runs)}-"
-        answers = [side.play(steps, prefix) for side in self._sides]
+        with ThreadPoolExecutor(len(self._sides)) as pool:
+            answers = list(pool.map(lambda side: side.play(steps, prefix), self._sides))
         for number, (step, kafka, ours) in enumerate(zip(steps, *answers, strict=True)):
             name = type(step.request).__name__.removesuffix("Request")
             found = [Difference(number, name, *one) for one in _differences(kafka, ours, "")]

@@ -80,7 +80,9 @@ class _Drawing:
             if (name in ("assignments", "broker_ids") and self.key != 14) or name in ("states_filter", "types_filter", "state_filters"):
                 return []
             count = 1 if name in ("transactions", "resources") else self.draw.choice([1, 1, 1, 2])
-            return [self.value(name, node.subcon) for _ in range(count)]
+            found = [self.value(name, node.subcon) for _ in range(count)]
+            # Apache Kafka never answers a member that names a protocol twice (docs/compatibility.md).
+            return list({one.name: one for one in found}.values()) if (self.key, name) == (11, "protocols") else found
         if isinstance(node, StructNode):
             return self.message(node)
         pool = POOLS.get((self.key, name)) or POOLS.get((None, name))

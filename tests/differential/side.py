@@ -9,11 +9,12 @@ from typing import Any
 
 from differential.drawing import Known, Step
 
-from minikafka.testing.probe import exchange
+from minikafka.testing.probe import ask
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Struct
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -46,6 +47,7 @@ class Side:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.split(",", maxsplit=1)[0].partition(":")
         self._address = host, int(port)
+        self._connection: socket.socket | None = None
         self._fences = 0
         self._prefix = ""
         self._ids: dict[str, bytes] = {}
@@ -62,7 +64,15 @@ class Side:
     def play(self, steps: list[Step], prefix: str) -> list[Any]:
         """The answers, in words."""
         self._prefix, self._ids, self._members, self._producers = prefix, {}, [], []
-        return [self._step(step) for step in steps]
+        answers = [self._step(step) for step in steps]
+        self._clear()
+        return answers
+
+    def _clear(self) -> None:
+        """Delete this run's topics: thousands of them would slow a broker down."""
+        kind = DeleteTopicsRequest
+        topics = [kind.DeleteTopicState(name=name) for name in self._ids if name.startswith(self._prefix)]
+        self._ask(kind(topics=topics, timeout_ms=10_000), 6)
 
     def _step(self, step: Step) -> Any:
         request = self._own(step.request)
@@ -78,18 +88,27 @@ class Side:
 
     def _ask(self, request: Any, version: int) -> Any:
         try:
-            return exchange(*self._address, request, version, ANSWER_S)
+            if self._connection is None:
+                self._connection = socket.create_connection(self._address, ANSWER_S)
+            return ask(self._connection, request, version)
         except (OSError, EOFError):
+            self.close()
             return NO_ANSWER
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _settled(self, request: Any, version: int) -> Any:
         """The answer when it is no more one of a moment."""
         end = time.monotonic() + SETTLED_S
         while True:
             answer = self._ask(request, version)
-            if answer is NO_ANSWER or time.monotonic() > end or FOR_A_MOMENT.isdisjoint(_codes(answer)):
+            if answer is NO_ANSWER or time.monotonic() > end or FOR_A_MOMENT.isdisjoint(codes(answer)):
                 return answer
-            _pause()
+            pause()
 
     def _wait_for_changes(self) -> None:
         """Metadata are read in their order: what was changed before the fence is known when the fence is."""
@@ -104,7 +123,7 @@ class Side:
             found = self._ask(DescribeConfigsRequest(resources=[resource]), 4)
             if found is not NO_ANSWER and found.results[0].configs and found.results[0].configs[0].value == value:
                 return
-            _pause()
+            pause()
         raise TimeoutError("the broker does not hear of changes")
 
     # -- what a broker has drawn ---------------------------------------------------------------------------------------
@@ -189,11 +208,13 @@ def _parts(value: Any) -> Iterator[Struct]:
             yield from _parts(one)
 
 
-def _codes(answer: Any) -> set[int]:
-    return {part.error_code for part in _parts(answer) if hasattr(part, "error_code")}
+def codes(answer: Any) -> set[int]:
+    """Every error code in a message."""
+    names = ("error_code", "partition_error_code")
+    return {getattr(part, name) for part in _parts(answer) for name in names if hasattr(part, name)}
 
 
-def _pause() -> None:
+def pause() -> None:
     """A moment, in which the broker reads."""
     reader, writer = socket.socketpair()
     with reader, writer:

@@ -77,9 +77,25 @@ KAFKA_SUITE = """\
 `python tests/kafka_suite/run.py --keep` runs test classes that Apache Kafka 4.3.0 publishes, unchanged, on processes of minikafka. These
 tables come from `tests/kafka_suite/results.tsv`, which holds the runs so far, and from `reasons.toml`. "Internals" are tests that ask for
 an object inside a broker. "Fails as 4.4 does" are tests that state what 4.3 did, and that fail in the same way on processes of Apache Kafka
-4.4.0, whose APIs and levels minikafka serves. Variants with combined nodes are left out. The rows of `GroupCoordinatorIntegrationTest`,
+4.4.0, whose APIs and levels minikafka serves. "Not offered" are tests of features that minikafka does not have, such as Kerberos. Variants
+with combined nodes are left out. The rows of `GroupCoordinatorIntegrationTest`,
 `TxnOffsetCommitRequestTest` and `WriteTxnMarkersRequestTest` cover part of their class: the rest ran before minikafka served consumer
 groups, and has not run again."""
+
+
+DIFFERENCES = """\
+`tests/differential` sends the same generated requests, good and bad, to Apache Kafka 4.4 and to minikafka, and compares the answers field
+by field. These differences stay. Empty cells stand for any value."""
+
+
+def differences_table() -> list[str]:
+    """tests/differential/differences.toml."""
+    found = tomllib.loads((ROOT / "tests" / "differential" / "differences.toml").read_text())["difference"]
+    lines = ["| API | field | there | here | why |", "|---|---|---|---|---|"]
+    for row in sorted(found, key=lambda row: (row["api"], row.get("path", ""), str(row.get("kafka", "")))):
+        path = f"`{row['path']}`" if "path" in row else ""
+        lines.append(f"| {row['api']} | {path} | {row.get('kafka', '')} | {row.get('ours', '')} | {row['why']} |")
+    return lines
 
 
 def kafka_suite_table() -> list[str]:
@@ -175,12 +191,7 @@ def compatibility_page() -> str:
         "",
         "`tests/interop/README.md` has the details, line by line.",
         "",
-        "## Apache Kafka's own tests",
-        "",
-        *KAFKA_SUITE.splitlines(),
-        "",
-        *kafka_suite_table(),
-        "",
+        *_held_to_kafka(),
         "## Tools and other programs",
         "",
         "We tried these by hand in November 2026, against three brokers with data, groups, transactions, ACLs and quotas.",
@@ -198,9 +209,15 @@ def compatibility_page() -> str:
         "",
         "Apache Kafka serves GetTelemetrySubscriptions and PushTelemetry only with a telemetry plug-in; a broker here always does, for its"
         " receiver is built in ([operations](operations.md#metrics-of-clients)).",
-        "Asked for delegation tokens, a broker says that there are none, as Apache Kafka does without `delegation.token.secret.key`.",
+        "Asked for delegation tokens, brokers and controllers say that there are none, as Apache Kafka does without"
+        " `delegation.token.secret.key`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _held_to_kafka() -> list[str]:
+    suite = ["## Apache Kafka's own tests", "", *KAFKA_SUITE.splitlines(), "", *kafka_suite_table(), ""]
+    return [*suite, "## Answers that differ from Apache Kafka's", "", *DIFFERENCES.splitlines(), "", *differences_table(), ""]
 
 
 def _clients(rows: Any) -> list[str]:

@@ -1,7 +1,8 @@
 """Forks nodes from a process that has everything imported: `python launcher.py SOCKET`. It and its nodes end when its input does.
 
-A connection carries one line, "PROPERTIES TAB OUTPUT TAB LOGIN-FILE", and is answered with the process id. What the child runs is
-`minikafka start --config PROPERTIES`; that nothing has to be imported is a second of a core for each node."""
+A connection carries one line, "PROPERTIES TAB OUTPUT TAB LOGIN-FILE TAB PRINCIPALS", and is answered with the process id. What the child
+runs is `minikafka start --config PROPERTIES`; that nothing has to be imported is a second of a core for each node. PRINCIPALS is the socket
+where it asks whose a connection without TLS and SASL is: a test may have a class of its own for that."""
 
 from __future__ import annotations
 
@@ -11,12 +12,17 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
+from minikafka.broker import node
+from minikafka.broker.front.dispatch import Dispatcher
 from minikafka.cli.start import start
+from minikafka.net.network import Connection, ConnectionHandler
 from minikafka.testing import zygote
 
 LINE_BYTES = 8192
+PRINCIPAL_BYTES = 1024
 
 
 def serve(listener: socket.socket) -> None:
@@ -51,17 +57,31 @@ def _kill(nodes: dict[int, int]) -> None:
 def _answer(listener: socket.socket, watched: select.epoll, nodes: dict[int, int]) -> None:
     connection, _ = listener.accept()
     with connection:
-        properties, output, login = connection.recv(LINE_BYTES).decode().rstrip("\n").split("\t")
+        properties, output, login, principals = connection.recv(LINE_BYTES).decode().rstrip("\n").split("\t")
         pid = os.fork()
         if pid == 0:
-            _run(properties, output, login)
+            _run(properties, output, login, principals)
         descriptor = os.pidfd_open(pid)
         nodes[descriptor] = pid
         watched.register(descriptor, select.EPOLLIN)
         connection.sendall(str(pid).encode())
 
 
-def _run(properties: str, output: str, login: str) -> None:
+def _ask_principals(principals: str, properties: str) -> None:
+    """Let the test say whose a connection is."""
+    plain: Callable[[Callable[[], Dispatcher], str, Connection], ConnectionHandler] = node._session
+
+    def session(dispatcher: Callable[[], Dispatcher], listener: str, connection: Connection) -> ConnectionHandler:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(principals)
+            asking.sendall(f"{properties}\t{listener}\t{connection.peer_host}\n".encode())
+            connection.principal = asking.recv(PRINCIPAL_BYTES).decode() or connection.principal
+        return plain(dispatcher, listener, connection)
+
+    node._session = session
+
+
+def _run(properties: str, output: str, login: str, principals: str) -> None:
     """The life of a child; does not return."""
     status = 1
     try:
@@ -73,6 +93,8 @@ def _run(properties: str, output: str, login: str) -> None:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         if login:
             os.environ["KAFKA_OPTS"] = f"-Djava.security.auth.login.config={login}"
+        if principals:
+            _ask_principals(principals, properties)
         start.main(["--config", properties], prog_name="minikafka start", standalone_mode=True)
         status = 0
     except SystemExit as ended:

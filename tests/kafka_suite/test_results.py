@@ -36,24 +36,31 @@ def test_the_newest_line_of_a_test_counts_and_what_was_skipped_does_not(tmp_path
 
 def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
     reason_by_test = {"org.apache.kafka.tools.BTest": "the class", "org.apache.kafka.tools.BTest.three": "the method"}
-    reason_by_test["kafka.api.ATest.five"] = f"{results.AS_NEWER} one more"
+    reason_by_test["kafka.api.ATest.five"] = "as Apache Kafka 4.4: one more"
+    reason_by_test["kafka.api.ATest.six"] = "not offered: Kerberos"
+    reason_by_test["kafka.api.ATest.seven"] = "inside a broker: its cache"
     found = [Result("kafka.api.ATest.one#1", "pass", 1, ""), Result("kafka.api.ATest.two", "internals", 1, "")]
-    found += [Result("kafka.api.ATest.five", "fail", 1, "expected 1")]
+    found += [Result(f"kafka.api.ATest.{name}", "fail", 1, "expected 1") for name in ("five", "six", "seven")]
     found += [Result("org.apache.kafka.tools.BTest.three#1", "fail", 1, "no"), Result("org.apache.kafka.tools.BTest.four", "skip", 0, "")]
     assert results.table(found, reason_by_test) == [
-        "| class | tests | pass | internals | fails as 4.4 does | fails |",
-        "|---|---|---|---|---|---|",
-        "| `kafka.api.ATest` | 3 | 1 | 1 | 1 |  |",
-        "| `kafka.tools.BTest` | 1 | 0 |  |  | 1 |",
-        "| 2 classes | 4 | 1 | 1 | 1 | 1 |",
+        "| class | tests | pass | internals | fails as 4.4 does | not offered | fails |",
+        "|---|---|---|---|---|---|---|",
+        "| `kafka.api.ATest` | 5 | 1 | 2 | 1 | 1 |  |",
+        "| `kafka.tools.BTest` | 1 | 0 |  |  |  | 1 |",
+        "| 2 classes | 6 | 1 | 2 | 1 | 1 | 1 |",
+        "",
+        "Of 2 tests that can run, 1 fail: 50.0 %. With those of features that minikafka does not offer, 2 of 3 fail: 66.7 %.",
         "",
         "| fails | why |",
         "|---|---|",
         "| `kafka.api.ATest.five` | as Apache Kafka 4.4: one more |",
+        "| `kafka.api.ATest.seven` | inside a broker: its cache |",
+        "| `kafka.api.ATest.six` | not offered: Kerberos |",
         "| `kafka.tools.BTest.three#1` | the method |",
     ]
     assert results.unexplained(found, reason_by_test) == []
-    assert [result.test for result in results.unexplained(found, {})] == ["kafka.api.ATest.five", "org.apache.kafka.tools.BTest.three#1"]
+    names = [result.test for result in results.unexplained(found, {})]
+    assert names == [*(f"kafka.api.ATest.{name}" for name in ("five", "six", "seven")), "org.apache.kafka.tools.BTest.three#1"]
 
 
 def test_kept_results_belong_to_listed_classes_and_every_reason_is_needed() -> None:

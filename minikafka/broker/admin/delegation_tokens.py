@@ -1,7 +1,8 @@
-"""The delegation token APIs of a broker without `delegation.token.secret.key` (KIP-48): they answer that delegation tokens are disabled.
+"""The delegation token APIs of a node without `delegation.token.secret.key` (KIP-48): they answer that delegation tokens are disabled.
 
 Kafka serves the APIs even without a key, and some clients derive a broker's version from its list of APIs (franz-go's kversion), so they
-are served here too. Checks are in Kafka's order: KafkaApis.allowTokenRequests, the authorizer, DelegationTokenControlManager.
+are served here too, by brokers and controllers. Checks are in Kafka's order: allowTokenRequests of KafkaApis and ControllerApis, the
+authorizer, DelegationTokenControlManager.
 """
 
 from __future__ import annotations
@@ -91,7 +92,10 @@ class DelegationTokenHandlers:
         return DescribeDelegationTokenResponse(error_code=self._refusal(context), tokens=[])
 
     def _refusal(self, context: RequestContext) -> ErrorCode:
-        """The error for a client: requests are not allowed without authentication; otherwise tokens are disabled."""
+        """The error for a client: requests are not allowed without authentication; otherwise tokens are disabled. The broker has judged the
+        connection of a client whose request it forwards."""
+        if context.is_forwarded:
+            return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
         protocol = self._config.protocol_of(context.listener)
         if protocol == PLAINTEXT or (protocol == SSL and context.principal == ANONYMOUS):
             return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -106,6 +106,12 @@ _ANYWHERE: Guards = {
     SaslHandshakeRequest: open_to_all,
     SaslAuthenticateRequest: open_to_all,
     DescribeAclsRequest: _DESCRIBE,
+    DescribeUserScramCredentialsRequest: _DESCRIBE,
+    # Always refused by admin/delegation_tokens.py, which checks CREATE_TOKENS itself where it matters.
+    **dict.fromkeys(
+        (CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest, DescribeDelegationTokenRequest),
+        open_to_all,
+    ),
 }
 
 #: Guards of a broker's APIs. The controller authorizes forwarded requests, with the principal in the envelope.
@@ -127,7 +133,6 @@ ON_BROKERS: Guards = {
     AlterReplicaLogDirsRequest: _ALTER,
     DescribeClientQuotasRequest: _DESCRIBE_CONFIGS,
     ListConfigResourcesRequest: _DESCRIBE_CONFIGS,
-    DescribeUserScramCredentialsRequest: _DESCRIBE,
     FindCoordinatorRequest: groups.find_coordinator,
     JoinGroupRequest: groups.of_group(Operation.READ),
     SyncGroupRequest: groups.of_group(Operation.READ),
@@ -159,11 +164,6 @@ ON_BROKERS: Guards = {
             DescribeQuorumRequest,
             AddRaftVoterRequest, RemoveRaftVoterRequest, CreateAclsRequest, DeleteAclsRequest,
         ),
-        open_to_all,
-    ),
-    # Always refused by admin/delegation_tokens.py, which checks CREATE_TOKENS itself where it matters.
-    **dict.fromkeys(
-        (CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest, DescribeDelegationTokenRequest),
         open_to_all,
     ),
 }  # fmt: skip

@@ -16,16 +16,22 @@ import java.util.List;
 final class Launcher {
     private static final String SOCKET = System.getProperty("kafkasuite.launcher", "");
 
-    static ProcessHandle start(Path properties, File output) throws IOException {
-        return SOCKET.isEmpty() ? kafka(properties, output) : minikafka(properties, output);
+    /** Whether nodes are those of minikafka. */
+    static boolean isMinikafka() {
+        return !SOCKET.isEmpty();
     }
 
-    /** One line "PROPERTIES TAB OUTPUT TAB LOGIN-FILE", answered with the process id. */
-    private static ProcessHandle minikafka(Path properties, File output) throws IOException {
+    /** `asks`: a class of the test makes principals, see Principals. */
+    static ProcessHandle start(Path properties, File output, boolean asks) throws IOException {
+        return isMinikafka() ? minikafka(properties, output, asks ? Principals.SOCKET.toString() : "") : kafka(properties, output);
+    }
+
+    /** One line "PROPERTIES TAB OUTPUT TAB LOGIN-FILE TAB PRINCIPALS", answered with the process id. */
+    private static ProcessHandle minikafka(Path properties, File output, String principals) throws IOException {
         String login = System.getProperty("java.security.auth.login.config", "");
         try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
             channel.connect(UnixDomainSocketAddress.of(SOCKET));
-            channel.write(ByteBuffer.wrap((properties + "\t" + output + "\t" + login + "\n").getBytes(StandardCharsets.UTF_8)));
+            channel.write(ByteBuffer.wrap((properties + "\t" + output + "\t" + login + "\t" + principals + "\n").getBytes(StandardCharsets.UTF_8)));
             ByteBuffer answer = ByteBuffer.allocate(32);
             while (channel.read(answer) >= 0) continue;
             long pid = Long.parseLong(new String(answer.array(), 0, answer.position(), StandardCharsets.UTF_8).trim());

@@ -117,9 +117,10 @@ final class Node {
             epochBefore = before == null ? -1 : before.epoch();
             Path stem = stem();
             Path file = Path.of(stem + ".properties");
+            boolean asks = properties.askPrincipals(file);
             properties.write(file);
             output = new File(stem + ".log");
-            process = Launcher.start(file, output);
+            process = Launcher.start(file, output, asks);
         } catch (Exception e) {
             throw new RuntimeException(e);
         }

@@ -9,11 +9,14 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.config.types.Password;
 
 /** The configuration that a test made, as a properties file with real ports. */
 final class NodeProperties {
+    private static final Pattern BUILDER = Pattern.compile("(?:listener\\.name\\.(.+)\\.)?principal\\.builder\\.class");
     private final Node node;
     private final Map<String, String> values = new TreeMap<>();
 
@@ -36,6 +39,20 @@ final class NodeProperties {
         if (!values.getOrDefault("controller.quorum.voters", "").isEmpty()) values.put("controller.quorum.voters", voters());
     }
 
+    /** A test's class that makes principals stays in the test, where the node at `path` asks it. Whether there is one. */
+    boolean askPrincipals(Path path) {
+        boolean asks = false;
+        for (String name : Launcher.isMinikafka() ? List.copyOf(values.keySet()) : List.<String>of()) {
+            Matcher found = BUILDER.matcher(name);
+            if (!found.matches() || !ofTests(values.get(name))) continue;
+            String listener = found.group(1) == null ? "" : found.group(1);
+            if (!Principals.add(path.toString(), listener, values.get(name), node.config.originals())) continue;
+            values.remove(name);
+            asks = true;
+        }
+        return asks;
+    }
+
     void write(Path path) throws IOException {
         values.values().forEach(NodeProperties::noteClasses);
         StringBuilder lines = new StringBuilder();
@@ -46,13 +63,16 @@ final class NodeProperties {
     /** Classes of the tests' own jars would run inside of a broker. */
     private static void noteClasses(String value) {
         for (String name : value.split(",")) {
-            if (!name.matches("[a-z]+(\\.\\w+)*\\.[A-Z][\\w$]*")) continue;
-            try {
-                Class<?> type = Class.forName(name, false, NodeProperties.class.getClassLoader());
-                if (type.getProtectionDomain().getCodeSource().getLocation().getPath().endsWith("-test.jar")) Recorder.asked("the test's " + name);
-            } catch (ClassNotFoundException | LinkageError absent) {
-                continue;
-            }
+            if (name.matches("[a-z]+(\\.\\w+)*\\.[A-Z][\\w$]*") && ofTests(name)) Recorder.asked("the test's " + name);
+        }
+    }
+
+    private static boolean ofTests(String name) {
+        try {
+            Class<?> type = Class.forName(name, false, NodeProperties.class.getClassLoader());
+            return type.getProtectionDomain().getCodeSource() != null && type.getProtectionDomain().getCodeSource().getLocation().getPath().endsWith("-test.jar");
+        } catch (ClassNotFoundException | LinkageError absent) {
+            return false;
         }
     }
 

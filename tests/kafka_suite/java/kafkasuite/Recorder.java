@@ -132,6 +132,7 @@ public final class Recorder implements TestExecutionListener {
             .configurationParameter("junit.jupiter.extensions.autodetection.enabled", "true");
         if (!methods.isEmpty()) request.filters((PostDiscoveryFilter) test -> chosen(test, methods));
         Node.keepCachesFresh();
+        Principals.serve();
         Runtime.getRuntime().addShutdownHook(new Thread(Node::stopAll));
         try (PrintWriter out = new PrintWriter(new FileWriter(arguments[0], true))) {
             LauncherFactory.create().execute(request.build(), new Recorder(out));
