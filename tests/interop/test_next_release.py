@@ -14,6 +14,9 @@ pytestmark = [pytest.mark.java, pytest.mark.interop, pytest.mark.timeout(900)]
 NODES = (1, 2, 3)
 #: For the start of an Apache Kafka node beside others on a busy machine.
 SLOW_S = 240
+#: No node dies here, and no busy one may be fenced: while none is in service, Apache Kafka names no broker to clients, and librdkafka then
+#: forgets every address.
+PROPERTIES = {"broker.session.timeout.ms": "30000"}
 #: The metadata.version that both releases open, and those that came with the next one.
 OLD, NEW = "4.3-IV0", "4.4-IV2"
 
@@ -42,7 +45,8 @@ def replace(cluster: MixedCluster, node_id: int, kind: str, writer: Writer) -> N
 @pytest.mark.parametrize("kinds", [(KAFKA, KAFKA, MINI), (MINI, KAFKA, MINI)], ids="-".join)
 def test_a_cluster_rolls_to_the_next_release_under_load(kinds: tuple[str, str, str], tmp_path: Path) -> None:
     """Formatted by the older release, each Apache Kafka node becomes one of the next release, then the features are raised."""
-    with MixedCluster(tmp_path, [(index + 1, kind, BOTH) for index, kind in enumerate(kinds)]) as cluster:
+    nodes = [(index + 1, kind, BOTH) for index, kind in enumerate(kinds)]
+    with MixedCluster(tmp_path, nodes, properties=PROPERTIES) as cluster:
         cluster.format()
         cluster.start(wait=False)
         cluster.wait_for_brokers(SLOW_S)

@@ -233,7 +233,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("minikafka.audit.command.config", "string", None, "Properties file with the security settings of the scheduled audit's client, if the inter-broker listener needs some."),
         _p("minikafka.metrics.dialects", "list", "s", "Dialects of metric names: s = Strimzi's rules, c = Confluent's, r = Strimzi's metrics reporter, k = some that kafbat's Kafka UI needs. Several may be listed.", choices=("s", "c", "r", "k")),
         _p("minikafka.handover.ms", "long", "1000", "How long produce requests are held while a leadership moves to another broker. Afterwards they are forwarded to the new leader. 0 = they are refused at once.", low=0),
-        _p("minikafka.heartbeat.reconnect.ms", "long", "100", "How long after the end of its heartbeat connection a broker may send the next heartbeat before the controller fences it. The controller waits at least four times the broker's measured connect time, and the whole session for Apache Kafka brokers. 0 = the whole session for all.", low=0),
+        _p("minikafka.heartbeat.reconnect.ms", "long", "100", "How long after the end of its heartbeat connection a broker may send the next heartbeat before the controller fences it. The controller waits at least four times the broker's measured connect time, and the whole session for Apache Kafka brokers and for the last broker in service. 0 = the whole session for all.", low=0),
         _p("minikafka.log.format", "string", "console", "Format of log lines: console, or json = one JSON object per line.", choices=("console", "json")),
         _p("minikafka.tcp.congestion", "string", "reno", "TCP congestion control, where the kernel allows the choice; empty = the kernel's."),
         *AUTHORIZATION,

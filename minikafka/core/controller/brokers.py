@@ -292,10 +292,15 @@ class BrokerControl:
 
     def expire(self, now_ms: int) -> Iterable[list[Any]]:
         """One list of records per broker whose session has ended. The caller appends and replays each list before the next."""
-        for broker_id, epoch in self.sessions.expired(now_ms):
+        for broker_id, epoch in self.sessions.expired(now_ms, self._is_last):
             broker = self._state.image.brokers.get(broker_id)
             if broker is not None and broker.epoch == epoch and not broker.fenced:
                 yield self.fence(broker)
+
+    def _is_last(self, broker_id: int) -> bool:
+        """Whether no other broker is in service."""
+        others = (broker for other_id, broker in self._state.image.brokers.items() if other_id != broker_id)
+        return all(broker.fenced or broker.in_controlled_shutdown for broker in others)
 
 
 def _check_level(name: str, level: int, low: int, high: int) -> None:

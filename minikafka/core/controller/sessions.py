@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from minikafka.core.timers import TimerQueue
 
@@ -138,12 +138,12 @@ class BrokerSessions:
         """When the next session may end."""
         return self._timers.next_deadline()
 
-    def expired(self, now_ms: int) -> Iterator[tuple[int, int]]:
-        """End the sessions that are due; yields (broker id, epoch).
+    def expired(self, now_ms: int, is_last: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
+        """End the sessions that are due; yields (broker id, epoch). `is_last`: whether no other broker is in service.
 
         If the earliest deadline is long past, this process was stalled and may have unread heartbeats: all sessions are extended by the
-        lost time, at most `STALLS_GRANTED` times. A shortened deadline that is checked a little too late is granted once more, up to the
-        end of the full session.
+        lost time, at most `STALLS_GRANTED` times. A shortened deadline is granted again, up to the end of the full session, if it is
+        checked a little too late, and while the broker is the last one: nobody could replace it, and clients would be told of no broker.
         """
         due = self._timers.next_deadline()
         if due is not None and now_ms - due > STALL_MS:
@@ -152,8 +152,9 @@ class BrokerSessions:
             ended = self._sessions.get(broker_id)
             if ended is None:
                 continue
-            if ended.grace_ms is not None and now_ms - ended.deadline_ms > GRACE_STALL_MS and now_ms < ended.whole_ms:
-                self._schedule(broker_id, ended, min(now_ms + ended.grace_ms, ended.whole_ms))
+            grace_ms = ended.grace_ms if now_ms < ended.whole_ms else None
+            if grace_ms is not None and (now_ms - ended.deadline_ms > GRACE_STALL_MS or is_last(broker_id)):
+                self._schedule(broker_id, ended, min(now_ms + grace_ms, ended.whole_ms))
                 continue
             del self._sessions[broker_id]
             yield broker_id, ended.epoch

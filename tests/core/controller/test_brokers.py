@@ -156,6 +156,33 @@ def test_a_broken_connection_ends_the_session_soon_unless_the_broker_comes_back(
     assert not driver.image.brokers[1].fenced, "a broker that was fenced by mistake is back with its next heartbeat"
 
 
+def test_the_last_broker_in_service_keeps_its_session_until_another_is_back() -> None:
+    """Nobody could lead in its place, and a client that is told of no broker may forget every address (librdkafka does)."""
+    driver = ControllerDriver(broker_session_timeout_ms=3_000)
+    driver.start(1, 2)
+    for broker_id in (1, 2):
+        driver.core.broker_disconnected(broker_id, driver.image.brokers[broker_id].epoch, driver.now_ms)
+    driver.advance(DISCONNECT_GRACE_MS)
+    assert driver.image.brokers[1].fenced and not driver.image.brokers[2].fenced
+    driver.advance(2_000)
+    assert not driver.image.brokers[2].fenced
+    driver.heartbeat(1)
+    driver.advance(DISCONNECT_GRACE_MS)
+    assert driver.image.brokers[2].fenced and not driver.image.brokers[1].fenced, "there is somebody who can lead again"
+
+
+@pytest.mark.parametrize("other", ["fenced", "shutting down"])
+def test_the_last_broker_in_service_is_fenced_at_the_end_of_its_session(other: str) -> None:
+    driver = ControllerDriver(broker_session_timeout_ms=3_000)
+    driver.start(1, 2)
+    driver.heartbeat(2, want_fence=other == "fenced", want_shut_down=other == "shutting down")
+    driver.core.broker_disconnected(1, driver.image.brokers[1].epoch, driver.now_ms)
+    driver.advance(2_900)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(100)
+    assert driver.image.brokers[1].fenced
+
+
 def test_a_broker_that_does_not_come_back_at_once_keeps_its_session() -> None:
     """Apache Kafka's connect again when their next heartbeat is due, after two seconds: a closed connection says nothing of them."""
     driver = ControllerDriver()
@@ -169,7 +196,7 @@ def test_a_broker_that_does_not_come_back_at_once_keeps_its_session() -> None:
 
 def test_a_broker_whose_connections_take_long_has_longer_to_come_back() -> None:
     driver = ControllerDriver()
-    driver.start(1)
+    driver.start(1, 2)
     driver.core.broker_disconnected(1, driver.image.brokers[1].epoch, driver.now_ms, 150)
     driver.advance(CONNECTS_GRANTED * 150 - 1)
     assert not driver.image.brokers[1].fenced
@@ -196,7 +223,7 @@ def test_the_time_to_come_back_is_a_property(reconnect_ms: int) -> None:
 
 def test_a_flapping_connection_is_given_more_and_more_time() -> None:
     driver = ControllerDriver()
-    driver.start(1)
+    driver.start(1, 2)
     epoch = driver.image.brokers[1].epoch
     for _ in range(LOSSES_TOLERATED):
         driver.core.broker_disconnected(1, epoch, driver.now_ms)
@@ -208,7 +235,7 @@ def test_a_flapping_connection_is_given_more_and_more_time() -> None:
         driver.advance(DISCONNECT_GRACE_MS * doubled - 1)
         assert not driver.image.brokers[1].fenced
         driver.heartbeat(1)
-    driver.stay_alive(LOSS_WINDOW_MS, 1)
+    driver.stay_alive(LOSS_WINDOW_MS, 1, 2)
     driver.core.broker_disconnected(1, epoch, driver.now_ms)
     driver.advance(DISCONNECT_GRACE_MS)
     assert driver.image.brokers[1].fenced, "what was a minute ago is forgotten"
@@ -216,7 +243,7 @@ def test_a_flapping_connection_is_given_more_and_more_time() -> None:
 
 def test_a_controller_that_was_busy_does_not_take_its_own_delay_for_a_dead_broker() -> None:
     driver = ControllerDriver()
-    driver.start(1)
+    driver.start(1, 2)
     driver.core.broker_disconnected(1, driver.image.brokers[1].epoch, driver.now_ms)
     driver.now_ms += DISCONNECT_GRACE_MS + GRACE_STALL_MS + 1
     driver.advance(0)
@@ -241,7 +268,7 @@ def test_a_controller_that_is_always_late_fences_the_dead_and_only_them(turn_ms:
     while not ended and now_ms < 60_000:
         now_ms += turn_ms
         if now_ms >= (sessions.next_deadline() or 0):
-            ended = list(sessions.expired(now_ms))
+            ended = list(sessions.expired(now_ms, lambda broker_id: False))
         sessions.touch(2, 6, now_ms)
     assert ended == [(1, 5)] and sessions.is_valid(2, 6)
     bound_ms = timeout_ms + turn_ms if turn_ms <= STALL_MS else timeout_ms + (STALLS_GRANTED + 1) * (turn_ms + STALL_MS)
