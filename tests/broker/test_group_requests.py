@@ -66,6 +66,17 @@ async def test_a_coordinator_in_doubt_answers_not_coordinator_and_does_not_name_
     await world.stop()
 
 
+async def test_a_coordinator_whose_partition_is_not_opened_yet_is_loading() -> None:
+    """FindCoordinator names it as soon as the metadata do. Members that are told to look elsewhere only come back."""
+    world = CoordinatorWorld()
+    assert world.refusal() is ErrorCode.NOT_COORDINATOR
+    world.is_about_to_lead = True
+    assert world.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.lead()
+    assert world.refusal() is None
+    await world.stop()
+
+
 async def test_unknown_topics_come_last() -> None:
     world = CoordinatorWorld()
     world.lead()

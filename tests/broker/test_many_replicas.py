@@ -75,6 +75,27 @@ async def test_a_replica_whose_topic_goes_before_its_turn_is_not_made(tmp_path: 
         assert not replicas.partitions
 
 
+@pytest.mark.timeout(60)
+async def test_a_replica_is_about_to_lead_until_its_turn_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live_node(tmp_path) as node, Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        assert node.broker is not None
+        replicas, place_late = node.broker.replicas, ReplicaManager._place_late
+        monkeypatch.setattr(ReplicaManager, "_place_late", lambda manager: None)
+        await admin.create_topic("t", partitions=MANY, replication_factor=1, wait=False)
+        while "t" not in (image := node.metadata.image).topics_by_name:
+            await asyncio.sleep(0)
+        indexes = range(len(image.topics_by_name["t"].partitions))
+        about = {index for index in indexes if replicas.is_about_to_lead("t", index)}
+        assert len(about) == MANY - PLACED_AT_ONCE and about.isdisjoint(index for _, index in replicas.partitions)
+        assert not replicas.is_about_to_lead("t", MANY) and not replicas.is_about_to_lead("u", 0)
+        monkeypatch.setattr(ReplicaManager, "_place_late", place_late)
+        while replicas._late:
+            replicas._place_late()
+        assert not any(replicas.is_about_to_lead("t", index) for index in indexes)
+        monkeypatch.setattr(replicas, "_late_roles", {(image.topics_by_name["t"].topic_id, 3): None})
+        assert [index for index in indexes if replicas.is_about_to_lead("t", index)] == [3], "one that follows and will lead"
+
+
 def elected_again(node: Any) -> tuple[MetadataDelta, MetadataImage]:
     """A step of the metadata after which every partition has another leader epoch."""
     delta = MetadataDelta(node.metadata.image)

@@ -86,6 +86,8 @@ class CoordinatorWorld:
         self.now_ms = 0
         #: Whether the broker's session may have ended.
         self.is_in_doubt = False
+        #: Whether the partitions' turns to be opened have not come yet.
+        self.is_about_to_lead = False
         loop = asyncio.get_running_loop()
         self.supervisor = Supervisor(loop)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms, wall_ms=lambda: 1 + self.now_ms)
@@ -102,7 +104,8 @@ class CoordinatorWorld:
         }
         replicas: Any = SimpleNamespace(
             partition=lambda topic, index: self.partitions[topic], require=lambda topic, topic_id, index: self.partitions[topic],
-            is_in_doubt=lambda partition: self.is_in_doubt, subscribe_leadership=self._leads.__setitem__,
+            is_in_doubt=lambda partition: self.is_in_doubt, is_about_to_lead=lambda topic, index: self.is_about_to_lead,
+            subscribe_leadership=self._leads.__setitem__,
             subscribe_commits=lambda topic, callback: self.commits.setdefault(topic, []).append(callback),
         )  # fmt: skip
         names = dict.fromkeys(self.partitions, SimpleNamespace(partitions={0: None}))

@@ -161,9 +161,13 @@ class CoordinatorRuntime(Generic[S]):
         """The shard of a group or transactional id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR.
 
         A coordinator that may have been replaced answers NOT_COORDINATOR. Kafka's answers from memory, with a fatal error or old offsets.
+        One that FindCoordinator names already, but whose partition is not opened yet, is loading. Kafka's answers NOT_COORDINATOR, and
+        clients look for the coordinator again.
         """
         index = self.topic.partition_of(key)
         led = None if index is None else self._led.get(index)
+        if index is not None and led is None and self._replicas.is_about_to_lead(self.topic.name, index):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if index is None or led is None or self._replicas.is_in_doubt(led.partition):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not led.is_loaded:

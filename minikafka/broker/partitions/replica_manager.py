@@ -149,6 +149,14 @@ class ReplicaManager:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if topic_id is not None and topic_image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    def is_about_to_lead(self, topic: str, index: int) -> bool:
+        """Whether the metadata name this broker as the leader, and the turn in which it becomes that has not come yet."""
+        image = self._metadata.image.topics_by_name.get(topic)
+        if image is None or index not in image.partitions or image.partitions[index].leader != self.broker_id:
+            return False
+        key = image.topic_id, index
+        return key in self._late or key in self._late_roles
+
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a follower may be in sync: alive, not shutting down, and the incarnation that fetches is the registered one (KIP-903)."""
         broker = self._metadata.image.brokers.get(broker_id)
