@@ -14,7 +14,7 @@ from helpers.live_node import broker_port, live_node
 from helpers.peer import Peer
 
 from minikafka.broker.node import Node
-from minikafka.broker.share.fetch import ShareFetchHandlers
+from minikafka.broker.partitions.fetch_steps import FetchTurns
 from minikafka.broker.share.fetch_operation import FIND_COST, STEP_COST
 from minikafka.broker.share.leader import RELEASED_AT_ONCE
 from minikafka.core.share.sessions import ShareSession
@@ -107,17 +107,17 @@ async def begun(node: Node, peer: Peer, session: Session) -> None:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each further step that a fetch takes."""
     taken: list[int] = []
-    go_on = ShareFetchHandlers.go_on
+    go_on = FetchTurns.go_on
 
-    def counting(handlers: ShareFetchHandlers, fetch: Any, left: Any) -> None:
+    def counting(turns: FetchTurns, fetch: Any, left: Any) -> None:
         def counted() -> Any:
             for _ in left:
                 taken.append(1)
                 yield
 
-        go_on(handlers, fetch, counted())
+        go_on(turns, fetch, counted())
 
-    monkeypatch.setattr(ShareFetchHandlers, "go_on", counting)
+    monkeypatch.setattr(FetchTurns, "go_on", counting)
     return taken
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.fetch_fast_path import FetchFastPath
 from minikafka.broker.partitions.fetch_operation import FetchOperation
 from minikafka.broker.partitions.fetch_read import CONSUMER, FetchParams, PartitionRead, PartitionReader
+from minikafka.broker.partitions.fetch_steps import FetchTurns
 from minikafka.broker.partitions.leader_hint import name_leader
-from minikafka.broker.supervise import Ends
 from minikafka.core.fetch_session import FetchSessionCache
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
-    from minikafka.broker.front.turns import Turns
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
@@ -37,7 +36,6 @@ UNHEARD_WAIT_MS = 250
 #: After parked fetches of followers have been answered early, their next fetches are answered early, too, after this time. Two fetches
 #: prove that a follower still follows; this proof must arrive before half of minikafka.heartbeat.reconnect.ms has passed.
 SECOND_ASKING_MS = 20
-_LAST = object()
 
 #: (context, whether a broker fetches) -> a function that says whether a topic must not be read; None if all topics may be read.
 Judge = Callable[["RequestContext", bool], Callable[[str], bool] | None]
@@ -64,7 +62,7 @@ class FetchHandlers:
         self._supervisor = environment.supervisor
         self._asking: asyncio.TimerHandle | None = None
         self.entry: Any = None
-        self._turns: Turns
+        self.turns: FetchTurns
         #: Version -> number of requests that came from followers.
         self.follower_counts: list[int] = []
         random = environment.random
@@ -74,7 +72,7 @@ class FetchHandlers:
         """Serve Fetch."""
         fast_path = partial(FetchFastPath, self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware)
         entry = self.entry = dispatcher.register(FetchRequest, self.fetch, fast_path)
-        self._turns = dispatcher.large.turns
+        self.turns = FetchTurns(self._supervisor, dispatcher.large.turns, "a fetch")
         self.follower_counts = [0] * len(entry.counts)
 
     def ask_followers(self) -> None:
@@ -126,26 +124,6 @@ class FetchHandlers:
         wanted = self.sessions.context_in_steps(request, version, is_follower=replica_id >= 0, name_of=self._name_of, now_ms=self.now_ms())
         operation = FetchOperation(self, context, request, params)
         operation.start(operation.serving(wanted))
-
-    def go_on(self, operation: FetchOperation, steps: Generator[None, None, None]) -> None:
-        """Run the remaining steps of a fetch, one per turn of the loop. Meanwhile nothing is read from its client."""
-        ends = Ends("connection", operation.close)
-        self._supervisor.start(self._in_steps(operation, steps), f"a fetch from {operation.context.connection}", ends=ends)
-
-    async def _in_steps(self, operation: FetchOperation, steps: Generator[None, None, None]) -> None:
-        connection = operation.context.connection
-        connection.hold()
-        try:
-            while not connection.closed:
-                await self._turns.next()
-                if next(steps, _LAST) is _LAST:
-                    break
-            operation.stop()
-        except BaseException:
-            operation.abandon()
-            raise
-        finally:
-            connection.go_on()
 
     def wait_ms(self, operation: FetchOperation) -> int:
         """How long a fetch may be parked, in ms."""

@@ -1,14 +1,11 @@
-"""One fetch from its request to its response: read, perhaps park until there is enough, send file regions (DelayedFetch).
-
-A fetch of few partitions is served within one turn of the loop: the turn in which it arrives, or in which the data it waits for arrives. A
-fetch of very many partitions takes several steps, one per turn.
-"""
+"""One fetch from its request to its response: read, perhaps park until there is enough, send file regions (DelayedFetch)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader, end_offset_of
+from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps
 from minikafka.core.fetch_session import FetchContext
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -37,6 +34,7 @@ class FetchHost(Protocol):
     metadata: MetadataHost
     reader: PartitionReader
     sessions: FetchSessionCache
+    turns: FetchTurns
     fetch_bytes_max: int
     now_ms: Callable[[], int]
     entry: Any
@@ -50,58 +48,25 @@ class FetchHost(Protocol):
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
         """Name the leader in the response."""
 
-    def go_on(self, operation: FetchOperation, steps: Generator[None, None, None]) -> None:
-        """Run the remaining steps of a fetch, one per turn of the loop."""
-
 
 _NOTHING = FetchContext(None, (), False)
 
 
-class FetchOperation:
+class FetchOperation(FetchInSteps):
     """One fetch."""
 
-    __slots__ = ("_broker", "_is_busy", "_is_expired", "_is_woken", "context", "fetch_context", "is_done", "params", "reads", "request")
+    __slots__ = ("_broker", "fetch_context", "params", "reads", "request")
 
     def __init__(self, broker: FetchHost, context: RequestContext, request: FetchRequest, params: FetchParams) -> None:
+        super().__init__(context, broker.turns)
         self._broker = broker
-        self.context = context
         self.request = request
         self.params = params
         self.fetch_context = _NOTHING
         self.reads: list[PartitionRead] = []
-        self.is_done = False
-        #: True while the fetch takes steps. Events in between set `_is_woken`, and are handled after parking.
-        self._is_busy = False
-        self._is_woken = False
-        self._is_expired = False
-
-    def close(self, reason: str) -> None:
-        """Close the client's connection, because the fetch failed unexpectedly."""
-        self.context.close(reason)
-
-    # -- steps -----------------------------------------------------------------------------------------------------
-
-    def start(self, steps: Generator[None, None, None]) -> None:
-        """Take the first step now, and any others in later turns."""
-        self._is_busy = True
-        try:
-            next(steps)
-        except StopIteration:
-            self._is_busy = False
-        except BaseException:
-            self._is_busy = False
-            raise
-        else:
-            self._broker.go_on(self, steps)
-
-    def stop(self) -> None:
-        """The last step is done: the fetch is parked or answered, or its connection has ended."""
-        self._is_busy = False
-        if self.context.connection.closed and not self.is_done:
-            self.abandon()
 
     def abandon(self) -> None:
-        """Drop the fetch and everything it holds. Purgatory lists may keep the object itself for long."""
+        """Drop the fetch and everything that it holds."""
         self.is_done = True
         for read in self.reads:
             read.release()
@@ -114,7 +79,7 @@ class FetchOperation:
         if session is not None and session.parked is self:
             session.parked = None
 
-    def serving(self, context: Generator[None, None, FetchContext]) -> Generator[None, None, None]:
+    def serving(self, context: Generator[None, None, FetchContext]) -> Steps:
         """Serve the request until it is answered or parked."""
         try:
             self.fetch_context = yield from context
@@ -137,23 +102,14 @@ class FetchOperation:
             session.parked = self
         # A follower's offsets may complete produces, whose coordinators may write to a partition that this fetch has already read.
         if produces.completions != completions and (yield from self.looking()):
-            yield from self._reading_and_responding()
+            yield from self.answering()
             return
         # Partitions that were read in an earlier turn may have changed before they were watched.
         self._is_woken = len(self.reads) * READ_COST > STEP_COST
         yield from self._parking()
-        yield from self._until_nothing_happens()
+        yield from self.until_nothing_happens()
 
-    def _until_nothing_happens(self) -> Generator[None, None, None]:
-        """Check again while events arrive during the check, then answer if it is time."""
-        is_due = False
-        while self._is_woken and not (is_due or self._is_expired):
-            self._is_woken = False
-            is_due = yield from self.looking()
-        if is_due or self._is_expired:
-            yield from self._reading_and_responding()
-
-    def _parking(self) -> Generator[None, None, None]:
+    def _parking(self) -> Steps:
         """Park the fetch under every partition."""
         keys: list[Hashable] = [read.partition.key for read in self.reads if read.partition is not None]
         waiting, some = self._broker.replicas.waiting, STEP_COST // WATCH_COST
@@ -162,27 +118,10 @@ class FetchOperation:
             yield
             waiting.fetches.watch(self, keys[begin : begin + some])
 
-    def _reading_and_responding(self) -> Generator[None, None, None]:
+    def answering(self) -> Steps:
+        """Read what is there, and answer."""
         yield from self.reading()
         yield from self._responding()
-
-    # -- events while parked ---------------------------------------------------------------------------------------
-
-    def try_complete(self) -> bool:
-        """Answer if enough data is there, or if the parked state is outdated. Counts bytes by file positions and reads nothing."""
-        if self._is_busy:
-            self._is_woken = True
-        elif not self.is_done:
-            self._is_woken = True
-            self.start(self._until_nothing_happens())
-        return self.is_done
-
-    def expire(self) -> None:
-        """max.wait.ms has passed: answer with what is there."""
-        if self._is_busy:
-            self._is_expired = True
-        elif not self.is_done:
-            self.start(self._reading_and_responding())
 
     def looking(self) -> Generator[None, None, bool]:
         """Whether to answer now."""
@@ -262,7 +201,7 @@ class FetchOperation:
         self.params.is_noted = True
         return -1 if settled else gathered
 
-    def _responding(self) -> Generator[None, None, None]:
+    def _responding(self) -> Steps:
         """Send the response."""
         self.is_done = True
         pause_ms = 0
@@ -271,7 +210,7 @@ class FetchOperation:
         if pause_ms > 0:
             response = self._held_back(pause_ms)
         else:
-            response = yield from self._answering()
+            response = yield from self._described()
         self._forget()
         self.context.respond(response)
 
@@ -286,7 +225,7 @@ class FetchOperation:
             fetch_context.session = None
         return FetchResponse(throttle_time_ms=pause_ms, session_id=fetch_context.session_id)
 
-    def _answering(self) -> Generator[None, None, FetchResponse]:
+    def _described(self) -> Generator[None, None, FetchResponse]:
         fetch_context, left = self.fetch_context, STEP_COST
         response = FetchResponse(session_id=fetch_context.session_id)
         # In the order of the request. A topic that the request names twice appears twice (FetchResponse.toMessage).

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.partitions.fetch_steps import FetchTurns
 from minikafka.broker.partitions.leader_hint import name_leader
 from minikafka.broker.share.fetch_operation import (
     ACKNOWLEDGE_COST,
@@ -15,7 +16,6 @@ from minikafka.broker.share.fetch_operation import (
     PartitionData,
     Results,
     ShareFetchOperation,
-    Steps,
     finder,
     refused,
 )
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 RENEWAL_VERSION_MIN = 2
 _LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-#: Sentinel: a generator is exhausted.
-_LAST = object()
 #: Makes, for a request, the test whether a topic may not be read.
 Judge = Callable[["RequestContext"], Callable[[str], bool]]
 
@@ -89,6 +87,7 @@ class ShareFetchHandlers:
         self._judge = judge
         self._supervisor = environment.supervisor
         self._turns: Turns
+        self.turns: FetchTurns
         self.fetch_bytes_max: int = config.fetch_max_bytes
         self.leader = leader
         self.settings = settings
@@ -96,6 +95,7 @@ class ShareFetchHandlers:
     def register(self, dispatcher: Dispatcher) -> None:
         """Register both APIs."""
         self._turns = dispatcher.large.turns
+        self.turns = FetchTurns(self._supervisor, self._turns, "a share fetch")
         dispatcher.register(ShareFetchRequest, self.fetch)
         dispatcher.register(ShareAcknowledgeRequest, self.acknowledge)
         dispatcher.subscribe_connection_ends(self._connection_closed)
@@ -153,26 +153,6 @@ class ShareFetchHandlers:
         waiting = self._replicas.waiting
         waiting.park(waiting.fetches, fetch, [], fetch.request.max_wait_ms)
         return waiting.fetches
-
-    def go_on(self, fetch: ShareFetchOperation, steps: Steps) -> None:
-        """Take the remaining steps of a fetch, one per turn of the loop. Meanwhile nothing is read from its client."""
-        ends = Ends("connection", fetch.close)
-        self._supervisor.start(self._in_turns(fetch, steps), f"a share fetch from {fetch.context.connection}", ends=ends)
-
-    async def _in_turns(self, fetch: ShareFetchOperation, steps: Steps) -> None:
-        connection = fetch.context.connection
-        connection.hold()
-        try:
-            while not connection.closed:
-                await self._turns.next()
-                if next(steps, _LAST) is _LAST:
-                    break
-            fetch.stop()
-        except BaseException:
-            fetch.abandon()
-            raise
-        finally:
-            connection.go_on()
 
     def _session(self, context: RequestContext, request: ShareFetchRequest, *, has_acknowledgements: bool) -> ShareSession:
         requested = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]

@@ -1,7 +1,5 @@
 """One ShareFetch from its request to its response (DelayedShareFetch of Apache Kafka 4.3): it waits until a share partition has something
 to deliver, and until its acknowledgements are written.
-
-A fetch of few partitions is served within one turn of the loop. A fetch of very many partitions takes several steps, one per turn.
 """
 
 from __future__ import annotations
@@ -9,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps
 from minikafka.broker.share.fetch_read import end_offset
 from minikafka.core.share.sessions import Partition, ShareSession
 from minikafka.core.share.state import SharePartitionKey
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 PartitionData = ShareFetchResponse.PartitionData
 #: The results of acknowledgements, by partition.
 Results = dict[Partition, tuple[ErrorCode, "str | None"]]
-Steps = Generator[None, None, None]
 #: The budget of a step, and the costs of its actions: acknowledge records of a partition, find a partition, check it for records, try to
 #: deliver records of it, watch it. The unit is about 5 µs.
 STEP_COST = 1_024
@@ -37,6 +35,7 @@ class ShareFetchHost(Protocol):
 
     leader: ShareLeader
     settings: ShareGroupSettings
+    turns: FetchTurns
     fetch_bytes_max: int
 
     def fault_of(self, context: RequestContext, partition: Partition) -> ErrorCode | None:
@@ -50,9 +49,6 @@ class ShareFetchHost(Protocol):
 
     def park(self, fetch: ShareFetchOperation) -> Purgatory:
         """Keep the fetch until its max_wait_ms have passed. Returns where it may watch keys."""
-
-    def go_on(self, fetch: ShareFetchOperation, steps: Steps) -> None:
-        """Take the remaining steps, one per turn of the loop."""
 
 
 class Pace:
@@ -74,17 +70,14 @@ class Pace:
         return True
 
 
-class ShareFetchOperation:
-    """One fetch."""
+class ShareFetchOperation(FetchInSteps):
+    """One fetch. `is_done`: nothing is waited for any more but the acknowledgements."""
 
-    __slots__ = (
-        "_acknowledged", "_errors", "_held", "_host", "_is_busy", "_is_expired", "_is_woken", "_pace", "_response", "context", "is_done",
-        "request", "session",
-    )  # fmt: skip
+    __slots__ = ("_acknowledged", "_errors", "_held", "_host", "_pace", "_response", "request", "session")
 
     def __init__(self, host: ShareFetchHost, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
+        super().__init__(context, host.turns)
         self._host = host
-        self.context = context
         self.request = request
         self.session = session
         self._held: dict[Partition, HeldSharePartition] = {}
@@ -92,40 +85,14 @@ class ShareFetchOperation:
         self._acknowledged: Results | None = None
         self._response: ShareFetchResponse | None = None
         self._pace = Pace()
-        #: Nothing is waited for any more but the acknowledgements.
-        self.is_done = False
-        #: True while the fetch takes steps. Events in between set `_is_woken`, and are handled after parking.
-        self._is_busy = False
-        self._is_woken = False
-        self._is_expired = False
-
-    def close(self, reason: str) -> None:
-        """Close the client's connection, because the fetch failed unexpectedly."""
-        self.context.close(reason)
-
-    # -- steps -----------------------------------------------------------------------------------------------------
 
     def start(self, steps: Steps) -> None:
         """Take the first step now, and any others in later turns."""
-        self._is_busy, self._pace = True, Pace()
-        try:
-            next(steps)
-        except StopIteration:
-            self._is_busy = False
-        except BaseException:
-            self._is_busy = False
-            raise
-        else:
-            self._host.go_on(self, steps)
-
-    def stop(self) -> None:
-        """The last step is taken, or the connection has ended."""
-        self._is_busy = False
-        if self.context.connection.closed:
-            self.abandon()
+        self._pace = Pace()
+        super().start(steps)
 
     def abandon(self) -> None:
-        """Drop the fetch and what it refers to. Purgatory lists may keep the object itself for long."""
+        """Drop the fetch and what it refers to."""
         self.is_done = True
         self._held, self._errors = {}, {}
 
@@ -136,21 +103,13 @@ class ShareFetchOperation:
                 yield
         if reads:
             yield from self._finding()
-        if not self._held or self.request.max_wait_ms <= 0 or (yield from self._looking()):
-            yield from self._collecting()
+        if not self._held or self.request.max_wait_ms <= 0 or (yield from self.looking()):
+            yield from self.answering()
         else:
             yield from self._parking()
             # Partitions may have changed since they were checked in an earlier turn.
             self._is_woken = self._pace.steps > 1
-            yield from self._until_nothing_happens()
-
-    def _until_nothing_happens(self) -> Steps:
-        is_due = False
-        while self._is_woken and not (is_due or self._is_expired):
-            self._is_woken = False
-            is_due = yield from self._looking()
-        if is_due or self._is_expired:
-            yield from self._collecting()
+            yield from self.until_nothing_happens()
 
     def _finding(self) -> Steps:
         """Find the share partitions of the session. Each request starts with another one, so that all get their turn."""
@@ -181,25 +140,7 @@ class ShareFetchOperation:
             if self._pace.is_over(WATCH_COST):
                 yield
 
-    # -- events while parked ---------------------------------------------------------------------------------------
-
-    def try_complete(self) -> bool:
-        """Answer if there is something to deliver or to report."""
-        if self._is_busy:
-            self._is_woken = True
-        elif not self.is_done:
-            self._is_woken = True
-            self.start(self._until_nothing_happens())
-        return self.is_done
-
-    def expire(self) -> None:
-        """max_wait_ms has passed: answer with the available records."""
-        if self._is_busy:
-            self._is_expired = True
-        elif not self.is_done:
-            self.start(self._collecting())
-
-    def _looking(self) -> Generator[None, None, bool]:
+    def looking(self) -> Generator[None, None, bool]:
         """Whether to answer now."""
         gathered = 0
         for held in list(self._held.values()):
@@ -236,7 +177,7 @@ class ShareFetchOperation:
 
     # -- answering -------------------------------------------------------------------------------------------------
 
-    def _collecting(self) -> Steps:
+    def answering(self) -> Steps:
         """Deliver the available records, and answer when the results of the acknowledgements are known."""
         self.is_done = True
         host, request = self._host, self.request

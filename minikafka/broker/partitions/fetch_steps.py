@@ -1,0 +1,132 @@
+"""What fetches of consumers and followers and share fetches have in common: one fetch in steps, and its wait for records.
+
+A fetch of few partitions is served within one turn of the loop: the turn in which it arrives, or in which the data it waits for arrives. A
+fetch of very many partitions takes several steps, one per turn.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from minikafka.broker.supervise import Ends
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import RequestContext
+    from minikafka.broker.front.turns import Turns
+    from minikafka.broker.supervise import Supervisor
+
+Steps = Generator[None, None, None]
+#: Sentinel: a generator is exhausted.
+_LAST = object()
+
+
+class FetchTurns:
+    """Takes the remaining steps of fetches, one per turn of the loop. Meanwhile nothing is read from their clients."""
+
+    def __init__(self, supervisor: Supervisor, turns: Turns, name: str) -> None:
+        """`name`: of one fetch, in log lines."""
+        self._supervisor = supervisor
+        self._turns = turns
+        self._name = name
+
+    def go_on(self, fetch: FetchInSteps, steps: Steps) -> None:
+        """Take the remaining steps of a fetch."""
+        ends = Ends("connection", fetch.close)
+        self._supervisor.start(self._in_turns(fetch, steps), f"{self._name} from {fetch.context.connection}", ends=ends)
+
+    async def _in_turns(self, fetch: FetchInSteps, steps: Steps) -> None:
+        connection = fetch.context.connection
+        connection.hold()
+        try:
+            while not connection.closed:
+                await self._turns.next()
+                if next(steps, _LAST) is _LAST:
+                    break
+            fetch.stop()
+        except BaseException:
+            fetch.abandon()
+            raise
+        finally:
+            connection.go_on()
+
+
+class FetchInSteps(ABC):
+    """One fetch that is answered when there is enough, or when its time is up. A purgatory calls `try_complete` and `expire`."""
+
+    __slots__ = ("_is_busy", "_is_expired", "_is_woken", "_turns", "context", "is_done")
+
+    def __init__(self, context: RequestContext, turns: FetchTurns) -> None:
+        self.context = context
+        self._turns = turns
+        #: Nothing is waited for any more.
+        self.is_done = False
+        #: True while the fetch takes steps. Events in between set `_is_woken` or `_is_expired`, and are handled after parking.
+        self._is_busy = False
+        self._is_woken = False
+        self._is_expired = False
+
+    @abstractmethod
+    def looking(self) -> Generator[None, None, bool]:
+        """Whether to answer now."""
+
+    @abstractmethod
+    def answering(self) -> Steps:
+        """Read what is there, and answer."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Drop the fetch and everything that it holds. Purgatory lists may keep the object itself for long."""
+
+    def close(self, reason: str) -> None:
+        """Close the client's connection, because the fetch failed unexpectedly."""
+        self.context.close(reason)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def start(self, steps: Steps) -> None:
+        """Take the first step now, and any others in later turns."""
+        self._is_busy = True
+        try:
+            next(steps)
+        except StopIteration:
+            self._is_busy = False
+        except BaseException:
+            self._is_busy = False
+            raise
+        else:
+            self._turns.go_on(self, steps)
+
+    def stop(self) -> None:
+        """The last step is taken: the fetch is parked or answered, or its connection has ended."""
+        self._is_busy = False
+        if self.context.connection.closed:
+            self.abandon()
+
+    def until_nothing_happens(self) -> Steps:
+        """Look again while events arrive meanwhile, then answer if it is time."""
+        is_due = False
+        while self._is_woken and not (is_due or self._is_expired):
+            self._is_woken = False
+            is_due = yield from self.looking()
+        if is_due or self._is_expired:
+            yield from self.answering()
+
+    # -- events while parked ---------------------------------------------------------------------------------------
+
+    def try_complete(self) -> bool:
+        """Answer if there is enough, or something to report."""
+        if self._is_busy:
+            self._is_woken = True
+        elif not self.is_done:
+            self._is_woken = True
+            self.start(self.until_nothing_happens())
+        return self.is_done
+
+    def expire(self) -> None:
+        """max_wait_ms has passed: answer with what is there."""
+        if self._is_busy:
+            self._is_expired = True
+        elif not self.is_done:
+            self.start(self.answering())
