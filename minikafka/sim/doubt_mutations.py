@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from minikafka.sim.replacements import nothing
+
 CORE_TESTS = ("tests/core/raft/test_quorum.py", "tests/core/raft/test_doubt.py")
 STORY_TESTS = ("tests/sim/test_deposed_controller.py",)
 PROGRESS = "minikafka.core.raft.progress:Progress"
@@ -11,10 +13,6 @@ PROGRESS = "minikafka.core.raft.progress:Progress"
 
 def _never(original: Any) -> Any:
     return lambda *arguments: False
-
-
-def _nothing(original: Any) -> Any:
-    return lambda *arguments: None
 
 
 def _by_one_fetch(original: Any) -> Any:
@@ -67,10 +65,10 @@ DOUBT_MUTATIONS: list[dict[str, Any]] = [
     {"name": "voters-fetch-seldom", "breaks": "voters' fetches wait for so long that a healthy leader is in doubt",
      "patches": (("minikafka.core.raft.leading:_wait_ms_max", _park_as_requested),), "tests": CORE_TESTS},
     {"name": "lost-voters-unnoticed", "breaks": "a leader whose voters' connections have ended is sure of itself",
-     "patches": ((f"{PROGRESS}.forget_contact", _nothing),), "tests": CORE_TESTS},
+     "patches": ((f"{PROGRESS}.forget_contact", nothing),), "tests": CORE_TESTS},
     {"name": "deposed-answers", "breaks": "a controller that may have been replaced says that all is as it was",
      "patches": (("minikafka.broker.quorum.controller_host:ControllerHost._answer_when_committed", _answer_unconfirmed),),
      "tests": STORY_TESTS},
     {"name": "doubt-untold", "breaks": "the broker of a controller that is in doubt learns of it from a late answer",
-     "patches": (("minikafka.broker.front.controller_channel:ControllerChannel._doubt_changed", _nothing),), "tests": STORY_TESTS},
+     "patches": (("minikafka.broker.front.controller_channel:ControllerChannel._doubt_changed", nothing),), "tests": STORY_TESTS},
 ]  # fmt: skip

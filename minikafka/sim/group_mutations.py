@@ -8,27 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from minikafka.sim.replacements import constant, nothing, take_what_others_own
+
 CONSUMER, STREAMS = "minikafka.core.group.consumer", "minikafka.core.group.streams"
 LIVES = ("tests/core/group/consumer/test_mixed_lives.py",)
 MIGRATION = ("tests/core/group/consumer/test_migration.py",)
 LARGE = ("tests/core/group/consumer/test_large_groups.py",)
 STREAMS_LIVES = ("tests/core/group/streams/test_property.py",)
 STREAMS_SCENARIOS = ("tests/core/group/streams/test_scenarios.py",)
-
-
-def _constant(value: Any) -> Any:
-    return lambda original: lambda *_, **__: value
-
-
-def _nothing(original: Any) -> Any:
-    return lambda *_, **__: None
-
-
-def _take_what_others_own(original: Any) -> Any:
-    def take(self: Any, member: Any, kept: Any) -> bool:
-        return bool(original(replace(self, owners={}), member, kept))
-
-    return take
 
 
 def _give_up_unasked(original: Any) -> Any:
@@ -148,7 +135,7 @@ def _targets_of_all(original: Any) -> Any:
 
 GROUP_MUTATIONS: list[dict[str, Any]] = [
     {"name": "takes-owned-partitions", "breaks": "a member takes partitions that others still own",
-     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._take", _take_what_others_own),), "tests": LIVES},
+     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._take", take_what_others_own),), "tests": LIVES},
     {"name": "revoked-unasked", "breaks": "what a member has to give up is given away before it says that it has",
      "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._still_owns", _give_up_unasked),), "tests": LIVES},
     {"name": "commits-from-the-future", "breaks": "a member commits in an epoch that it is not in",
@@ -158,13 +145,13 @@ GROUP_MUTATIONS: list[dict[str, Any]] = [
     {"name": "owners-never-released", "breaks": "what a member gives up stays reserved for it",
      "patches": ((f"{CONSUMER}.group:ConsumerGroup._put", _release_nothing),), "tests": LIVES},
     {"name": "leaver-keeps-partitions", "breaks": "what a member had that is gone stays reserved for it",
-     "patches": ((f"{CONSUMER}.group:ConsumerGroup._release", _nothing),), "tests": LIVES},
+     "patches": ((f"{CONSUMER}.group:ConsumerGroup._release", nothing),), "tests": LIVES},
     {"name": "a-target-unwritten", "breaks": "one member's target is not written",
      "patches": ((f"{CONSUMER}.plans:target_changes", _without_the_first_target),), "tests": LIVES},
     {"name": "silent-members-stay", "breaks": "a session that is over has no consequence",
-     "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", _constant(value=False)),), "tests": LIVES},
+     "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", constant(value=False)),), "tests": LIVES},
     {"name": "epochs-unchecked", "breaks": "a heartbeat with an epoch that the member is not in counts",
-     "patches": ((f"{CONSUMER}.heartbeat:check_epoch", _nothing),), "tests": LIVES},
+     "patches": ((f"{CONSUMER}.heartbeat:check_epoch", nothing),), "tests": LIVES},
     {"name": "group-served-while-it-changes", "breaks": "a plan is made of what is not committed yet",
      "patches": ((f"{CONSUMER}.turns:Turns.run", _busy_never),), "tests": LIVES},
     {"name": "upgrade-forgets-owners", "breaks": "classic members own nothing when their group becomes a consumer group",
@@ -174,40 +161,40 @@ GROUP_MUTATIONS: list[dict[str, Any]] = [
     {"name": "upgrade-keeps-the-classic-group", "breaks": "the classic group does not end with the upgrade",
      "patches": ((f"{CONSUMER}.coordinator:upgrade_records", _keep_the_old_tombstone),), "tests": MIGRATION},
     {"name": "upgrade-unfrozen", "breaks": "a classic group goes on while it becomes a consumer group",
-     "patches": (("minikafka.core.group.migrating:MigratingRebalancer.freeze", _nothing),), "tests": MIGRATION},
+     "patches": (("minikafka.core.group.migrating:MigratingRebalancer.freeze", nothing),), "tests": MIGRATION},
     {"name": "downgrade-begins-anew", "breaks": "the generation falls when a group becomes classic again",
      "patches": ((f"{CONSUMER}.plans:downgraded_group", _downgrade_in_a_new_generation),), "tests": MIGRATION},
     {"name": "downgrade-without-rebalance", "breaks": "nobody takes what the last consumer had",
      "patches": (("minikafka.core.group.migrating:MigratingRebalancer.adopt", _adopt_without_a_rebalance),), "tests": MIGRATION},
     {"name": "classic-members-not-told", "breaks": "a classic member is not sent to join again",
-     "patches": ((f"{CONSUMER}.classic_requests:must_join", _constant(value=False)),), "tests": LIVES},
+     "patches": ((f"{CONSUMER}.classic_requests:must_join", constant(value=False)),), "tests": LIVES},
     {"name": "classic-sync-of-old-epochs", "breaks": "a classic member asks in a generation that it is not in",
-     "patches": ((f"{CONSUMER}.classic_requests:must_join_before_sync", _constant(value=False)),), "tests": MIGRATION},
+     "patches": ((f"{CONSUMER}.classic_requests:must_join_before_sync", constant(value=False)),), "tests": MIGRATION},
     {"name": "classic-never-assigned", "breaks": "classic members alone in a consumer group get no new targets",
-     "patches": ((f"{CONSUMER}.coordinator:ConsumerGroups.assign_if_due", _nothing),), "tests": MIGRATION},
+     "patches": ((f"{CONSUMER}.coordinator:ConsumerGroups.assign_if_due", nothing),), "tests": MIGRATION},
     {"name": "half-written-targets-count", "breaks": "targets of which a part could not be written count as whole",
      "patches": ((f"{CONSUMER}.assignment:_Writing._settled", _batches_without_an_end),), "tests": LARGE},
     {"name": "targets-of-those-who-left", "breaks": "targets are written for who has left meanwhile",
      "patches": ((f"{CONSUMER}.assignment:_of_present", _targets_of_all),), "tests": LARGE},
     # -- streams groups
     {"name": "tasks-run-elsewhere", "breaks": "an active task is given out while another member still runs it",
-     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_active_taken", _constant(value=False)),), "tests": STREAMS_LIVES},
+     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_active_taken", constant(value=False)),), "tests": STREAMS_LIVES},
     {"name": "tasks-given-up-unasked", "breaks": "a task that a member has to give up is given away before it says that it has",
-     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._has_still", _constant(value=False)),), "tests": STREAMS_LIVES},
+     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._has_still", constant(value=False)),), "tests": STREAMS_LIVES},
     {"name": "standby-twice-in-a-process", "breaks": "two members of a process stand by for one task",
-     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_standby_taken", _constant(value=False)),), "tests": STREAMS_LIVES},
+     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_standby_taken", constant(value=False)),), "tests": STREAMS_LIVES},
     {"name": "tasks-never-released", "breaks": "a task that is given up stays reserved",
-     "patches": ((f"{STREAMS}.owners:TaskOwners.remove", _nothing),), "tests": STREAMS_LIVES},
+     "patches": ((f"{STREAMS}.owners:TaskOwners.remove", nothing),), "tests": STREAMS_LIVES},
     {"name": "topics-unnoticed", "breaks": "a streams group does not see that its topics have changed",
-     "patches": ((f"{STREAMS}.coordinator:StreamsGroups.topics_changed", _nothing),), "tests": STREAMS_LIVES},
+     "patches": ((f"{STREAMS}.coordinator:StreamsGroups.topics_changed", nothing),), "tests": STREAMS_LIVES},
     {"name": "streams-epochs-unchecked", "breaks": "a member's heartbeat counts in an epoch that it is not in",
-     "patches": ((f"{STREAMS}.heartbeat:check_epoch", _nothing),), "tests": STREAMS_SCENARIOS},
+     "patches": ((f"{STREAMS}.heartbeat:check_epoch", nothing),), "tests": STREAMS_SCENARIOS},
     {"name": "streams-target-unwritten", "breaks": "one member's target is not written",
      "patches": ((f"{STREAMS}.heartbeat:target_changes", _without_the_first_target),), "tests": STREAMS_LIVES},
     {"name": "streams-commits-of-strangers", "breaks": "who is no member any more commits",
      "patches": ((f"{STREAMS}.checks:existing_member", _commit_of_anybody),), "tests": STREAMS_LIVES},
     {"name": "first-assignment-never", "breaks": "a new streams group that has waited for members is not assigned",
-     "patches": ((f"{STREAMS}.coordinator:StreamsGroups._assign_delayed", _nothing),), "tests": STREAMS_SCENARIOS},
+     "patches": ((f"{STREAMS}.coordinator:StreamsGroups._assign_delayed", nothing),), "tests": STREAMS_SCENARIOS},
     {"name": "shutdown-forever", "breaks": "the wish that an application stops outlives its members",
      "patches": ((f"{STREAMS}.group:StreamsGroup._remove", _remember_the_shutdown),), "tests": STREAMS_SCENARIOS},
 ]  # fmt: skip

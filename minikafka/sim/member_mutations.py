@@ -9,6 +9,7 @@ from typing import Any
 from minikafka.core.group.consumer.checks import commit_any
 from minikafka.core.share.acknowledgements import ACCEPT, RELEASE
 from minikafka.core.share.state_batches import DeliveryState
+from minikafka.sim.replacements import constant, nothing, take_what_others_own
 from minikafka.wire.errors import ErrorCode
 
 CONSUMER, SHARE = "minikafka.core.group.consumer", "minikafka.core.share"
@@ -31,21 +32,6 @@ SHARERS = (
         "share.coordinator.snapshot.update.records.per.snapshot": "3",
     }),
 )  # fmt: skip
-
-
-def _constant(value: Any) -> Any:
-    return lambda original: lambda *_, **__: value
-
-
-def _nothing(original: Any) -> Any:
-    return lambda *_, **__: None
-
-
-def _take_what_others_own(original: Any) -> Any:
-    def take(self: Any, member: Any, kept: Any) -> bool:
-        return bool(original(replace(self, owners={}), member, kept))
-
-    return take
 
 
 def _commit_of_anybody(original: Any) -> Any:
@@ -142,13 +128,13 @@ def _snapshot_without_batches(original: Any) -> Any:
 
 MEMBER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "cluster-takes-owned-partitions", "breaks": "a member is given what another one still owns", "options": CONSUMERS,
-     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._take", _take_what_others_own),)},
+     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._take", take_what_others_own),)},
     {"name": "cluster-commits-of-anybody", "breaks": "members commit in epochs that they are not in, or are members no more",
      "options": CONSUMERS, "patches": (("minikafka.core.group.coordinator:check_commit", _commit_of_anybody),)},
     {"name": "cluster-silent-members-stay", "breaks": "a session that is over has no consequence", "options": CONSUMERS,
-     "profile": "crashes", "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", _constant(value=False)),)},
+     "profile": "crashes", "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", constant(value=False)),)},
     {"name": "cluster-leaver-keeps-partitions", "breaks": "what a member had that is gone stays reserved for it", "options": CONSUMERS,
-     "profile": "crashes", "patches": ((f"{CONSUMER}.group:ConsumerGroup._release", _nothing),)},
+     "profile": "crashes", "patches": ((f"{CONSUMER}.group:ConsumerGroup._release", nothing),)},
     {"name": "cluster-a-target-unwritten", "breaks": "one member's target is not written", "options": CONSUMERS,
      "patches": ((f"{CONSUMER}.plans:target_changes", _without_the_last_target),)},
     {"name": "cluster-sessions-not-loaded", "breaks": "a new coordinator does not wait for the members' heartbeats", "options": CONSUMERS,

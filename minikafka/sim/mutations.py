@@ -8,6 +8,7 @@ from typing import Any
 from minikafka.core.controller.brokers import FENCE
 from minikafka.core.partition.isr import AlterOutcome
 from minikafka.core.raft.types import OffsetAndEpoch
+from minikafka.sim.replacements import constant
 from minikafka.storage.types import EpochEnd
 from minikafka.wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
 from minikafka.wire.errors import ErrorCode
@@ -24,10 +25,6 @@ PARTITIONS = "minikafka.core.controller.partitions:PartitionControl"
 BROKERS = "minikafka.core.controller.brokers:BrokerControl"
 CHANGE = "minikafka.core.controller.change:PartitionChange"
 RAFT_LOG = "minikafka.broker.quorum.raft_log"
-
-
-def _constant(value: Any) -> Any:
-    return lambda original: lambda *_, **__: value
 
 
 def _advance_alone(original: Any) -> Any:
@@ -458,7 +455,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "late-metadata-revert", "breaks": "metadata that are known already take a pending proposal back",
      "patches": ((f"{ISR}.commit", _late_metadata_revert),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "ack-at-once", "breaks": "acks=all is answered from the leader's log", "patches": ((f"{LEADER}.is_replicated",
-     _constant(ErrorCode.NONE)),)},
+     constant(ErrorCode.NONE)),)},
     {"name": "expand-behind", "breaks": "a follower behind the high watermark joins the in-sync set (KAFKA-7128)",
      "patches": ((f"{LEADER}.expansion", _expand_without(high_watermark=True)),), "profile": "crashes"},
     {"name": "expand-ineligible", "breaks": "a fenced or earlier incarnation is proposed, and accepted (KIP-841, KIP-903)",
@@ -471,21 +468,21 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "lead-from-own-end", "breaks": "a new leader takes the end of its log for the high watermark",
      "patches": ((f"{PARTITION}.make_leader", _lead_from_own_end),), "profile": "crashes"},
     {"name": "timeout-is-refusal", "breaks": "an AlterPartition without an answer is taken back (it may be committed)",
-     "patches": (("minikafka.core.partition.leader:outcome_of", _constant(AlterOutcome.REVERT)),),
+     "patches": (("minikafka.core.partition.leader:outcome_of", constant(AlterOutcome.REVERT)),),
      "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "late-answer-counts", "breaks": "an answer about an earlier proposal counts for the one that is pending",
      "patches": ((f"{LEADER}.altered", _take_late_answers),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "caught-up-not-waited-for", "breaks": "the high watermark runs ahead of a follower that is about to join the in-sync set",
      "patches": ((f"{LEADER}.advance", _advance_members_only),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "hw-always-current", "breaks": "LATEST is told before the high watermark has reached the epoch (KIP-207)",
-     "patches": ((f"{LEADER}.is_high_watermark_current", _constant(True)),), "tests": ("tests/core/partition/test_leader.py",)},
+     "patches": ((f"{LEADER}.is_high_watermark_current", constant(True)),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "no-check-writable", "breaks": "acks=all is taken below min.insync.replicas",
-     "patches": ((f"{LEADER}.check_writable", _constant(None)),), "tests": ("tests/core/partition/test_leader.py",)},
+     "patches": ((f"{LEADER}.check_writable", constant(None)),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "follow-and-lead", "breaks": "a follower goes on leading", "patches": ((f"{PARTITION}.make_follower", _follow_and_lead),)},
     {"name": "no-epoch-check", "breaks": "requests of another leader epoch are served (KIP-320)",
-     "patches": ((f"{PARTITION}.check_epoch", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
+     "patches": ((f"{PARTITION}.check_epoch", constant(None)),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "no-epoch-start", "breaks": "a new leader notes no start of its epoch",
-     "patches": ((f"{LOG}.assign_epoch_start", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
+     "patches": ((f"{LOG}.assign_epoch_start", constant(None)),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "produce-across-epochs", "breaks": "a produce of an earlier epoch is answered by the next (KAFKA-9144's kind)",
      "patches": (("minikafka.core.partition.replication_wait:ReplicationWait.try_complete", _produce_from_any_epoch),),
      "tests": ("tests/sim/test_rules.py",)},
@@ -496,11 +493,11 @@ MUTATIONS: list[dict[str, Any]] = [
      "options": (("readers", 2), ("pace_s", 0.05))},
     # -- followers
     {"name": "never-diverging", "breaks": "a leader tells nobody that logs part (KIP-595)",
-     "patches": (("minikafka.broker.partitions.fetch_read:PartitionReader._diverges", _constant(False)),), "profile": "crashes"},
+     "patches": (("minikafka.broker.partitions.fetch_read:PartitionReader._diverges", constant(False)),), "profile": "crashes"},
     {"name": "end-of-next-epoch", "breaks": "the end of an epoch is answered with a later epoch's (KIP-279)",
      "patches": ((f"{EPOCHS}.end_offset_for", _end_of_next_epoch),), "profile": "crashes"},
     {"name": "epochs-kept", "breaks": "truncation leaves the epochs of what was cut (KAFKA-14663's kind)",
-     "patches": ((f"{EPOCHS}.truncate_from_end", _constant(None)),), "profile": "crashes"},
+     "patches": ((f"{EPOCHS}.truncate_from_end", constant(None)),), "profile": "crashes"},
     {"name": "hw-unclamped", "breaks": "a high watermark may lie beyond the log",
      "patches": (("minikafka.storage.watermarks:Watermarks.move_high_watermark", _update_without_clamp),), "profile": "crashes"},
     # -- storage
@@ -519,8 +516,8 @@ MUTATIONS: list[dict[str, Any]] = [
      "options": (("shape", "quorum"),), "duration_s": 12.0,
      "patches": (("minikafka.broker.quorum.quorum_state:write_atomically", _write_without_sync),)},
     {"name": "duplicates-stored", "breaks": "a batch that was stored before is stored again (KIP-98)", "profile": "network",
-     "patches": (("minikafka.storage.producer_state:ProducerEntry.duplicate_of", _constant(None)),
-                 (f"{PRODUCERS}._check_sequence", _constant(None))), "options": (("break_probability", 0.02),)},
+     "patches": (("minikafka.storage.producer_state:ProducerEntry.duplicate_of", constant(None)),
+                 (f"{PRODUCERS}._check_sequence", constant(None))), "options": (("break_probability", 0.02),)},
     {"name": "producers-forgotten", "breaks": "producers are not rebuilt after truncation and recovery", "profile": "storm",
      "patches": (("minikafka.storage.truncation:rebuild_producers", _forget_producers),
                  ("minikafka.storage.recovery:rebuild_producers", _forget_producers)), "options": (("break_probability", 0.02),)},
@@ -540,7 +537,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "leader-counts-unsynced", "breaks": "the quorum's leader counts what is not on its disk", "profile": "disks",
      "patches": (("minikafka.core.raft.leading:update_high_watermark", _count_unsynced),), "options": (("shape", "quorum"),)},
     {"name": "sync-not", "breaks": "the metadata log is not synced",
-     "patches": ((f"{RAFT_LOG}:SyncTask.run", _constant(None)),), "options": (("shape", "quorum"),)},
+     "patches": ((f"{RAFT_LOG}:SyncTask.run", constant(None)),), "options": (("shape", "quorum"),)},
     {"name": "quorum-never-diverging", "breaks": "the quorum's leader tells nobody that logs part", "profile": "crashes",
      "patches": (("minikafka.core.raft.log_state:LogState.validate", _never_diverges),), "options": (("shape", "quorum"),)},
     {"name": "clean-under-listeners", "breaks": "the metadata log is cleaned under listeners that need it", "profile": "crashes",
@@ -558,7 +555,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "keep-leader-epoch", "breaks": "a new leader gets the old epoch", "profile": "crashes",
      "patches": (("minikafka.core.metadata.image:PartitionRegistration.merge", _keep_leader_epoch),)},
     {"name": "predecessor-stays", "breaks": "a new incarnation keeps its predecessor's place in the in-sync set", "profile": "crashes",
-     "patches": ((f"{BROKERS}._remove_predecessor", _constant([])),), "options": _DYING, "duration_s": 12.0},
+     "patches": ((f"{BROKERS}._remove_predecessor", constant([])),), "options": _DYING, "duration_s": 12.0},
     {"name": "unclean-stays-eligible", "breaks": "a replica that stopped uncleanly stays eligible (KIP-966)", "profile": "crashes",
      "patches": ((f"{CHANGE}.unclean_shutdown", _keep_unclean_eligible),), "tests": ("tests/core/controller/test_elections.py",)},
     {"name": "answer-before-commit", "breaks": "the controller answers before its records are committed",
@@ -582,9 +579,9 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "follower-takes-anything", "breaks": "a follower stores what fails its checksum", "profile": "rot",
      "patches": (("minikafka.storage.log_append:LogAppender._whole_batches", unchecked_batches),), "options": (("partitions", 1),)},
     {"name": "consumer-takes-anything", "breaks": "a consumer hands out what fails its checksum", "profile": "rot",
-     "patches": (("minikafka.wire.batch:RecordBatch.check", _constant(None)),), "options": (("readers", 1), ("partitions", 1))},
+     "patches": (("minikafka.wire.batch:RecordBatch.check", constant(None)),), "options": (("readers", 1), ("partitions", 1))},
     {"name": "no-rest", "breaks": "fetches without records are answered at once",
      "patches": (("minikafka.broker.partitions.waiting:Waiting.park", _park_fetches_briefly),)},
     {"name": "gap-after-refusal", "breaks": "a producer goes on numbering behind a batch that was refused for good", "profile": "disks",
-     "patches": (("minikafka.client.producer:Producer._leave_gap", _constant(None)),), "tests": ("tests/client/test_refused_batch.py",)},
+     "patches": (("minikafka.client.producer:Producer._leave_gap", constant(None)),), "tests": ("tests/client/test_refused_batch.py",)},
 ]

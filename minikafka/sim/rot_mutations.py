@@ -7,6 +7,7 @@ from typing import Any
 
 from minikafka.broker.quorum.raft_rot import Rot
 from minikafka.sim.mutations import unchecked_batches
+from minikafka.sim.replacements import nothing
 from minikafka.storage.batch_scan import batches
 from minikafka.storage.filesystem import read_all
 from minikafka.wire.batch import RecordBatch, iterate_batches
@@ -75,10 +76,6 @@ def _any_length(original: Any) -> Any:
             yield position, batch_size, header, memoryview(read_all(file, batch_size, position))
 
     return valid
-
-
-def _nothing(original: Any) -> Any:
-    return lambda *_: None
 
 
 def _whole(original: Any) -> Any:
@@ -186,7 +183,7 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
         "name": "loss-not-noted",
         "breaks": "a voter cuts its log at a corrupt batch without a note of it",
         "tests": LOSS_TESTS[1:],
-        "patches": (("minikafka.broker.quorum.raft_promises:note_lost", _nothing),),
+        "patches": (("minikafka.broker.quorum.raft_promises:note_lost", nothing),),
     },
     {
         "name": "refusal-counts",
@@ -203,7 +200,7 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
     {
         "name": "compaction-takes-anything",
         "breaks": "compaction gives a corrupt batch a checksum of its own",
-        "patches": (("minikafka.storage.batch_scan:_check", _nothing),),
+        "patches": (("minikafka.storage.batch_scan:_check", nothing),),
         "tests": ("tests/storage/test_cleaner.py",),
     },
 ]

@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from minikafka.sim.replacements import constant, nothing
+
 LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
 ELSEWHERE = ("tests/storage/test_elsewhere.py",)
-
-
-def _nothing(original: Any) -> Any:
-    return lambda *_: None
-
-
-def _constant(value: Any) -> Any:
-    return lambda original: lambda *_, **__: value
 
 
 def _keep_number(original: Any) -> Any:
@@ -75,42 +69,42 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "number-outlives-file", "breaks": "a file that was closed goes on with its descriptor, which is another file's now",
      "patches": (("minikafka.storage.filesystem:OsFile.close", _keep_number),), "tests": ("tests/storage/test_disks.py",)},
     {"name": "closed-log-serves", "breaks": "a log that was removed can still be written to",
-     "patches": ((f"{LOG_DISK}.close", _nothing),), "tests": OPEN_FILES},
+     "patches": ((f"{LOG_DISK}.close", nothing),), "tests": OPEN_FILES},
     {"name": "unsynced-file-closed", "breaks": "a file is closed before a sync has covered what was written",
      "patches": (("minikafka.storage.segment:Segment.close_if_idle", _close_unsynced),), "tests": OPEN_FILES},
     {"name": "slice-error-untold", "breaks": "a disk that fails under a slice in flight is not told to the log",
-     "patches": (("minikafka.storage.slice:FileSlice.failed", _nothing),), "tests": OPEN_FILES},
+     "patches": (("minikafka.storage.slice:FileSlice.failed", nothing),), "tests": OPEN_FILES},
     {"name": "torn-aborts", "breaks": "a transaction index that a crash tore is taken for good",
-     "patches": (("minikafka.storage.txn_index:TransactionIndex.check", _nothing),), "tests": TORN},
+     "patches": (("minikafka.storage.txn_index:TransactionIndex.check", nothing),), "tests": TORN},
     {"name": "epochs-over-sectors", "breaks": "an epoch file of several sectors is overwritten in place",
      "patches": (("minikafka.storage.epoch_cache:SECTOR_BYTES", lambda original: 1 << 30),), "tests": TORN},
     {"name": "any-topic-adopts", "breaks": "a log whose topic id has rotted is given to whoever has its name",
-     "patches": (("minikafka.storage.checkpoint:is_torn_metadata", _constant(True)),), "tests": TORN},
+     "patches": (("minikafka.storage.checkpoint:is_torn_metadata", constant(True)),), "tests": TORN},
     {"name": "half-way-untold", "breaks": "an append that failed half-way is not told to the host",
      "patches": ((f"{LOG_DISK}.give_up", _without_notification),), "tests": TORN},
     {"name": "offsets-for-nothing", "breaks": "a batch may claim more records than it has room for",
-     "patches": (("minikafka.storage.validation:records_max", _constant(1 << 31)),), "tests": ("tests/storage/test_validation.py",)},
+     "patches": (("minikafka.storage.validation:records_max", constant(1 << 31)),), "tests": ("tests/storage/test_validation.py",)},
     {"name": "shortage-is-failure", "breaks": "too few descriptors take a log offline",
-     "patches": (("minikafka.storage.log_disk:is_shortage", _constant(False)),), "tests": SHORTAGE},
+     "patches": (("minikafka.storage.log_disk:is_shortage", constant(False)),), "tests": SHORTAGE},
     {"name": "changes-begin-anyhow", "breaks": "a roll begins without a look at whether there are descriptors to end it",
-     "patches": (("minikafka.storage.open_files:OpenFiles.require", _nothing),), "tests": SHORTAGE},
+     "patches": (("minikafka.storage.open_files:OpenFiles.require", nothing),), "tests": SHORTAGE},
     {"name": "shortage-forgets-files", "breaks": "a flush that lacked descriptors forgets which files it was to sync",
      "patches": (("minikafka.storage.durability:FlushTask.undo", _forget_files),), "tests": SHORTAGE},
     {"name": "cut-under-readers", "breaks": "a truncation cuts the bytes under a slice in flight",
-     "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", _constant(False)),), "tests": ELSEWHERE},
+     "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", constant(False)),), "tests": ELSEWHERE},
     {"name": "copies-for-nothing", "breaks": "a truncation copies its segment although no slice reaches beyond the cut",
-     "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", _constant(True)),), "tests": ELSEWHERE},
+     "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", constant(True)),), "tests": ELSEWHERE},
     {"name": "cut-unsynced", "breaks": "what was cut may come back behind what is appended next",
-     "patches": (("minikafka.storage.durability:Durability.sync_cut", _nothing),), "tests": ELSEWHERE},
+     "patches": (("minikafka.storage.durability:Durability.sync_cut", nothing),), "tests": ELSEWHERE},
     {"name": "names-unsynced", "breaks": "the names of deleted logs are never made durable",
-     "patches": (("minikafka.storage.log_dir:LogDirectory.prepare_sync", _nothing),), "tests": ELSEWHERE},
+     "patches": (("minikafka.storage.log_dir:LogDirectory.prepare_sync", nothing),), "tests": ELSEWHERE},
     {"name": "marker-before-horizon", "breaks": "compaction drops a marker before its delete horizon",
      "patches": (("minikafka.storage.compaction:BatchFilter.retained", _drop_markers_at_once),),
      "tests": ("tests/storage/test_cleaner.py",)},
     {"name": "first-record-unsynced", "breaks": "a log that has records is not soon as durable as they are in what it is called",
-     "patches": (("minikafka.storage.durability:Durability.request_flush", _nothing),), "tests": ("tests/storage/test_new_logs.py",)},
+     "patches": (("minikafka.storage.durability:Durability.request_flush", nothing),), "tests": ("tests/storage/test_new_logs.py",)},
     {"name": "holes-from-rolls", "breaks": "where holes are lawful, a roll keeps the name of a segment that a power cut may lose",
-     "patches": (("minikafka.storage.durability:Durability.sync_names", _nothing),), "tests": ("tests/storage/test_recovery.py",)},
+     "patches": (("minikafka.storage.durability:Durability.sync_names", nothing),), "tests": ("tests/storage/test_recovery.py",)},
     {"name": "vote-not-written", "breaks": "a vote that could not be written for want of descriptors is given nevertheless",
      "patches": (("minikafka.broker.quorum.raft_host:RaftHost._wait_for_resources", _leave_out),),
      "tests": ("tests/broker/test_raft_shortage.py",)},

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from minikafka.net.channel import ConnectionLost, RequestTimeout
+from minikafka.sim.replacements import nothing
 
 SUPERVISOR = "minikafka.broker.supervise:Supervisor"
 CHANNEL = "minikafka.net.channel:Channel"
@@ -15,10 +16,6 @@ LIFE = "minikafka.core.broker_lifecycle:BrokerLifecycle"
 CORE_LIFE_TESTS = ("tests/core/test_broker_lifecycle.py",)
 LIFECYCLE_TESTS = ("tests/broker/test_lifecycle.py",)
 INVARIANT_TESTS = ("tests/broker/test_broken_invariants.py",)
-
-
-def _nothing(original: Any) -> Any:
-    return lambda *_, **__: None
 
 
 def _offset_first(original: Any) -> Any:
@@ -125,7 +122,7 @@ def _no_trouble(original: Any) -> Any:
 
 SUPERVISION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "exceptions-swallowed", "breaks": "an exception in a background task ends that task, and nobody is told",
-     "patches": ((f"{SUPERVISOR}.caught", _nothing),), "tests": LIFECYCLE_TESTS},
+     "patches": ((f"{SUPERVISOR}.caught", nothing),), "tests": LIFECYCLE_TESTS},
     {"name": "watched-calls-swallowed", "breaks": "what a watched call raises is dropped",
      "patches": ((f"{SUPERVISOR}.watching", _looks_away),), "tests": INVARIANT_TESTS},
     {"name": "heartbeats-end-in-silence", "breaks": "a heartbeat without an answer is the last one",

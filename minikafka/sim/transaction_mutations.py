@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from minikafka.sim.replacements import constant
 from minikafka.wire.errors import ErrorCode
 
 COORDINATOR = "minikafka.core.transaction.coordinator"
@@ -15,10 +16,6 @@ HOST = "minikafka.broker.coordinators.transaction_coordinator:TransactionHost"
 GROUPS = "minikafka.core.group"
 STATE_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
-
-
-def _constant(value: Any) -> Any:
-    return lambda original: lambda *_, **__: value
 
 
 def _lose_a_marker(original: Any) -> Any:
@@ -245,11 +242,11 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.producer_state:ProducerStateManager.last_stable_offset_after", _later_transactions_count),),
      "tests": ("tests/storage/test_producers.py",)},
     {"name": "aborted-not-noted", "breaks": "the index of aborted transactions misses an entry",
-     "patches": (("minikafka.storage.segment:Segment.append_aborted", _constant(None)),), "options": _WITH},
+     "patches": (("minikafka.storage.segment:Segment.append_aborted", constant(None)),), "options": _WITH},
     {"name": "aborted-not-told", "breaks": "fetches tell of no aborted transactions",
-     "patches": (("minikafka.storage.log:Log.upper_bound_offset", _constant(0)),), "options": _WITH},
+     "patches": (("minikafka.storage.log:Log.upper_bound_offset", constant(0)),), "options": _WITH},
     {"name": "decision-forgotten", "breaks": "a new coordinator forgets what was decided before it", "profile": "crashes",
-     "patches": ((f"{SHARD}.loaded", _constant(None)),), "options": _WITH},
+     "patches": ((f"{SHARD}.loaded", constant(None)),), "options": _WITH},
     {"name": "decision-unreplicated", "breaks": "a decision counts before it is replicated", "profile": "storm",
      "patches": ((f"{RUNTIME}:_committed_end", _replay_before_commit(STATE_TOPIC, is_loaded=True)),), "options": _WITH},
     {"name": "decision-taken-up-at-once", "breaks": "a new coordinator acts on decisions of its log that are not committed",
@@ -274,27 +271,27 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RUNTIME}:CoordinatorRuntime._time_out", _forget_what_is_late),),
      "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "failed-append-forgotten", "breaks": "a disk fails in the midst of an append, and the shard goes on",
-     "patches": ((f"{RUNTIME}:CoordinatorRuntime._reload", _constant(None)),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
+     "patches": ((f"{RUNTIME}:CoordinatorRuntime._reload", constant(None)),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "loaded-in-one-turn", "breaks": "a coordinator replays its log in one turn of the loop",
      "patches": (("minikafka.broker.coordinators.loader:STEP_RECORDS", lambda original: 10**9),
                  ("minikafka.broker.coordinators.loader:STEP_BYTES", lambda original: 10**9)),
      "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "unstable-offset-served", "breaks": "an offset is told though a transaction that is being ended changes it (KIP-447)",
-     "patches": ((f"{GROUPS}.offsets:OffsetStore.is_open", _constant(False)),), "options": (*_WITH, ("pace_s", 0.05))},
+     "patches": ((f"{GROUPS}.offsets:OffsetStore.is_open", constant(False)),), "options": (*_WITH, ("pace_s", 0.05))},
     {"name": "never-synced-stays", "breaks": "who joins a group and never asks for its assignment keeps its partitions for ever",
-     "patches": ((f"{GROUPS}.rebalance:Rebalancer._sync_deadline", _constant(None)),), "tests": ("tests/core/group",)},
+     "patches": ((f"{GROUPS}.rebalance:Rebalancer._sync_deadline", constant(None)),), "tests": ("tests/core/group",)},
     {"name": "unknown-is-deleted", "breaks": "a partition that its leader does not know yet is taken for deleted, and has no marker ever",
      "patches": ((f"{SHARD}.markers_answered", _unknown_is_none),), "tests": ("tests/core/transaction/test_shard.py",)},
     {"name": "adds-what-it-does-not-know", "breaks": "a coordinator adds partitions that its metadata do not have",
-     "patches": ((f"{HOST}.unknown_partitions", _constant(frozenset())),),
+     "patches": ((f"{HOST}.unknown_partitions", constant(frozenset())),),
      "tests": ("tests/broker/test_deleted_topics_in_transactions.py",)},
     {"name": "expiry-in-one-turn", "breaks": "all ids of a partition that have expired are removed in one turn of the loop",
      "patches": (("minikafka.core.timers:DeadlineQueue.take", _take_all),), "tests": ("tests/core/transaction/test_shard.py",)},
     {"name": "no-doubt", "breaks": "a broker that was stopped for longer than its session answers as the coordinator that it was",
-     "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.is_in_doubt", _constant(False)),),
+     "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.is_in_doubt", constant(False)),),
      "tests": ("tests/sim/test_awakening.py",)},
     {"name": "doubt-without-reason", "breaks": "coordinators stand still while the controllers are gone",
-     "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", _constant(False)),),
+     "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", constant(False)),),
      "tests": ("tests/sim/test_awakening.py",)},
     {"name": "late-answer-renews", "breaks": "an old answer to a heartbeat begins a new session",
      "patches": (("minikafka.core.broker_lifecycle:BrokerLifecycle.in_doubt_since_ms", _by_the_last_answer),),
@@ -303,13 +300,13 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.broker_lifecycle:BrokerLifecycle.in_doubt_since_ms", _whole_session),),
      "tests": ("tests/sim/test_stale_coordinator.py",)},
     {"name": "followers-unasked", "breaks": "coordinators refuse while controllers change, though their followers are there",
-     "patches": (("minikafka.broker.partitions.fetch:FetchHandlers.ask_followers", _constant(None)),),
+     "patches": (("minikafka.broker.partitions.fetch:FetchHandlers.ask_followers", constant(None)),),
      "tests": ("tests/sim/test_stale_coordinator.py",)},
     {"name": "old-fetch-confirms", "breaks": "a fetch that was sent long ago confirms a leader",
      "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", _by_the_last_fetch),),
      "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "never-too-late", "breaks": "no transaction is aborted for taking too long",
-     "patches": ((f"{SHARD}.has_timed_out", _constant(False)),), "options": _WITH},
+     "patches": ((f"{SHARD}.has_timed_out", constant(False)),), "options": _WITH},
     {"name": "fetch-behind-its-back", "breaks": "a fetch waits though what it let complete has written to what it had read",
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.high_watermark_moved", _count_nothing),),
      "tests": ("tests/sim/test_transactions.py",)},
