@@ -1,11 +1,12 @@
-"""A large consumer group (KIP-848): how long it takes to settle, and what it costs the coordinator.
+"""A large consumer group (KIP-848): how long it takes to settle, what it costs the coordinator, and what a member's death costs the others.
 
     python tests/bench/consumer_groups.py --members 100 --partitions 1000
     python tests/bench/consumer_groups.py --members 1000 --partitions 10000 --interval-ms 1000
 
 Members are bare heartbeats over a few connections, so that they cost less than what is measured. Shown are the time from the last join
 until every partition is owned and every member has reached the last epoch, the processor time of the broker from the first join on, and its
-share of a core while the group is quiet.
+share of a core while the group is quiet. Then one member falls silent. Shown are the time from the end of its session until others own its
+partitions, how many partitions the others had to give up, which would be their pause, and their slowest heartbeat before and after.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import argparse
 import asyncio
 import os
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +28,7 @@ from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 QUIET_S = 10
+SESSION_TIMEOUT_S = 5
 CONNECTIONS = 8
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -37,7 +41,15 @@ class Member:
         self.epoch = 0
         self.owned: dict[bytes, list[int]] = {}
         self.reported: dict[bytes, list[int]] = {}
-        self.beats = self.refused = 0
+        self.beats = 0
+        self.refused: Counter[str] = Counter()
+        #: Partitions that it had to give up, and its slowest heartbeat, since `look_afresh`.
+        self.given_up = 0
+        self.slowest_s = 0.0
+
+    def look_afresh(self) -> None:
+        """Forget what was seen so far."""
+        self.given_up, self.slowest_s = 0, 0.0
 
     async def beat(self, channel: Any, topics: list[str]) -> None:
         """One heartbeat."""
@@ -48,16 +60,20 @@ class Member:
             entry = ConsumerGroupHeartbeatRequest.TopicPartitions
             request.topic_partitions = [entry(topic_id=topic_id, partitions=found) for topic_id, found in self.owned.items()]
         reported = dict(self.owned)
+        begun = time.monotonic()
         answer = cast(ConsumerGroupHeartbeatResponse, await channel.request(request, 1, 120_000))
+        self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
         if answer.error_code in MOVED:
-            self.refused += 1
+            self.refused[ErrorCode(answer.error_code).name] += 1
             await asyncio.sleep(0.1)
             return
         assert not answer.error_code, answer
         self.epoch, self.reported = answer.member_epoch, reported
         self.beats += 1
         if answer.assignment is not None:
+            before = partitions_of(self)
             self.owned = {topic.topic_id: list(topic.partitions) for topic in answer.assignment.topic_partitions}
+            self.given_up += len(before - partitions_of(self))
 
     async def live(self, channel: Any, topics: list[str], interval_s: float) -> None:
         """Heartbeats for ever; at once when there is something to tell."""
@@ -66,6 +82,11 @@ class Member:
             await self.beat(channel, topics)
             if self.reported == self.owned:
                 await asyncio.sleep(max(interval_s - (time.monotonic() - begun), 0))
+
+
+def partitions_of(*members: Member) -> set[tuple[bytes, int]]:
+    """What members own."""
+    return {(topic_id, index) for member in members for topic_id, found in member.owned.items() for index in found}
 
 
 def processor_s(pid: int) -> float:
@@ -91,42 +112,63 @@ async def measure(cluster: ProcessCluster, options: argparse.Namespace) -> None:
     interval_s = options.interval_ms / 1000
     lives = [member.live(channels[number % CONNECTIONS], topics, interval_s) for number, member in enumerate(members)]
     tasks = [asyncio.ensure_future(life) for life in lives]
-    while not all(member.epoch for member in members):
-        for task in tasks:
-            if task.done():
-                task.result()
-        await asyncio.sleep(0.01)
+    await until(lambda: all(member.epoch for member in members), tasks)
     joined = time.monotonic()
-    while not is_settled(members, options.partitions):
-        assert time.monotonic() < joined + 300, sorted({member.epoch for member in members})
-        for task in tasks:
-            if task.done():
-                task.result()
-        await asyncio.sleep(0.02)
+    await until(lambda: is_settled(members, options.partitions), tasks)
     settled = time.monotonic()
     print(
         f"{options.members} members, {options.partitions} partitions, {options.brokers} broker(s), a heartbeat in {options.interval_ms} ms:"
         f" all joined after {joined - begun:.2f} s, settled {settled - joined:.2f} s later;"
         f" {processor_s(pid) - used_s:.2f} s of processor time of the coordinator's broker;"
-        f" {sum(member.refused for member in members)} heartbeats told that the coordinator has moved"
+        f" refused meanwhile: {dict(sum((member.refused for member in members), Counter())) or 'none'}"
     )
     used_s, beats = processor_s(pid), sum(member.beats for member in members)
+    for member in members:
+        member.look_afresh()
     await asyncio.sleep(QUIET_S)
     beats = sum(member.beats for member in members) - beats
     share = (processor_s(pid) - used_s) / QUIET_S
     print(f"quiet: {beats / QUIET_S:.0f} heartbeats a second, {100 * share:.1f} % of a core; load average {os.getloadavg()[0]:.1f}")
+    await death(members, tasks, options.partitions)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await meta.close()
 
 
+async def death(members: list[Member], tasks: list[asyncio.Future[None]], partitions: int) -> None:
+    """One member falls silent; what that costs the others."""
+    slowest_before_s = max(member.slowest_s for member in members)
+    others, dying = members[1:], tasks.pop(0)
+    dying.cancel()
+    begun = time.monotonic()
+    for member in others:
+        member.look_afresh()
+    await until(lambda: is_settled(others, partitions), tasks)
+    print(
+        f"a member died: others own its {len(partitions_of(members[0]))} partitions {time.monotonic() - begun - SESSION_TIMEOUT_S:.2f} s"
+        f" after its session of {SESSION_TIMEOUT_S} s; they gave up {sum(member.given_up for member in others)} partitions;"
+        f" slowest heartbeat {1000 * max(member.slowest_s for member in others):.0f} ms ({1000 * slowest_before_s:.0f} ms before)"
+    )
+
+
+async def until(condition: Callable[[], bool], tasks: list[asyncio.Future[None]], timeout_s: float = 300) -> None:
+    """Wait. A member that fails ends the measurement."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        for task in tasks:
+            if task.done():
+                task.result()
+        await asyncio.sleep(0.01)
+
+
 def is_settled(members: list[Member], partitions: int) -> bool:
     """Whether all are in one epoch, and everything is owned once."""
     if len({member.epoch for member in members}) != 1:
         return False
-    owned = [(topic_id, index) for member in members for topic_id, found in member.owned.items() for index in found]
-    return len(owned) == partitions == len(set(owned))
+    count = sum(len(found) for member in members for found in member.owned.values())
+    return count == partitions == len(partitions_of(*members))
 
 
 def main() -> None:
@@ -141,6 +183,7 @@ def main() -> None:
     properties = {
         "group.consumer.heartbeat.interval.ms": str(options.interval_ms), "group.consumer.min.heartbeat.interval.ms": "1",
         "offsets.topic.num.partitions": "1", "broker.session.timeout.ms": "60000",
+        "group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": str(1000 * SESSION_TIMEOUT_S),
     }  # fmt: skip
     with ProcessCluster(options.brokers, properties=properties) as cluster:
         asyncio.run(measure(cluster, options))
