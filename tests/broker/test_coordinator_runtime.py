@@ -14,6 +14,7 @@ from helpers.coordinator_world import CoordinatorWorld, append_records, coordina
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.loader import STEP_RECORDS, UNPACKED_BYTES_MAX
 from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
+from minikafka.core.coordinator.reload import PAUSE_MS_MAX
 from minikafka.core.group.classic import GENERATION_MAX, ClassicGroup, GroupState
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer import records as consumer_records
@@ -401,6 +402,7 @@ async def test_a_failure_beside_a_shard_ends_the_shard_but_not_the_node() -> Non
         while world.groups.shard("g")[1] is shard:
             await asyncio.sleep(0)
         shard = world.groups.shard("g")[1]
+        world.now_ms += PAUSE_MS_MAX
     assert world.supervisor.unexpected == {"shard": 2} and not world.supervisor.failed.done()
     assert commit(world, 5) == [ErrorCode.NONE]
     await world.stop()

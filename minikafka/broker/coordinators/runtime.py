@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue
 from minikafka.broker.measures.durations import Window
 from minikafka.broker.supervise import Ends
+from minikafka.core.coordinator.reload import ReloadBackoff
 from minikafka.core.coordinator.shard import Append, Shard
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable
@@ -86,7 +87,7 @@ class _Led(Generic[S]):
 
     __slots__ = (
         "deadline", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_following", "is_loaded", "is_loading",
-        "leader_epoch", "partition", "reader", "shard", "started_ms", "timeout", "written",
+        "leader_epoch", "partition", "pause", "reader", "shard", "started_ms", "timeout", "written",
     )  # fmt: skip
 
     def __init__(self, index: int, leader_epoch: int, partition: Partition, shard: S, reader: CommittedReader, started_ms: int) -> None:
@@ -109,9 +110,13 @@ class _Led(Generic[S]):
         #: The timer and time of the shard's next deadline; the timer of the oldest batch's time-out.
         self.deadline: tuple[asyncio.TimerHandle, int] | None = None
         self.timeout: asyncio.TimerHandle | None = None
+        #: The timer of a load that has to wait.
+        self.pause: asyncio.TimerHandle | None = None
 
     def cancel_timers(self) -> None:
-        """Cancel both timers."""
+        """Cancel all timers."""
+        if self.pause is not None:
+            self.pause.cancel()
         if self.deadline is not None:
             self.deadline[0].cancel()
         if self.timeout is not None:
@@ -123,7 +128,8 @@ class CoordinatorRuntime(Generic[S]):
 
     A batch of a shard has one of two fates. Either it was not written, and the shard learns so at once; or it is in the log and takes
     effect when the high watermark passes it, however late. A request waits for it at most `append_timeout_ms`. If a disk fails during the
-    write, the outcome is unknown: the shard is given up and loaded again.
+    write, the outcome is unknown: the shard is given up and loaded again. So is a shard that fails unexpectedly, after a pause if it has
+    failed before (`ReloadBackoff`).
     """
 
     def __init__(
@@ -141,6 +147,8 @@ class CoordinatorRuntime(Generic[S]):
         self.topic = topic
         self._steps = steps
         self._led: dict[int, _Led[S]] = {}
+        #: The pauses of partitions that have failed in the current epoch.
+        self._backoffs: dict[int, ReloadBackoff] = {}
         self._stopping = False
         #: How long it took to load each partition, in ms.
         self.loads = Window()
@@ -213,6 +221,7 @@ class CoordinatorRuntime(Generic[S]):
         led = self._led.get(index)
         if led is not None:
             self._resign(led)
+        self._backoffs.pop(index, None)
         if is_leader and not self._stopping:
             self._load(index, leader_epoch)
 
@@ -234,14 +243,18 @@ class CoordinatorRuntime(Generic[S]):
                 append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
             self._kind.carry_out(index, shard, effects)
 
-    def _load(self, index: int, leader_epoch: int) -> None:
+    def _load(self, index: int, leader_epoch: int, pause_ms: int = 0) -> None:
         partition = self._replicas.partition(self.topic.name, index)
         if partition is None:
             return
         reader = CommittedReader(partition.log, self._kind.load_buffer_bytes, f"load the {self._kind.name}s")
         shard = self._kind.new_shard(index, leader_epoch)
         led = self._led[index] = _Led(index, leader_epoch, partition, shard, reader, self._clock.now_ms())
-        self._load_on(led)
+        if pause_ms:
+            led.is_loading = True
+            led.pause = self._call_later(pause_ms, self._load_on, led)
+        else:
+            self._load_on(led)
 
     def _load_on(self, led: _Led[S]) -> None:
         """Replay what is committed so far. `_committed` replays the rest."""
@@ -384,7 +397,8 @@ class CoordinatorRuntime(Generic[S]):
     def _reload(self, led: _Led[S]) -> None:
         if self._is_current(led):
             self._resign(led)
-            self._load(led.index, led.leader_epoch)
+            pause_ms = self._backoffs.setdefault(led.index, ReloadBackoff()).failed(self._clock.now_ms())
+            self._load(led.index, led.leader_epoch, pause_ms)
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
