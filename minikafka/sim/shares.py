@@ -45,10 +45,13 @@ class Shares:
     def acquired(self, node: SimNode, partition: Any, runs: Iterable[Any]) -> None:
         """A leader gives out records."""
         limit = self._world.options.delivery_count_max
+        is_unaware = self._is_unaware(node, partition)
         for run in runs:
             for offset in range(run.first_offset, run.last_offset + 1):
                 place, where = (partition.index, offset), f"{node} {partition}/{offset}"
                 self._invariants.checked["S28"] += 1
+                if is_unaware and (place in self._settled or place in self._released):
+                    continue
                 if place in self._settled:
                     self._world.violate("S28", f"{where} is delivered again, after an acknowledgement that was confirmed")
                 if not self._released.get(place, 0) < run.delivery_count <= limit:
@@ -57,6 +60,15 @@ class Shares:
                     self._world.violate("S28", f"{where} {text}")
                 if run.delivery_count == limit:
                     self._perhaps_settled.add(place)
+
+    def _is_unaware(self, node: SimNode, partition: Any) -> bool:
+        """Whether the leader has been replaced and cannot know it yet, as the heartbeats and the followers tell it nothing."""
+        topic = self._invariants.image.topics_by_id.get(partition.topic_id)
+        registration = None if topic is None else topic.partitions.get(partition.index)
+        if registration is None or registration.leader_epoch <= partition.leader_epoch:
+            return False
+        assert node.node is not None and node.node.broker is not None
+        return not node.node.broker.replicas.is_in_doubt(partition)
 
     def trying(self, attempt: Attempt) -> None:
         """A member is about to acknowledge a record."""

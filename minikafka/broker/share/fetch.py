@@ -182,6 +182,9 @@ class ShareFetchHandlers:
             core.log_start_moved(log.log_start_offset)
         if not core.can_acquire or core.fetch_offset >= end_offset(held.partition, is_read_committed=rules.is_read_committed):
             return empty, 0
+        if self._replicas.is_in_doubt(held.partition):
+            # Another leader may have confirmed acknowledgements of these records. Apache Kafka's leader delivers them again.
+            return refused(0, ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         try:
             found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
         except (ApiError, StorageError, CorruptRecord) as error:
