@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.consumer_group_world import GroupsWorld, topic_id_of
+from helpers.consumer_group_world import GroupsWorld, Partitions, assigned, topic_id_of, wire_partitions
 
 from minikafka.core.group.consumer.assignment import BATCH_RECORDS_MAX
 from minikafka.core.group.consumer.assignor import STEP_UNITS
-from minikafka.core.group.consumer.settings import ConsumerGroupConfig
+from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
 from minikafka.core.group.consumer.targets import AT_ONCE_MAX
 from minikafka.wire.errors import ErrorCode
 
@@ -159,3 +159,42 @@ def test_targets_that_cannot_be_written_are_made_anew() -> None:
     world.beat("m000", world.group().members["m000"].member_epoch)
     finish(world)
     assert world.group().assignment_epoch > before and everything(world) == ALL
+
+
+def test_the_death_of_one_of_a_hundred_takes_nothing_from_the_others() -> None:
+    """So none of them pauses: each keeps its partitions and its session, and the dead one's are added to those of some."""
+    topics = {f"t{number}": 100 for number in range(10)}
+    world = GroupsWorld(intervals=GroupIntervals(session_timeout_ms=6_000, assignment_interval_ms=0), **topics)
+    names = [f"m{number:03}" for number in range(100)]
+    epochs: dict[str, int] = dict.fromkeys(names, 0)
+    owned: dict[str, Partitions] = {name: set() for name in names}
+    given_up: list[str] = []
+
+    def settle(members: list[str]) -> None:
+        while {epochs[name] for name in members} != {world.group().epoch} or sum(len(owned[name]) for name in members) < 1_000:
+            for name in members:
+                answer = world.beat(name, epochs[name], topic_partitions=wire_partitions(owned[name]))
+                assert answer.error_code == ErrorCode.NONE
+                epochs[name] = answer.member_epoch
+                told = assigned(answer)
+                if told is not None:
+                    given_up.extend([name] * len(owned[name] - told))
+                    owned[name] = told
+
+    for name in names:
+        epochs[name] = world.join(name, *topics).member_epoch
+    settle(names)
+    assert {len(found) for found in owned.values()} == {10} and set.union(*owned.values()) == {
+        (topic_id_of(topic), partition) for topic in topics for partition in range(100)
+    }
+    given_up.clear()
+    world.advance(5_999)
+    alive = names[1:]
+    for name in alive:
+        assert world.beat(name, epochs[name]).error_code == ErrorCode.NONE
+    world.advance(1)
+    assert names[0] not in world.group().members and len(world.group().members) == 99
+    owned.pop(names[0])
+    settle(alive)
+    assert given_up == [] and sorted(len(found) for found in owned.values()) == [10] * 89 + [11] * 10
+    assert len(set.union(*owned.values())) == 1_000
