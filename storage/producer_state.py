@@ -515,4 +515,5 @@ class ProducerStateManager:
 
 
 def is_snapshot(name: str) -> bool:
-    return len(name) == 29 and name.endswith(".snapshot") and name[:20].isdigit()
+    """Whether a broker names a snapshot so. A larger number is no offset."""
+    return len(name) == 29 and name.endswith(".snapshot") and name.isascii() and name[:20].isdigit() and int(name[:20]) < 1 << 63

@@ -22,6 +22,7 @@ from minikafka.storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Se
 
 _log = logging.getLogger(__name__)
 _TEMPORARY = ".tmp"
+_SWAPS = frozenset(part + SWAP for part in (".log", *INDEX_SUFFIXES))
 _OFFSET_DIGITS = 20
 _OFFSET_MAX = (1 << 63) - 1
 
@@ -140,7 +141,7 @@ def _remove_leftovers(filesystem: FileSystem, directory: str) -> None:
     names = filesystem.list(directory)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     first_cleaned = min((base for base in map(_base_offset_of, cleaned) if base is not None), default=None)
-    swaps = [(name, _base_offset_of(name)) for name in names if name.endswith(SWAP)]
+    swaps = [(name, _base_offset_of(name)) for name in names if _suffix_of(name) in _SWAPS]
     invalid = [name for name, base in swaps if base is not None and first_cleaned is not None and base >= first_cleaned]
     # The `.cleaned` files, which show that the others are invalid, go last: another crash may happen in between.
     for name in [name for name in names if name.endswith((DELETED, _TEMPORARY))] + invalid + cleaned:
@@ -154,7 +155,7 @@ def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
     ends: dict[int, int] = {}
     for name in names:
         base = _base_offset_of(name)
-        if base is not None and name.endswith(f".log{SWAP}"):
+        if base is not None and _suffix_of(name) == f".log{SWAP}":
             ends[base] = _end_offset_of(filesystem, f"{directory}/{name}", base)
     low, high = min(ends, default=0), max(ends.values(), default=0)
     for name in names:
@@ -162,7 +163,7 @@ def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
         if base is not None and _suffix_of(name) in (".log", *INDEX_SUFFIXES) and (low <= base < high or base in ends):
             filesystem.unlink(f"{directory}/{name}")
     for name in names:
-        if name.endswith(SWAP) and _base_offset_of(name) is not None:
+        if _suffix_of(name) in _SWAPS and _base_offset_of(name) is not None:
             filesystem.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 
 

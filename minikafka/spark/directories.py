@@ -6,6 +6,7 @@ Everything that does not depend on that file is judged as usual.
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import struct
@@ -25,6 +26,7 @@ CHECKPOINTS = {
 }
 SMALL_FILE_BYTES_MAX = 64 << 20
 DEPTH_MAX = 2
+UUID_BYTES, RESERVED_DIRECTORY_IDS = 16, 100
 
 
 class SourceError(Exception):
@@ -137,10 +139,33 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
         except FormatError as error:
             findings.add(Finding("checkpoint-format", f"{name}: {error}", brokers=(directory.broker,), file=os.path.join(path, name)))
     directory.unread = [replace(one, brokers=(directory.broker,)) for one in directory.unread]
-    if not properties.get("node.id", properties.get("broker.id")) and not directory.unread and _has_checkpoint(directory):
-        text = f"{path} has checkpoints of a broker, but no meta.properties that says of which: a broker does not start with it"
+    if not directory.unread and (why := _why_no_broker_starts(properties, directory)):
+        text = f"a broker does not start with {path}: {why}"
         findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=os.path.join(path, "meta.properties")))
     return directory
+
+
+def _why_no_broker_starts(properties: dict[str, str], directory: LogDirectory) -> str:
+    """What Apache Kafka refuses in meta.properties (MetaProperties, MetaPropertiesEnsemble.verify); "" if nothing."""
+    node, version, directory_id = properties.get("node.id", properties.get("broker.id")), properties.get("version"), directory.directory_id
+    if not node:
+        return "it has checkpoints, but no meta.properties that says of which broker" if _has_checkpoint(directory) else ""
+    if version not in {"0", "1"}:
+        return f"meta.properties has version {version}"
+    if version == "1" and not directory.cluster_id:
+        return "meta.properties names no cluster"
+    if "directory.id" in properties and not _is_directory_id(directory_id):
+        return f"directory.id is {directory_id!r}, no UUID that a directory can have"
+    return ""
+
+
+def _is_directory_id(text: str) -> bool:
+    """A UUID in URL-safe base64. The first hundred are reserved (DirectoryId)."""
+    try:
+        value = base64.b64decode(text.rstrip("=") + "==", b"-_", validate=True)
+    except ValueError:
+        return False
+    return len(value) == UUID_BYTES and int.from_bytes(value, "big") >= RESERVED_DIRECTORY_IDS
 
 
 def _has_checkpoint(directory: LogDirectory) -> bool:

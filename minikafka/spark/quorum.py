@@ -191,11 +191,13 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
     if newest is None:
         yield from _missing_static_voters(nodes, directories)
         return
-    present = {node.name for node in nodes}
+    present = {node.name: os.path.dirname(node.path) for node in nodes}
     given = {directory.directory_id: directory for directory in directories if directory.directory_id}
+    id_of = {directory.path: directory.directory_id for directory in directories}
     left = []
     for voter, place in sorted(newest.voters[-1].items()):
         if voter in present:
+            yield from _as_another_voter(voter, place, id_of.get(present[voter], ""))
             continue
         if place in given:
             text = f"node {voter} is a voter of the quorum with {given[place].path}, but has no metadata log there"
@@ -205,6 +207,13 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
     if left:
         text = f"the directories of the voter{'s' if len(left) > 1 else ''} {', '.join(left)} of the quorum were not given"
         yield _finding("not-compared", text, tuple(left), level=NOTE)
+
+
+def _as_another_voter(voter: str, place: str, own: str) -> Iterator[Finding]:
+    """A voter is a node with the directory id with which it joined (KIP-853). With another one it only observes."""
+    if own and place not in NO_DIRECTORY and place != own:
+        text = f"node {voter} is a voter of the quorum with directory {place}, but its metadata log is in {own}: it has no vote"
+        yield _finding("quorum-state", text, (voter,), level=NOTE)
 
 
 def _missing_static_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:

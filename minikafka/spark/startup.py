@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 _NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?\Z")
 _CLEANED = re.compile(r"^([0-9]{20})\..*\.cleaned\Z")
 _ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".swap", ".cleaned")
-_CANONICAL = re.compile(r"[0-9]{20}\Z")
 Files = dict[tuple[int, str], str]
 
 
@@ -41,12 +40,14 @@ def mistaken_files(names: Iterable[str]) -> list[tuple[str, str]]:
     known, found = set(names), []
     for name in sorted(known):
         number = name.partition(".")[0]
-        if not name.endswith(_ENDS) or _CANONICAL.match(number):
+        if not name.endswith(_ENDS):
             continue
         if not re.fullmatch(r"[+-]?\d+", number) or not -(1 << 63) <= int(number) < 1 << 63:
             found.append((name, "it expects an offset at the beginning of the name, and does not start"))
-        elif name.endswith(".log") and f"{int(number):020d}.log" not in known:
+        elif name.endswith((".log", ".log.swap")) and f"{int(number):020d}{name[name.rindex('.log'):]}" not in known:
             found.append((name, f"it opens an empty segment at offset {int(number)}"))
+        elif name.endswith(".snapshot") and name != f"{int(number):020d}.snapshot":
+            found.append((name, f"it takes it for a snapshot of producers at offset {int(number)}"))
     return found
 
 

@@ -1,14 +1,16 @@
 """Large logs with producers and transactions, as hard links of a few segments: what an audit of them needs of memory, tasks and messages.
 
-usage: PYTHONPATH=.:tests python tests/bench/audit_links.py [--gigabytes 60] [--processes 2] [--directory /dev/shm]
+usage: PYTHONPATH=.:tests python tests/bench/audit_links.py [--gigabytes 60] [--processes 2] [--directory /dev/shm] [--spark]
 
 Three brokers have a file each for every segment of one partition; all further partitions are links to them. The files are large, and so few
-that they stay in the page cache. Prints sizes, counts, and the most memory of the driver and of a task.
+that they stay in the page cache. Prints sizes, counts, and the most memory of the driver and of a task. With --spark the tasks are those of
+Spark's local[processes], whose Python processes are looked at ten times a second.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -17,11 +19,13 @@ import shutil
 import struct
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from helpers.log_clusters import ABORT, COMMIT, TRANSACTIONAL, Batch, Partition, lines, marker, write_broker
 
 from minikafka.spark.audit import AuditOptions, run_audit
@@ -105,10 +109,12 @@ def main() -> int:
     arguments.add_argument("--gigabytes", type=float, default=60)
     arguments.add_argument("--processes", type=int, default=2)
     arguments.add_argument("--directory", default=None)
+    arguments.add_argument("--spark", action="store_true")
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.directory) as place:
         context = multiprocessing.get_context("spawn")  # each step in a process of its own, for its memory
-        for step, number in ((write, chosen.gigabytes), (audit, chosen.processes)):
+        audited = audit_on_spark if chosen.spark else audit
+        for step, number in ((write, chosen.gigabytes), (audited, chosen.processes)):
             process = context.Process(target=step, args=(Path(place), number))
             process.start()
             process.join()
@@ -127,6 +133,49 @@ def audit(folder: Path, processes: int) -> None:
           f"{seconds:.0f} s; kB to tasks {engine.task_bytes >> 10}, of summaries {engine.summary_bytes >> 10}, "
           f"of verdicts {engine.verdict_bytes >> 10}; "
           f"peak MB: driver {peak_mb():.0f} ({before:.0f} before), a task {peak_mb(resource.RUSAGE_CHILDREN):.0f}")  # fmt: skip
+    print(f"load of the machine: {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
+    assert result.outcome == "PASS"
+
+
+class Watched:
+    """Looks at the memory of Spark's Python workers and of its JVM, all of them children of this process, until it is closed."""
+
+    def __init__(self) -> None:
+        self.task_mb = self.java_mb = 0.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._closed.wait(0.1):
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    size = process.memory_info().rss / (1 << 20)
+                    if process.name() == "java":
+                        self.java_mb = max(self.java_mb, size)
+                    else:
+                        self.task_mb = max(self.task_mb, size)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._thread.join()
+
+
+def audit_on_spark(folder: Path, cores: int) -> None:
+    """The same by Spark."""
+    from minikafka.spark.engine_spark import SparkEngine
+
+    engine, before, start = SparkEngine(master=f"local[{cores}]"), peak_mb(), time.perf_counter()
+    watched = Watched()
+    try:
+        result = run_audit([str(folder)], engine, AuditOptions())
+        seconds = time.perf_counter() - start
+    finally:
+        watched.close()
+        engine.close()
+    print(f"{result.outcome} on Spark: {result.bytes_scanned / 1e9:.1f} GB, {len(result.partitions)} partitions, {seconds:.0f} s; "
+          f"peak MB: driver {peak_mb():.0f} ({before:.0f} before), a task {watched.task_mb:.0f}, Java {watched.java_mb:.0f}")  # fmt: skip
     print(f"load of the machine: {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
     assert result.outcome == "PASS"
 

@@ -1,6 +1,8 @@
 """Many small partitions, as synthetic summaries: what the driver of an audit needs for each.
 
-usage: PYTHONPATH=.:tests python tests/bench/audit_many.py [--partitions 100000]
+usage: PYTHONPATH=.:tests python tests/bench/audit_many.py [--partitions 100000] [--spark]
+
+With --spark the tasks are those of Spark's local[2].
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import resource
 import sys
 import time
 
+from minikafka.spark.audit import Engine
 from minikafka.spark.coordination import Cluster
 from minikafka.spark.engine_local import LocalEngine
 from minikafka.spark.judging import Job, judge, key_of
@@ -41,7 +44,9 @@ def scanned(tasks: list[SegmentTask]) -> list[SegmentSummary]:
 def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--partitions", type=int, default=100_000)
-    count = arguments.parse_args().partitions
+    arguments.add_argument("--spark", action="store_true")
+    chosen = arguments.parse_args()
+    count, engine = chosen.partitions, on_spark() if chosen.spark else LocalEngine(1)
     before = peak_mb()
     plan = {("t", number): [replica(number, broker) for broker in (1, 2, 3)] for number in range(count)}
     planned, start = peak_mb(), time.process_time()
@@ -51,12 +56,21 @@ def main() -> int:
     verdicts: dict[str, int] = {}
     listed = peak_mb()
     results = []
-    for one in LocalEngine(1).gather(scanned, items, key_of, groups, judge, lambda _: None):
+    for one in engine.gather(scanned, items, key_of, groups, judge, lambda _: None):
         verdicts[one.result.verdict] = verdicts.get(one.result.verdict, 0) + 1
         results.append(one)
-    print(f"{count} partitions x 3: {verdicts}, {time.process_time() - start:.0f} CPU s; peak MB: {before:.0f} before, {planned:.0f} with "
-          f"the plan, {listed:.0f} with tasks, {peak_mb():.0f} with verdicts")  # fmt: skip
+    engine.close()
+    where, seconds = " on Spark" if chosen.spark else "", time.process_time() - start
+    print(f"{count} partitions x 3{where}: {verdicts}, {seconds:.0f} CPU s of the driver; peak MB: {before:.0f} before, {planned:.0f} "
+          f"with the plan, {listed:.0f} with tasks, {peak_mb():.0f} with verdicts")  # fmt: skip
     return 0 if set(verdicts) == {"MATCH"} else 1
+
+
+def on_spark() -> Engine:
+    """Spark on this machine."""
+    from minikafka.spark.engine_spark import SparkEngine
+
+    return SparkEngine(master="local[2]")
 
 
 def peak_mb() -> float:

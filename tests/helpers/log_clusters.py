@@ -290,20 +290,23 @@ class MetadataLog:
 
     def partition(
         self, topic_id: bytes, replicas: Sequence[int], isr: Sequence[int], leader: int, leader_epoch: int = 0, number: int = 0,
-        elr: Sequence[int] = (), adding: Sequence[int] = (), directories: Sequence[bytes] = (),
+        elr: Sequence[int] = (), adding: Sequence[int] = (), directories: Sequence[bytes] = (), removing: Sequence[int] = (),
     ) -> MetadataLog:  # fmt: skip
         """PartitionRecord version 2."""
-        body = struct.pack(">i", number) + topic_id + _nodes(replicas) + _nodes(isr) + _nodes(()) + _nodes(adding)
+        body = struct.pack(">i", number) + topic_id + _nodes(replicas) + _nodes(isr) + _nodes(removing) + _nodes(adding)
         body += struct.pack(">iii", leader, leader_epoch, 0) + unsigned(len(directories) + 1) + b"".join(directories)
         return self._add(3, 2, body + _tagged({1: _nodes(elr)} if elr else {}))
 
     def change(
         self, topic_id: bytes, number: int = 0, isr: Sequence[int] | None = None, leader: int | None = None,
-        elr: Sequence[int] | None = None, recovering: bool | None = None,
+        elr: Sequence[int] | None = None, recovering: bool | None = None, replicas: Sequence[int] | None = None,
+        removing: Sequence[int] | None = None, adding: Sequence[int] | None = None,
     ) -> MetadataLog:  # fmt: skip
         """PartitionChangeRecord version 2."""
         tagged = {} if isr is None else {0: _nodes(isr)}
         tagged |= {} if leader is None else {1: struct.pack(">i", leader)}
+        for tag, nodes in ((2, replicas), (3, removing), (4, adding)):
+            tagged |= {} if nodes is None else {tag: _nodes(nodes)}
         tagged |= {} if recovering is None else {5: struct.pack(">b", recovering)}
         tagged |= {} if elr is None else {6: _nodes(elr)}
         return self._add(5, 2, struct.pack(">i", number) + topic_id + _tagged(tagged))

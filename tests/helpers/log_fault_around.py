@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 from helpers.log_clusters import lines
+from helpers.log_fault_bases import BROKERS
 from helpers.log_fault_verbs import Place, places
 from helpers.log_oracle import parse
 
@@ -39,7 +40,7 @@ def odd_name(place: Place, at: int, name: str) -> None:
     log = place.log()
     if log is not None:
         offset = log.start + (at * max(1, log.end - log.start) >> 16)
-        (place.path / name.replace("N", str(offset))).write_bytes(b"")
+        (place.path / name.replace("0N", f"{offset:020d}").replace("N", str(offset))).write_bytes(b"")
 
 
 def line_twice(place: Place, checkpoint: str, at: int, where: str) -> None:
@@ -51,15 +52,30 @@ def line_twice(place: Place, checkpoint: str, at: int, where: str) -> None:
 
 
 def owner(place: Place, how: str) -> None:
-    """meta.properties is missing, or names another cluster or another broker."""
+    """meta.properties is missing, names another cluster or another broker, or is of a version to come."""
     for root in places(place.root.parent, place.broker):
-        path = root / "meta.properties"
         if how == "gone":
-            path.unlink(missing_ok=True)
-        elif path.exists():
-            text = path.read_text()
-            kept = [line for line in text.splitlines() if not line.startswith("cluster.id" if how == "cluster" else "node.id")]
-            path.write_text("\n".join([*kept, "cluster.id=BBBBBBBBBBBBBBBBBBBBBA" if how == "cluster" else "node.id=77"]) + "\n")
+            (root / "meta.properties").unlink(missing_ok=True)
+        else:
+            _property(root, *{"cluster": ("cluster.id", "BBBBBBBBBBBBBBBBBBBBBA"), "node": ("node.id", "77"), "version": ("version", "2"),
+                              "no cluster": ("cluster.id", ""), "no node": ("node.id", "")}[how])  # fmt: skip
+
+
+def directory_identity(place: Place, how: str) -> None:
+    """directory.id of meta.properties is missing, another one, another broker's, reserved, or no UUID."""
+    other = next(root for broker in BROKERS if broker != place.broker for root in places(place.root.parent, broker))
+    theirs = dict(line.split("=", 1) for line in (other / "meta.properties").read_text().splitlines() if "=" in line)
+    value = {"gone": "", "other": "ZZZZZZZZQACAAAAAAAAAEQ", "theirs": theirs.get("directory.id", ""), "reserved": "A" * 20 + "AQ",
+             "short": "short", "text": "no base64 of 16 bytes"}[how]  # fmt: skip
+    _property(place.root, "directory.id", value)
+
+
+def _property(root: Path, name: str, value: str) -> None:
+    """A line of meta.properties gets another value; "": it is missing."""
+    path = root / "meta.properties"
+    if path.exists():
+        kept = [line for line in path.read_text().splitlines() if not line.startswith(name + "=")]
+        path.write_text("\n".join([*kept, *([f"{name}={value}"] if value else [])]) + "\n")
 
 
 def metadata(place: Place, at: int, how: str, byte: int, sealed: int) -> None:
@@ -101,7 +117,7 @@ def _metadata_logs(place: Place, suffix: str) -> list[Path]:
 
 
 AROUND: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (
-    kill, extra_segment, odd_name, line_twice, owner, metadata, metadata_snapshot,
+    kill, extra_segment, odd_name, line_twice, owner, directory_identity, metadata, metadata_snapshot,
 )}  # fmt: skip
 #: What differs on all controllers alike has another meaning, and no fault.
 OF_ONE_BROKER = {"twin", "metadata", "metadata_snapshot"}
@@ -112,10 +128,12 @@ def arguments_around(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     at, sealed = chance.randrange(1 << 16), chance.randrange(2)
     return {
         "extra_segment": (at, chance.choice(["empty", "copy"])),
-        "odd_name": (at, chance.choice(["N.log", "x.log", ".log", "N.index", "x.timeindex", "x.snapshot", "N.txt", "x.log.bak"])),
+        "odd_name": (at, chance.choice(["N.log", "x.log", ".log", "N.index", "x.timeindex", "x.snapshot", "N.txt", "x.log.bak",
+                                         "0N.x.log", "0N.x.index", "99999999999999999999.log", "x.swap", "0N.log.bak", "0N.x.log.swap"])),
         "line_twice": (chance.choice(["replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]),
                        at, chance.choice(["before", "behind"])),
-        "owner": (chance.choice(["gone", "cluster", "node"]),),
+        "owner": (chance.choice(["gone", "cluster", "node", "version", "no cluster", "no node"]),),
+        "directory_identity": (chance.choice(["gone", "other", "theirs", "reserved", "short", "text"]),),
         "metadata": (at, chance.choice(["bit", "bit", "less", "rubbish"]), chance.randrange(1 << 16), sealed),
         "metadata_snapshot": (at, chance.choice(["bit", "bit", "less", "gone"]), sealed),
     }.get(verb, ())  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from helpers.log_clusters import (
@@ -22,6 +23,7 @@ from helpers.log_clusters import (
     unsigned,
     write_broker,
 )
+from helpers.log_fault_mixed import MIXED, write_mixed
 from helpers.log_oracle import Role
 
 TOPIC, OLD_TOPIC = bytes(range(16)), bytes(range(16, 32))
@@ -362,6 +364,39 @@ def _share_records() -> list[Batch]:
     return found
 
 
+def _reassigned(folder: Path) -> None:
+    """Broker 1 was replaced by broker 3, and stopped before it deleted its log."""
+    batches = two_epochs()
+    log = controller(isr=(1, 2)).change(TOPIC, replicas=(1, 2, 3), adding=(3,), removing=(1,), isr=BROKERS)
+    log.change(TOPIC, replicas=(2, 3), adding=(), removing=(), isr=(2, 3), leader=2)
+
+    def partition(broker: int) -> Partition:
+        held = batches[:33] if broker == 1 else batches
+        bases = tuple(base for base in bases_of(batches) if base <= held[-1].base)
+        return Partition("t-0", held, bases, epochs_of(held), TOPIC)
+
+    write(folder, partition, log)
+
+
+def _being_reassigned(folder: Path) -> None:
+    """Broker 3 is to replace broker 1 and has copied a third so far."""
+    batches = two_epochs()
+
+    def partition(broker: int) -> Partition:
+        held = batches[:13] if broker == 3 else batches
+        bases = tuple(base for base in bases_of(batches) if base <= held[-1].base)
+        return Partition("t-0", held, bases, epochs_of(held), TOPIC, held[-3].last + 1 if broker == 3 else None)
+
+    write(folder, partition, controller(isr=(1, 2)).change(TOPIC, adding=(3,), removing=(1,)))
+
+
+def _reassignment_not_ended(folder: Path) -> None:
+    """Broker 3 is in sync already; the controller stopped before it ended the reassignment."""
+    batches = two_epochs()
+    log = controller(isr=(1, 2)).change(TOPIC, adding=(3,), removing=(1,)).change(TOPIC, isr=BROKERS)
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), log)
+
+
 def _many_batches(folder: Path) -> None:
     """More batches than any page or queue of the audit holds."""
     batches = [plain(at, epoch=at // 150_000, time_ms=1_700_000_000_000 + at) for at in range(201_000)]
@@ -401,6 +436,10 @@ BASES = {
         Base("unclean election", _unclean, _USUAL),
         Base("crashed", _crashed, _USUAL),
         Base("two log directories", _jbod, _USUAL),
+        *(Base(f"Apache Kafka's {one.name}", partial(write_mixed, one), _USUAL, one.name) for one in MIXED),
+        Base("reassigned", _reassigned, Role((2, 3), (2, 3), (2, 3))),
+        Base("being reassigned", _being_reassigned, Role(BROKERS, (1, 2), (1, 2))),
+        Base("reassignment not ended", _reassignment_not_ended, _USUAL),
     )
 }
 #: Bases on which a case takes seconds.

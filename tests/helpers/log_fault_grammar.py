@@ -18,6 +18,7 @@ from pathlib import Path
 from helpers.log_fault_around import AROUND, OF_ONE_BROKER, arguments_around
 from helpers.log_fault_bases import BASES, BROKERS, RARE
 from helpers.log_fault_beside import BESIDE, arguments_beside
+from helpers.log_fault_records import INSIDE, arguments_inside
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
 from helpers.log_oracle import is_comparable, visible
 from helpers.log_oracle_around import by_metadata, by_owners
@@ -42,10 +43,11 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
 )  # fmt: skip
+HAS_TRANSACTIONS = {name for name in BASES if "transactions" in name or "txn" in name}
 #: One of so many cases has a base that takes seconds.
 RARE_CASES = 500
 
@@ -57,11 +59,11 @@ def is_legal(step: Step, base: str) -> bool:
     if step.verb in {"cut_epochs", "power_failure"}:
         return base == "crashed"
     if step.verb == "interrupt":  # a start removes the index of aborted transactions of a log that alone is a replacement
-        return step.arguments[1] != "log" or "transactions" not in base
+        return step.arguments[1] != "log" or base not in HAS_TRANSACTIONS
     if step.verb == "future":
         return step.arguments[0] != "other"
     if step.verb == "retain":
-        return base not in {"compacted", "eligible", "transactions", "group offsets with transactions"}
+        return base not in {"compacted", "eligible", "transactions", "group offsets with transactions", "Apache Kafka's txn-0"}
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
 
 
@@ -121,7 +123,7 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
         "future": (chance.choice(["same", "short"] if only_legal else ["same", "short", "other", "other"]), at),
         "cleaner_line": (chance.choice([0, 10, 40, 1000]),),
         "foreign": (chance.choice([".deleted", ".cleaned", "future", "delete", "stray", "notes.txt"]),),
-    }.get(verb) or arguments_beside(verb, chance) or arguments_around(verb, chance)  # type: ignore[return-value]
+    }.get(verb) or arguments_beside(verb, chance) or arguments_around(verb, chance) or arguments_inside(verb, chance)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)

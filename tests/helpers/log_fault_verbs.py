@@ -62,7 +62,7 @@ def place_of(folder: Path, broker: int, name: str = "t-0") -> Place:
 # ---- single batches --------------------------------------------------------------------------------------------------------------
 
 
-def _rewrite(place: Place, change: Callable[[list[bytearray]], list[bytearray]], at: int) -> None:
+def rewrite(place: Place, change: Callable[[list[bytearray]], list[bytearray]], at: int) -> None:
     """Change the batches of the segment in which batch `at` of the whole log lies; `change` gets them from that batch on."""
     held = [(file, [bytearray(batch.raw) for batch in parse(file.read_bytes())[0]]) for file in place.segments()]
     chosen = at * sum(len(batches) for _, batches in held) >> 16
@@ -74,7 +74,8 @@ def _rewrite(place: Place, change: Callable[[list[bytearray]], list[bytearray]],
         chosen -= len(batches)
 
 
-def _seal(batch: bytearray) -> bytearray:
+def seal(batch: bytearray) -> bytearray:
+    """Make its checksum right."""
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
 
@@ -86,9 +87,9 @@ def header(place: Place, at: int, name: str, delta: int, sealed: int) -> None:
         start, size = FIELDS[name]
         value = int.from_bytes(batches[0][start : start + size], "big") + delta
         batches[0][start : start + size] = (value % (1 << 8 * size)).to_bytes(size, "big")
-        return [_seal(batches[0]) if sealed else batches[0], *batches[1:]]
+        return [seal(batches[0]) if sealed else batches[0], *batches[1:]]
 
-    _rewrite(place, change, at)
+    rewrite(place, change, at)
 
 
 def payload(place: Place, at: int, byte: int, bit: int, sealed: int) -> None:
@@ -97,24 +98,24 @@ def payload(place: Place, at: int, byte: int, bit: int, sealed: int) -> None:
     def change(batches: list[bytearray]) -> list[bytearray]:
         position = 61 + (byte * (len(batches[0]) - 61) >> 16)
         batches[0][position] ^= 1 << bit
-        return [_seal(batches[0]) if sealed else batches[0], *batches[1:]]
+        return [seal(batches[0]) if sealed else batches[0], *batches[1:]]
 
-    _rewrite(place, change, at)
+    rewrite(place, change, at)
 
 
 def drop(place: Place, at: int, count: int) -> None:
     """Remove batches."""
-    _rewrite(place, lambda batches: batches[count:], at)
+    rewrite(place, lambda batches: batches[count:], at)
 
 
 def repeat(place: Place, at: int) -> None:
     """Repeat a batch."""
-    _rewrite(place, lambda batches: [batches[0], *batches], at)
+    rewrite(place, lambda batches: [batches[0], *batches], at)
 
 
 def swap(place: Place, at: int) -> None:
     """Exchange two neighbouring batches."""
-    _rewrite(place, lambda batches: [*batches[1:2], batches[0], *batches[2:]], at)
+    rewrite(place, lambda batches: [*batches[1:2], batches[0], *batches[2:]], at)
 
 
 def others(place: Place, at: int, count: int, epoch: int) -> None:
@@ -124,10 +125,10 @@ def others(place: Place, at: int, count: int, epoch: int) -> None:
         for batch in batches[:count]:
             batch[-2] ^= 0x15
             struct.pack_into(">i", batch, 12, struct.unpack_from(">i", batch, 12)[0] + epoch)
-            _seal(batch)
+            seal(batch)
         return batches
 
-    _rewrite(place, change, at)
+    rewrite(place, change, at)
     if epoch:
         epochs_from_log(place)
 
@@ -360,7 +361,7 @@ def replacement(place: Place, at: int, how: str, byte: int) -> None:
             continue
         if how == "other":
             batches[byte % len(batches)][-2] ^= 0x15
-            _seal(batches[byte % len(batches)])
+            seal(batches[byte % len(batches)])
         else:
             del batches[byte % len(batches) if how == "fewer" else 0 :]
         file.write_bytes(b"".join(batches))
@@ -386,7 +387,7 @@ def future(place: Place, how: str, at: int) -> None:
             return
         chosen = at * len(batches) >> 16
         batches[chosen][-2] ^= 0x15
-        _seal(batches[chosen])
+        seal(batches[chosen])
         files[0].write_bytes(b"".join(batches))
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 from helpers.log_oracle_beside import by_committed_reader, by_high_watermarks, by_identity, by_names, by_orderly_stop, by_time, latest
+from helpers.log_oracle_records import by_records
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
@@ -213,6 +214,7 @@ def alone(log: Log, role: Role) -> Iterator[str]:
         yield f"{who}: committed up to {log.high_watermark}, ends at {log.end}"
     if log.start > log.end:
         yield f"{who}: begins at {log.start}, ends at {log.end}"
+    yield from by_records(log, batches, role)
     yield from by_index(log, batches)
     yield from by_epochs(log, batches, role)
     yield from by_transactions(log, batches, role)
@@ -398,6 +400,8 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
             span = newest.last - newest.base
             said = epoch, sequence, offset, delta, time
             true = mine[-1].producer_epoch, newest.sequence + span, newest.last, span, latest(mine[-1])
+            if mine[-1].producer_epoch > newest.producer_epoch:  # a marker of a new epoch forgets the batches (KIP-890)
+                true = mine[-1].producer_epoch, -1, -1, 0, latest(mine[-1])
             if said != true or first != since:
                 yield f"broker {log.broker}: starts with producer {producer} at {said}, by the log {true}"
         return

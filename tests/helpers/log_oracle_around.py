@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -10,8 +11,10 @@ from helpers.log_oracle import CONTROL, Stored, parse, records
 
 
 def by_owners(directories: dict[int, list[Path]]) -> Iterator[str]:
-    """A directory of another cluster, or of nobody, is not started with."""
+    """A directory of another cluster, or of nobody, is not started with (MetaPropertiesEnsemble.verify). Two brokers with one directory id
+    are not registered (ClusterControlManager.registerBroker)."""
     clusters = set()
+    owned: dict[str, int] = {}
     for broker, paths in directories.items():
         for path in paths:
             file = path / "meta.properties"
@@ -19,8 +22,27 @@ def by_owners(directories: dict[int, list[Path]]) -> Iterator[str]:
             clusters |= {line for line in text.splitlines() if line.startswith("cluster.id=")}
             if not text:
                 yield f"broker {broker}: nobody owns {path.name}"
+                continue
+            properties = dict(line.split("=", 1) for line in text.splitlines())
+            lacking = {"cluster.id", "node.id"} - properties.keys()
+            if properties.get("version") != "1" or lacking:
+                yield f"broker {broker}: does not start with {properties}"
+            directory_id = properties.get("directory.id")
+            if directory_id is not None and not _is_directory_id(directory_id):
+                yield f"broker {broker}: does not start with directory id {directory_id}"
+            if directory_id is not None and owned.setdefault(directory_id, broker) != broker:
+                yield f"brokers {owned[directory_id]} and {broker} have one directory id"
     if len(clusters) > 1:
         yield "the directories are of several clusters"
+
+
+def _is_directory_id(text: str) -> bool:
+    """Whether it is a UUID in base64, and none of the first hundred, which are reserved (DirectoryId.reserved)."""
+    try:
+        value = base64.b64decode(text + "==", b"-_", validate=True)
+    except ValueError:
+        return False
+    return len(value) == 16 and int.from_bytes(value, "big") >= 100
 
 
 def by_metadata(directories: dict[int, list[Path]]) -> Iterator[str]:

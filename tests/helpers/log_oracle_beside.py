@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from helpers.log_oracle import Log, Role, Stored
 
 NOW_MS = 1 << 62
-SEGMENT_ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+SEGMENT_ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".swap", ".cleaned")
 
 
 def latest(batch: Stored) -> int:
@@ -129,9 +129,9 @@ def by_names(log: Log) -> Iterator[str]:
     assert log.path is not None
     for file in log.path.iterdir():
         number = file.name.partition(".")[0]
-        if not file.name.endswith(SEGMENT_ENDS) or re.fullmatch("[0-9]{20}", number) or file.is_dir():
+        if not file.name.endswith(SEGMENT_ENDS) or file.is_dir():
             continue
-        if not re.fullmatch("[+-]?[0-9]+", number):
+        if not re.fullmatch("[+-]?[0-9]+", number) or int(number) >= 1 << 63:
             yield f"broker {log.broker}: does not start over {file.name}"
         elif file.suffix == ".log" and not (log.path / f"{int(number):020d}.log").exists():
             yield f"broker {log.broker}: makes a segment of {file.name}"

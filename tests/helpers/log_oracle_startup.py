@@ -19,8 +19,8 @@ def start(directory: Path) -> None:
 
 
 def start_log(path: Path) -> None:
-    """Only files whose names begin with an offset belong to segments."""
-    files = [file for file in path.iterdir() if file.is_file()]
+    """Only files whose names begin with an offset belong to segments; over others it does not start at all (by_names)."""
+    files = [file for file in path.iterdir() if file.is_file() and (file.name.endswith(".deleted") or file.name[:20].isdigit())]
     cleaned = [file for file in files if file.name.endswith(".cleaned")]
     swaps = [file for file in files if file.name.endswith(".swap")]
     for file in files:

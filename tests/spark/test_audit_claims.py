@@ -169,9 +169,16 @@ def test_one_replica_is_enough_where_the_controller_knows_of_no_other(tmp_path: 
     assert verdicts(audit(tmp_path)) == {"t-0": "INCOMPLETE", "u-0": "MATCH"}
 
 
+OWNED = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=2\n"
+
+
 @pytest.mark.parametrize(
     ("text", "has_checkpoints", "code"),
-    [(None, True, 3), ("", True, 3), (f"version=1\ncluster.id={CLUSTER_ID}\n", True, 3), (None, False, 0)],
+    [(None, True, 3), ("", True, 3), (f"version=1\ncluster.id={CLUSTER_ID}\n", True, 3), (None, False, 0)]
+    + [(f"{OWNED}directory.id={one}\n", True, 3) for one in ("short", "", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAYw", "!" * 22)]
+    + [(f"{OWNED}directory.id={one}\n", True, 0) for one in ("AAAAAAAAAAAAAAAAAAAAZA", "AAAAAAAAAAAAAAAAAAAAZA==")]
+    + [(OWNED, True, 0), (OWNED.replace("version=1", "version=2"), True, 3), (OWNED.replace("version=1\n", ""), True, 3)]
+    + [("version=1\nnode.id=2\n", True, 3), (f"version=0\ncluster.id={CLUSTER_ID}\nbroker.id=2\n", True, 0)],
 )
 def test_a_log_directory_says_whose_it_is(tmp_path: Path, text: str | None, has_checkpoints: bool, code: int) -> None:
     """Apache Kafka does not start with it; copies of partition directories alone have no such file, and no checkpoints."""

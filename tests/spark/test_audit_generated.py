@@ -41,6 +41,8 @@ WRONG_ONCE = {
         Step("cut", (3,), (11,)), Step("epochs_from_log", (3,)))),
     "a log start behind the beginning of an aborted transaction": Case("transactions", (
         Step("line_twice", (3,), ("log-start-offset-checkpoint", 41995, "behind")),)),
+    "a file whose name begins with an offset and opens an empty segment": Case("plain", (Step("odd_name", (2,), (40000, "0N.x.log")),)),
+    "a directory id with which no broker starts": Case("plain", (Step("directory_identity", (2,), ("reserved",)),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
 
@@ -96,7 +98,9 @@ def _visible_on(player: Player, case: Case) -> bool:
     Step("twin", (1,), ("another",)), Step("checkpoint_line", (1,), ("replication-offset-checkpoint", "beyond", 3)),
     Step("swap", (1,), (20000,)),
     Step("zeros_behind", (2,), (0, ".timeindex", 3)), Step("entry", (1,), (".index", 0, 1, 1)), Step("time_entries", (1,), (0, "last")),
-    Step("identity", (3,), ("gone",)),
+    Step("identity", (3,), ("gone",)), Step("directory_identity", (2,), ("short",)), Step("directory_identity", (3,), ("theirs",)),
+    Step("owner", (1,), ("version",)), Step("odd_name", (2,), (40000, "0N.x.log")), Step("odd_name", (2,), (40000, "0N.x.log.swap")),
+    *(Step("inner", (1, 2, 3), (40000, 0, field, 1)) for field in ("offset", "time", "twice")),
 ])  # fmt: skip
 def test_the_oracle_sees_what_anybody_would(player: Player, step: Step) -> None:
     assert _visible_on(player, Case("plain", (step,)))

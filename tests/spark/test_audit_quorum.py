@@ -81,6 +81,16 @@ def test_a_voter_without_its_metadata_log(tmp_path: Path) -> None:
     assert "the directories of the voter 2 of the quorum were not given" in messages_of(result, "not-compared")[0]
 
 
+def test_a_voter_whose_directory_is_another_one(tmp_path: Path) -> None:
+    """It has no vote, and the records are the same."""
+    folder = cluster(tmp_path, with_voters())
+    assert messages_of(audit(folder), "quorum-state") == []
+    path = folder / "b2" / "meta.properties"
+    path.write_text(path.read_text().replace(uuid_text(directory_id(2)), uuid_text(directory_id(9))))
+    result = audit(folder)
+    assert result.outcome == "PASS" and "it has no vote" in messages_of(result, "quorum-state")[0]
+
+
 def test_a_metadata_log_without_what_was_before_its_beginning(tmp_path: Path) -> None:
     folder = cluster(tmp_path, with_voters())
     path = folder / "b1" / METADATA

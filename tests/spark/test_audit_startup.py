@@ -152,7 +152,11 @@ def test_a_start_of_apache_kafka(names: list[str], logs: dict[int, str]) -> None
 @pytest.mark.parametrize(("name", "effect"), [
     ("x.log", "does not start"), (".log", "does not start"), ("x.index", "does not start"), ("x.snapshot", "does not start"),
     ("x.log.swap", "does not start"), (f"{'9' * 20}0.log", "does not start"), ("12.log", "opens an empty segment at offset 12"),
-    ("+0.log", ""), (f"{0:020d}.old.log", ""), ("x.txt", ""), ("x.log.bak", ""), (f"{0:020d}.log.deleted", ""), ("log", ""),
+    (f"{12:020d}.old.log", "opens an empty segment at offset 12"), (f"{12:020d}.old.log.swap", "opens an empty segment at offset 12"),
+    (f"{12:020d}.old.index.swap", ""), ("9" * 20 + ".log", "does not start"),
+    ("12.snapshot", "takes it for a snapshot of producers at offset 12"), (f"{30:020d}.x.snapshot", "at offset 30"),
+    ("+0.log", ""), (f"{0:020d}.old.log", ""),
+    (f"{12:020d}.old.index", ""), ("x.txt", ""), ("x.log.bak", ""), (f"{0:020d}.log.deleted", ""), ("log", ""),
 ])  # fmt: skip
 def test_a_file_that_a_start_of_apache_kafka_takes_for_a_segments(tmp_path: Path, name: str, effect: str) -> None:
     """Seen on 4.3: with x.index or x.snapshot it does not start; with 12.log it opens a segment, and its log ends at offset 12."""

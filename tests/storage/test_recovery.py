@@ -143,20 +143,37 @@ def test_leftovers_go_and_finished_swaps_are_completed(open_log: Callable[..., L
     assert not [name for name in disk.names if name.endswith((".deleted", ".cleaned", ".tmp", ".swap")) or "777" in name]
 
 
-def test_files_with_names_that_no_broker_writes_are_left_alone(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
-    log = open_log()
-    fill(log, 5)
-    expected = contents(log)
-    odd = [
-        f"{stem}{suffix}"
-        for stem in ("5", "\u00b2", "\u0664" * 20, "0" * 24 + "5", "9" * 20, "notes")
-        for suffix in (".log", ".index", ".log.swap", ".index.swap")
-    ]
-    for name in odd:
-        disk.write(f"/data/t-0/{name}", b"not of the log")
-    again = open_log(disk.kill(), is_clean=False)
-    assert contents(again) == expected and again.segments.bases == [0]
-    assert set(odd) <= set(again.filesystem.list("/data/t-0"))
+STEMS = ["5", "+5", "-5", "", "x", "notes", "\u00b2" * 20, "\u0664" * 20, "0" * 24 + "5", "9" * 20, "9223372036854775808"]
+PARTS = [".log", ".index", ".timeindex", ".txnindex", ".snapshot"]
+REAL = [f"{offset:020d}" for offset in (0, 6, 7, 18)]
+ODD_NAMES = (
+    [f"{stem}{part}{end}" for stem in STEMS for part in PARTS for end in ("", ".swap", ".bak")]
+    + [f"{stem}{between}{part}{end}" for stem in REAL for between in (".old", "-1", " ", ".log") for part in PARTS for end in ("", ".swap")]
+    + [f"{stem}{part}{end}" for stem in REAL for part in PARTS for end in (".bak", ".swap.bak", ".log", "~")]
+)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["", "beside a .cleaned file"])
+@pytest.mark.parametrize("content", ["rubbish", "segment"])
+def test_files_with_names_that_no_broker_writes_are_left_alone(
+    open_log: Callable[..., Log], disk: MemoryFileSystem, content: str, is_cleaned: bool, is_clean: bool
+) -> None:
+    """Apache Kafka takes some of them for a segment's, and does not start or cuts its log (tests/spark/test_audit_startup.py)."""
+    log = open_log(segment_bytes=500)
+    fill(log, 18)
+    expected, bases = contents(log), log.segments.bases
+    log.close()
+    for name in ODD_NAMES:
+        disk.write(f"/data/t-0/{name}", disk.read(LOG) if content == "segment" else b"not of the log")
+    if is_cleaned:
+        disk.write(f"/data/t-0/{0:020d}.log.cleaned", b"")
+    again = open_log(disk if is_clean else disk.kill(), is_clean=is_clean, segment_bytes=500)
+    assert contents(again) == expected and again.segments.bases == bases
+    names = again.filesystem.list("/data/t-0")
+    assert not set(ODD_NAMES) - set(names)
+    again.close()
+    assert contents(open_log(again.filesystem, segment_bytes=500)) == expected
 
 
 def test_replacements_that_overlap_are_installed(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:

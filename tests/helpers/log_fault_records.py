@@ -1,0 +1,53 @@
+"""Faults inside of a batch, whose checksum, length and header are right: only who decodes the records can see them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+
+from helpers.log_clusters import varint
+from helpers.log_fault_verbs import Place, rewrite, seal
+from helpers.log_oracle import parse
+from helpers.log_oracle_records import HEADER_BYTES, Inner, decoded
+
+
+def inner(place: Place, at: int, which: int, field: str, delta: int) -> None:
+    """A record's offset or timestamp delta grows by `delta`, or a record is there twice while the header counts as before."""
+
+    def change(batches: list[bytearray]) -> list[bytearray]:
+        found = decoded(parse(bytes(batches[0]))[0][0])
+        if not found:
+            return batches
+        chosen = which * len(found) >> 16
+        one = found[chosen]
+        if field == "offset":
+            found[chosen] = one._replace(offset_delta=one.offset_delta + delta)
+        elif field == "time":
+            found[chosen] = one._replace(time_delta=one.time_delta + delta)
+        else:
+            found.insert(chosen, one)
+        return [_with_records(batches[0], found), *batches[1:]]
+
+    rewrite(place, change, at)
+
+
+def _with_records(batch: bytearray, records: list[Inner]) -> bytearray:
+    """The batch with these records, its length and checksum made right."""
+    encoded = bytearray(batch[:HEADER_BYTES])
+    for one in records:
+        data = bytes([one.attributes]) + varint(one.time_delta) + varint(one.offset_delta) + one.body
+        encoded += varint(len(data)) + data
+    struct.pack_into(">i", encoded, 8, len(encoded) - 12)
+    return seal(encoded)
+
+
+INSIDE: dict[str, Callable[..., None]] = {"inner": inner}
+
+
+def arguments_inside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
+    """Drawn for one of the verbs above."""
+    return {
+        "inner": (chance.randrange(1 << 16), chance.randrange(1 << 16), chance.choice(["offset", "offset", "time", "time", "twice"]),
+                  chance.choice([-70, -1, 1, 2, 70])),
+    }.get(verb, ())  # fmt: skip
