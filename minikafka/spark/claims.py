@@ -154,11 +154,11 @@ def _assigned(
         text = f"{says}, but it has no log of it"
         if broker in claim.complete:
             level = ERROR
-        elif broker in claim.adding:
-            level = NOTE
-        elif broker in claim.was_in_sync or broker in named:
+        elif named.get(broker, 0) > 0 or (broker not in claim.adding and (broker in claim.was_in_sync or broker in named)):
             text += f"; it once {f'had it up to offset {named[broker]} or further' if broker in named else 'was in sync'}"
             level = ERROR
+        elif broker in claim.adding:
+            level = NOTE
         else:
             level = WARNING
         yield Finding("replica-missing", text, *key, brokers=(broker,), level=level)

@@ -347,6 +347,8 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
             yield f"broker {log.broker}: an index of aborted transactions is cut"
             return
         listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
+    older = {(producer, last) for _, producer, first, last, _ in listed if first < floor}  # they began where nothing is left
+    aborted = [one for one in aborted if (one[0], one[2]) not in older]
     bounds = sorted({batch.base for batch in batches if batch.base >= role.cleaned_to} | {log.end})
     for low, high in combinations(bounds[:: max(1, len(bounds) // 12)], 2):
         reported = set()

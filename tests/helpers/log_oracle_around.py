@@ -54,7 +54,8 @@ def by_metadata(directories: dict[int, list[Path]]) -> Iterator[str]:
             for file in sorted(path.glob("*.log")):
                 batches, rest = parse(file.read_bytes())
                 logs[broker] = batches
-                yield from _whole(broker, batches, rest)
+                is_clean = (path.parent / ".kafka_cleanshutdown").exists()  # after a kill its start cuts what is no batch
+                yield from _whole(broker, batches, rest if is_clean else b"")
             for file in sorted(path.glob("*.checkpoint")):
                 held, rest = parse(file.read_bytes())
                 yield from _whole(broker, held, rest)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic, three_alike, verdicts
-from helpers.log_clusters import CLUSTER_ID, MetadataLog, Partition, directory_id, plain, write_broker
+from helpers.log_clusters import CLUSTER_ID, Batch, MetadataLog, Partition, directory_id, plain, write_broker
 
 from minikafka.spark import audit as auditing
 from minikafka.spark import planning
@@ -127,6 +127,15 @@ def test_a_directory_that_its_checkpoints_name_must_be_there(tmp_path: Path, gon
         shutil.rmtree(tmp_path / f"b{broker}" / "t-0")
     result = audit(tmp_path)
     assert result.exit_code == 1 and verdicts(result) == {"t-0": "MISSING", "u-0": "MATCH"}
+
+
+@pytest.mark.parametrize(("written", "verdict"), [([plain(0)], "MISSING"), ([], "MATCH")])
+def test_a_replica_that_is_being_added_is_missed_once_its_checkpoint_names_it(tmp_path: Path, written: list[Batch], verdict: str) -> None:
+    log = registered_topic().change(TOPIC, isr=(1, 2), adding=(3,))
+    for broker in BROKERS:
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [plain(0)] if broker < 3 else written)], log.encode())
+    shutil.rmtree(tmp_path / "b3" / "t-0")
+    assert verdicts(audit(tmp_path))["t-0"] == verdict
 
 
 def test_a_crashed_brokers_checkpoint_may_name_what_was_just_deleted(tmp_path: Path) -> None:

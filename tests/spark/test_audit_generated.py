@@ -37,6 +37,9 @@ def test_a_base_passes_and_shows_nothing(player: Player, name: str) -> None:
 
 
 WRONG_ONCE = {
+    "a replica that is being added and lost its log": Case("being reassigned", (Step("remove_segment", (3,), (49291, 0)),)),
+    "rubbish behind the metadata log of a killed node": Case("made again", (Step("metadata", (1,), (22562, "rubbish", 25577, 0)),)),
+    "an aborted transaction that began below the log start": Case("Apache Kafka's txn-0", (Step("retain", (1, 2)),)),
     "a killed broker's only leader epoch behind its log's end, which the next start cuts": Case("made again", (
         Step("cut", (3,), (11,)), Step("epochs_from_log", (3,)))),
     "a log start behind the beginning of an aborted transaction": Case("transactions", (
