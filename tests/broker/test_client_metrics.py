@@ -20,10 +20,13 @@ from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.compression import CompressionType, compress
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
 from minikafka.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
+
+TELEMETRY_APIS = {GetTelemetrySubscriptionsRequest.API_KEY, PushTelemetryRequest.API_KEY}
 
 
 def metrics_data(**values: float) -> bytes:
@@ -116,7 +119,7 @@ def test_names_and_their_number_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Client:
-    """A client on a connection of its own."""
+    """A client on a connection of its own. It does not look into ApiVersions before it asks."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -124,7 +127,7 @@ class Client:
         self.subscription_id = 0
 
     async def ask(self) -> Any:
-        answer: Any = await self.channel.request(GetTelemetrySubscriptionsRequest(client_instance_id=self.instance_id))
+        answer: Any = await self.channel.request(GetTelemetrySubscriptionsRequest(client_instance_id=self.instance_id), 0)
         if not answer.error_code:
             self.instance_id, self.subscription_id = answer.client_instance_id, answer.subscription_id
         return answer
@@ -133,13 +136,16 @@ class Client:
         request = PushTelemetryRequest(
             client_instance_id=self.instance_id, subscription_id=self.subscription_id, compression_type=codec, metrics=metrics
         )
-        answer: Any = await self.channel.request(request)
+        answer: Any = await self.channel.request(request, 0)
         return int(answer.error_code)
 
 
-async def subscribe(channel: Channel, name: str, **values: str) -> tuple[int, str | None]:
+async def subscribe(channel: Channel, name: str, **values: str | None) -> tuple[int, str | None]:
     kind = IncrementalAlterConfigsRequest
-    changes = [kind.AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value) for key, value in values.items()]
+    changes = [
+        kind.AlterableConfig(name=key.replace("_", "."), config_operation=0 if value is not None else 1, value=value)
+        for key, value in values.items()
+    ]
     answer: Any = await channel.request(
         kind(resources=[kind.AlterConfigsResource(resource_type=16, resource_name=name, configs=changes)])
     )
@@ -197,6 +203,34 @@ async def test_a_client_is_asked_for_metrics_and_tells_them(tmp_path: Path, monk
             await asyncio.sleep(0.001)
         clients._sweep()
         assert clients.series.count == 1
+
+
+async def test_the_apis_are_offered_while_there_is_a_subscription(tmp_path: Path) -> None:
+    """A client that finds them asks at once, and librdkafka logs a line, so newcomers should not be offered them."""
+
+    async def offered(channel: Channel) -> set[int]:
+        answer: Any = await channel.request(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
+        return {entry.api_key for entry in answer.api_keys} & TELEMETRY_APIS
+
+    async with live_node(tmp_path) as node:
+        channel = await Channel.open(SocketNetwork(asyncio.get_running_loop()), "127.0.0.1", broker_port(node), client_id="shop")
+        assert await offered(channel) == set()
+        assert await subscribe(channel, "s", metrics="a") == (0, None)
+        while await offered(channel) != TELEMETRY_APIS:
+            await asyncio.sleep(0.001)
+        client = Client(channel)
+        assert (await client.ask()).requested_metrics == ["a"]
+        assert await subscribe(channel, "s", metrics=None) == (0, None)
+        while await offered(channel):
+            await asyncio.sleep(0.001)
+        # A client that has found them before is served.
+        asked = await client.ask()
+        assert (asked.error_code, asked.requested_metrics) == (0, [])
+        channel.close()
+    async with live_node(tmp_path) as node:
+        channel = await Channel.open(SocketNetwork(asyncio.get_running_loop()), "127.0.0.1", broker_port(node), client_id="shop")
+        assert await offered(channel) == set()
+        channel.close()
 
 
 @pytest.mark.usefixtures("parser")

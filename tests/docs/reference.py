@@ -207,8 +207,8 @@ def compatibility_page() -> str:
         "",
         *_apis(),
         "",
-        "Apache Kafka serves GetTelemetrySubscriptions and PushTelemetry only with a telemetry plug-in; a broker here always does, for its"
-        " receiver is built in ([operations](operations.md#metrics-of-clients)).",
+        "ApiVersions names GetTelemetrySubscriptions and PushTelemetry while there is a subscription to clients' metrics, for the receiver"
+        " is built in ([operations](operations.md#metrics-of-clients)). Apache Kafka names them while it has a telemetry plug-in.",
         "Asked for delegation tokens, brokers and controllers say that there are none, as Apache Kafka does without"
         " `delegation.token.secret.key`.",
     ]

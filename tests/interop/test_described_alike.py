@@ -21,8 +21,8 @@ RESOURCES = {"topic t": (TOPIC, "t"), "broker 1": (BROKER, "1"), "client metrics
 PLACES = {"listeners", "advertised.listeners", "log.dirs", "log.dir", "metadata.log.dir", "controller.quorum.voters"}
 #: Not dynamic here, and with a default that Apache Kafka does not name.
 OTHERWISE = {"listener.security.protocol.map", "process.roles"}
-#: Apache Kafka serves clients' metrics with a plug-in only, and delegation tokens and SCRAM credentials at controllers, too.
-TELEMETRY, AT_CONTROLLERS = {71, 72}, {38, 39, 40, 41, 50}
+#: Apache Kafka serves delegation tokens and SCRAM credentials at controllers, too.
+AT_CONTROLLERS = {38, 39, 40, 41, 50}
 Configs = dict[str, dict[str, Any]]
 
 
@@ -72,7 +72,7 @@ def test_configurations_apis_and_features_are_those_of_apache_kafka(tmp_path: Pa
         names = found.keys() | expected
         different = {name: (found.get(name), expected.get(name)) for name in names if found.get(name) != expected.get(name)}
         assert different == {}, resource
-    for found, served, apart in ((ours[1], theirs[1], TELEMETRY), (ours[2], theirs[2], AT_CONTROLLERS)):
+    for found, served, apart in ((ours[1], theirs[1], set()), (ours[2], theirs[2], AT_CONTROLLERS)):
         apis = [{key: versions for key, versions in one.pop("apis").items() if key not in apart} for one in (found, served)]
         assert apis[0] == apis[1]
         assert found == served

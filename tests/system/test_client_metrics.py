@@ -4,15 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.client.quotas import QuotaAdmin
 
 CLIENT_METRICS = 16
+
+
+async def test_librdkafka_logs_nothing_where_nobody_subscribes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "librdkafka")
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None
+        clients, address = node.broker.client_metrics, f"127.0.0.1:{broker_port(node)}"
+
+        async def first_record(client_id: str) -> confluent_kafka.Producer:
+            settings = {"bootstrap.servers": address, "client.id": client_id}
+            producer = confluent_kafka.Producer(settings, logger=logging.getLogger("librdkafka"))
+            producer.produce("t", b"x")
+            assert await asyncio.to_thread(producer.flush, 60) == 0
+            return producer
+
+        before = await first_record("before")
+        async with QuotaAdmin(address) as admin:
+            await admin.alter_configs(CLIENT_METRICS, "s", [("set", "metrics", "*")])
+        while not clients.subscriptions:
+            await asyncio.sleep(0.01)
+        after = await first_record("after")
+        # The first producer has had at least as long as the second one needs.
+        while not any("GETSUBSCRIPTIONS" in line for line in caplog.messages):
+            after.poll(0)
+            await asyncio.sleep(0.01)
+        before.poll(0)
+        assert [instance.attributes["client_id"] for instance in clients.instances.by_id.values()] == ["after"]
+        assert sum("GETSUBSCRIPTIONS" in line for line in caplog.messages) == 1
 
 
 async def test_a_producer_of_librdkafka_tells_its_metrics(tmp_path: Path) -> None:
@@ -25,6 +55,8 @@ async def test_a_producer_of_librdkafka_tells_its_metrics(tmp_path: Path) -> Non
             ]  # fmt: skip
             await admin.alter_configs(CLIENT_METRICS, "s", wanted)
             await admin.create_topic("t", partitions=1, replication_factor=1)
+        while not clients.subscriptions:
+            await asyncio.sleep(0.01)
         producers = {
             name: confluent_kafka.Producer({"bootstrap.servers": address, "client.id": name, "enable.metrics.push": True})
             for name in ("shop", "other")

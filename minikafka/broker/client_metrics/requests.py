@@ -1,6 +1,7 @@
 """GetTelemetrySubscriptions and PushTelemetry (KIP-714).
 
-Apache Kafka serves both only with a telemetry plug-in; here the receiver is built in.
+The receiver is built in. ApiVersions names both APIs while there is a subscription, because clients that find them ask at once, and log it.
+Apache Kafka names them while it has a telemetry plug-in.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ class ClientMetricsHandlers:
         dispatcher.register(GetTelemetrySubscriptionsRequest, self.get)
         dispatcher.register(PushTelemetryRequest, self.push)
         dispatcher.subscribe_connection_ends(self._connection_ended)
+        self._offer(dispatcher)
+
+    def _offer(self, dispatcher: Dispatcher) -> None:
+        api_keys = (GetTelemetrySubscriptionsRequest.API_KEY, PushTelemetryRequest.API_KEY)
+        dispatcher.offer(api_keys, is_offered=len(self.subscriptions) > 0)
 
     def get(self, context: RequestContext, request: GetTelemetrySubscriptionsRequest) -> GetTelemetrySubscriptionsResponse:
         """GetTelemetrySubscriptions."""
@@ -158,9 +164,11 @@ class ClientMetricsHandlers:
             self._schedule_sweep()
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        for kind, name in delta.changed_configs:
-            if kind == RESOURCE_CLIENT_METRICS:
-                self._put(name, image)
+        changed = [name for kind, name in delta.changed_configs if kind == RESOURCE_CLIENT_METRICS]
+        for name in changed:
+            self._put(name, image)
+        if changed and self._dispatcher is not None:
+            self._offer(self._dispatcher)
 
     def _put(self, name: str, image: MetadataImage) -> None:
         try:

@@ -12,7 +12,7 @@ import inspect
 import logging
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from minikafka.broker.front.fast_path import MakeFastPath, ServeFast
 from minikafka.broker.front.identity import Identity, misled
 from minikafka.broker.front.large_requests import LONG_BYTES, LONG_BYTES_OF, LargeRequests, elements_max
 from minikafka.broker.front.long_answers import LongAnswers
+from minikafka.broker.front.offered_apis import Features, OfferedApis
 from minikafka.broker.measures.request_times import RequestTimes, Sample, TimedAnswers
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.net.network import Clock, Connection
@@ -37,12 +38,7 @@ logger = logging.getLogger("minikafka.net")
 
 _PREFIX = struct.Struct(">hhih")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-#: The end of a flexible ApiVersions response without features.
-_THROTTLE_AND_NO_TAGS = b"\0\0\0\0\0"
-_NO_ERROR_AND_NO_APIS = b"\0\0\1"
 API_VERSIONS_KEY = 18
-#: ApiVersions names Produce 0, though it is refused, because librdkafka compresses only then (KAFKA-18659).
-NAMED_VERSION_MIN = {0: 0}
 FETCH_KEY = 1
 #: Longer client ids are decoded each time.
 CLIENT_ID_KEPT_MAX = 256
@@ -54,8 +50,6 @@ OTHER_SOFTWARE = "other"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 Handler = Callable[["RequestContext", Any], Any]
-#: Returns the supported features (name, min, max), the finalized features (name, level), and the epoch of the finalized features.
-Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
 
 
 class Gate(Protocol):
@@ -250,15 +244,13 @@ class Dispatcher:
         self.listener_type = listener_type
         self._clock = clock
         self.supervisor = supervisor
-        self._features = features
+        self._offered = OfferedApis(features, lambda: self.entries)
         self._identity = identity
         self._guarded = guarded
         self._guarded_fast_path = guarded_fast_path
         self._table: list[Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         self.lines = PeerLines(logger)
-        #: Version of ApiVersions -> its encoded response up to the features.
-        self._served: dict[int, bytes] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.large = LargeRequests(supervisor)
         self.times = None if now_s is None else RequestTimes(now_s)
@@ -289,11 +281,15 @@ class Dispatcher:
         api_spec = api(request.API_KEY)
         if api_spec is None or self.listener_type not in api_spec.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
-        self._served.clear()
+        self._offered.changed()
         entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor, self.large.answers)
         if fast_path is not None:
             self.fast_paths[request.API_KEY.to_bytes(2, "big")] = self._guarded_fast_path(request, partial(fast_path, entry))
         return entry
+
+    def offer(self, api_keys: Iterable[int], is_offered: bool) -> None:
+        """Name these APIs in ApiVersions from now on, or do not. Requests are served all the same: clients that are connected know them."""
+        self._offered.offer(api_keys, is_offered)
 
     def entry(self, api_key: int) -> Entry | None:
         """The entry of a served API, by API key."""
@@ -438,11 +434,7 @@ class Dispatcher:
         if version >= 3:
             self._note_software(context, request.client_software_name, request.client_software_version)
             self.named_ms.setdefault(context.connection, self._clock.now_ms())
-        body = self._served.get(version)
-        if body is None:
-            body = self._served[version] = self._encode_served(version)
-        if version >= 3:
-            body += self._encode_features(version)
+        body = self._offered.encode(version)
         if context.limits is not None:
             # A throttled response carries the time to pause, so it is not sent from the prepared bytes.
             return ApiVersionsResponse.decode(version, body)
@@ -459,35 +451,6 @@ class Dispatcher:
             if software not in counted and len(counted) >= SOFTWARE_KEPT:
                 software = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
         self.software[context.connection] = software
-
-    def _encode_served(self, version: int) -> bytes:
-        """The encoded response up to the list of APIs, the same for every client; the whole response for versions without features."""
-        response = ApiVersionsResponse(
-            api_keys=[
-                ApiVersionsResponse.ApiVersion(api_key=key, min_version=NAMED_VERSION_MIN.get(key, low), max_version=high)
-                for key, low, high in ((entry.api_key, entry.min_version, entry.max_version) for entry in self.entries)
-            ]
-        )
-        encoded = response.encode(version)
-        return encoded[: -len(_THROTTLE_AND_NO_TAGS)] if version >= 3 else encoded
-
-    def _encode_features(self, version: int) -> bytes:
-        """The encoded response after the list of APIs."""
-        if self._features is None:
-            return _THROTTLE_AND_NO_TAGS
-        response = ApiVersionsResponse()
-        supported, finalized, epoch = self._features()
-        response.supported_features = [
-            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, low, high in supported
-            if version >= 4 or low > 0
-        ]
-        response.finalized_features_epoch = epoch
-        response.finalized_features = [
-            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in finalized
-        ]
-        return response.encode(version)[len(_NO_ERROR_AND_NO_APIS) :]
 
 
 class Session:
