@@ -13,6 +13,9 @@ import pytest
 from helpers import apache_kafka, prometheus
 from helpers import browser as chromium
 from helpers.coverage_pause import coverage_at_first
+from helpers.patience import pytest_timeout_set_timer
+
+__all__ = ["pytest_timeout_set_timer"]
 
 _REASONS = pytest.StashKey[list[str]]()
 _NEEDS = {

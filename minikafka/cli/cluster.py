@@ -124,7 +124,7 @@ def unregister_controller(bootstrap: str, controller_id: int, traceback: bool) -
 
 
 def _add_controls() -> None:
-    from minikafka.cli.cluster_control import COMMANDS
+    from minikafka.cli.cluster_commands import COMMANDS
     from minikafka.cli.cluster_up import up
 
     for command in (up, *COMMANDS):

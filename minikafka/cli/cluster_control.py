@@ -1,4 +1,4 @@
-"""`minikafka cluster kill 2`, `cut 3`, `status` and related commands: inject faults into a `cluster up` cluster, and watch it.
+"""How `minikafka cluster kill 2`, `cut 3`, `status` and related commands (cluster_commands.py) reach a `cluster up` cluster.
 
 `cluster up` listens on a Unix socket named after its first port, in a directory that only its user can enter. A request is a JSON object
 on one line. The answer is another: {"text": ..} or {"error": ..}.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_option, emit, output_option, table
+from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from minikafka.testing.embedded import EmbeddedCluster
 
 LINE_BYTES_MAX = 1 << 20
-ANSWER_TIMEOUT_S = 60.0
-NOTICED_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 60.0
+#: A command that waits longer says so.
+QUIET_S = 10.0
+NOTICED_TIMEOUT_S = 30.0
 #: Longest path that the kernel accepts (unix(7), sun_path).
 SOCKET_PATH_BYTES_MAX = 107
 
@@ -78,7 +81,7 @@ class ControlServer:
             except OSError:
                 return
             with connection, contextlib.suppress(OSError):
-                connection.settimeout(ANSWER_TIMEOUT_S)
+                connection.settimeout(REQUEST_TIMEOUT_S)
                 with connection.makefile("rwb") as stream:
                     stream.write(json.dumps(self._answer(stream.readline(LINE_BYTES_MAX))).encode() + b"\n")
 
@@ -119,9 +122,13 @@ class ControlServer:
         from minikafka.testing.errors import ClusterError
         from minikafka.testing.wait import wait_until
 
+        gone = set(nodes)
         if not any(broker.running and not broker.paused for broker in self._cluster.brokers):
             return "\nno broker is running"
-        gone = set(nodes)
+        voters = [broker for broker in self._cluster.brokers if broker.is_controller]
+        left = [broker for broker in voters if broker.running and not broker.paused and broker.node_id not in gone]
+        if len(left) <= len(voters) // 2:
+            return f"\nonly {len(left)} of {len(voters)} controllers {'is' if len(left) == 1 else 'are'} left: no new leader can be elected"
 
         def noticed() -> bool:
             return not any(row["leader"] in gone or (len(row["isr"]) > 1 and gone & set(row["isr"])) for row in self._partitions())
@@ -129,7 +136,7 @@ class ControlServer:
         try:
             wait_until(noticed, "new leaders", NOTICED_TIMEOUT_S)
         except ClusterError:
-            return "\nthe other brokers have not noticed yet: is a majority of the controllers running?"
+            return "\nthe other brokers have not noticed yet: does `minikafka cluster status` show an active controller?"
         return ""
 
     def start(self, nodes: list[int], wipe: bool) -> str:
@@ -203,12 +210,12 @@ def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool 
     ports = [int(port) for port in (address.rpartition(":")[2] for address in bootstrap.split(",")) if port.isdigit()]
     for port in ports:
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(ANSWER_TIMEOUT_S)
         with connection, contextlib.suppress(OSError):
             connection.connect(str(socket_path(port)))
-            with connection.makefile("rwb") as stream:
-                stream.write(json.dumps({"action": action, "nodes": nodes, "wipe": wipe}).encode() + b"\n")
-                stream.flush()
+            connection.sendall(json.dumps({"action": action, "nodes": nodes, "wipe": wipe}).encode() + b"\n")
+            if not select.select([connection], [], [], QUIET_S)[0]:
+                click.echo("waiting for minikafka cluster up (Ctrl-C stops waiting, not the cluster) ...", err=True)
+            with connection.makefile("rb") as stream:
                 answer = json.loads(stream.readline(LINE_BYTES_MAX) or b'{"error": "the cluster is stopping"}')
             if "error" in answer:
                 click.echo(f"error: {answer['error']}", err=True)
@@ -216,57 +223,3 @@ def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool 
             return str(answer["text"])
     click.echo(f"error: minikafka cluster up runs no cluster at {bootstrap} on this machine; give its first broker with -b", err=True)
     sys.exit(EXIT_UNREACHABLE)
-
-
-def _command(name: str, text: str, *, takes_nodes: bool = True) -> click.Command:
-    def callback(bootstrap: str, nodes: tuple[int, ...] = (), wipe: bool = False) -> None:
-        click.echo(ask(bootstrap, name, nodes, wipe=wipe))
-
-    function: Any = bootstrap_option(callback)
-    if takes_nodes:
-        function = click.argument("nodes", type=int, nargs=-1, required=True, metavar="NODE...")(function)
-    if name == "start":
-        function = click.option("--wipe", is_flag=True, help="Start with an empty disk.")(function)
-    return click.command(name, help=text)(function)
-
-
-@click.command("status")
-@bootstrap_option
-@click.option("--topic", help="Only partitions of this topic.")
-@output_option
-def status(bootstrap: str, topic: str | None, output: str) -> None:
-    """Show brokers, leaders, epochs and in-sync sets, and what each replica reports: role, leader epoch, log end, high watermark."""
-    found = json.loads(ask(bootstrap, "status"))
-    found["partitions"] = [row for row in found["partitions"] if topic in (None, row["topic"])]
-    if output != "table":
-        emit([found], output, ["brokers", "partitions"])
-        return
-    if topic is None:
-        click.echo(table(found["brokers"], ["broker", "address", "state", "controller"]))
-    nodes = [str(row["broker"]) for row in found["brokers"]]
-    rows = [
-        {
-            "partition": f"{row['topic']}-{row['partition']}", "leader": row["leader"], "epoch": row["leader_epoch"],
-            "in_sync": ",".join(map(str, row["isr"])),
-            **{f"on_{node}": _words(row["said"][node]) for node in nodes if node in row["said"]},
-        }
-        for row in found["partitions"]
-    ]  # fmt: skip
-    click.echo(table(rows, ["partition", "leader", "epoch", "in_sync", *(f"on_{node}" for node in nodes)]), nl=False)
-
-
-def _words(said: dict[str, Any]) -> str:
-    role = {"leader": "leads", "follower": "follows"}.get(said["role"], said["role"])
-    return f"{role} in {said['leader_epoch']}, end {said['log_end_offset']}, hw {said['high_watermark']}"
-
-
-COMMANDS = [
-    _command("kill", "Kill brokers of `cluster up` with SIGKILL."),
-    _command("stop", "Stop brokers of `cluster up` cleanly: leaderships move away first."),
-    _command("start", "Start brokers of `cluster up` that have ended."),
-    _command("pause", "Make brokers of `cluster up` hang, with their connections open (SIGSTOP)."),
-    _command("resume", "Let paused brokers continue."),
-    _command("cut", "Cut brokers of `cluster up` off from the other brokers. Clients still reach all."),
-    _command("heal", "Restore all links that were cut.", takes_nodes=False),
-    status,
-]

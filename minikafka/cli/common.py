@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
-
 if TYPE_CHECKING:
     import asyncio
 
@@ -140,6 +138,7 @@ def output_option(command: Command) -> Command:
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
     """Run a coroutine function. An error becomes one line on stderr and an exit code."""
     from minikafka.client.cluster import first_answer_ms
+    from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
 
     first_answer_ms.set(FIRST_ANSWER_MS)
     try:

@@ -92,6 +92,13 @@ class LazyGroup(click.Group):
             sys.exit(130)
         except click.UsageError as error:
             raise _with_name_option_hint(error) from None
+        except ImportError as error:
+            from minikafka import windows
+
+            if not windows.is_the_reason(error):
+                raise
+            click.echo(f"error: {windows.ADVICE}", err=True)
+            sys.exit(2)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of the table, without importing anything."""

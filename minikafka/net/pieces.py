@@ -49,6 +49,7 @@ def notice_dead_peers(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     values = {
         "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,
+        "TCP_KEEPALIVE": KEEPALIVE_IDLE_S,  # The same, on macOS.
         "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_S,
         "TCP_KEEPCNT": KEEPALIVE_PROBES,
         "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,

@@ -31,4 +31,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    from minikafka import windows
+
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    except ImportError as error:
+        if windows.is_the_reason(error):
+            raise ImportError(windows.ADVICE) from error
+        raise

@@ -25,9 +25,8 @@ PROPERTIES = {"log.cleaner.backoff.ms": "20", "log.segment.delete.delay.ms": "0"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 def log_of(node: Node, topic: str) -> Log:

@@ -49,9 +49,8 @@ def places(node: Node, topic: str = "t") -> tuple[LogDirectory, LogDirectory]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 async def fill(node: Node, count: int, start: int = 0) -> None:

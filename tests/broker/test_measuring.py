@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from pathlib import Path
 from typing import Any
@@ -146,9 +145,8 @@ async def test_a_live_node_times_its_requests(tmp_path: Path) -> None:
         async with Admin(bootstrap) as admin:
             await admin.create_topic("t", partitions=1, replication_factor=1)
         async with Producer(bootstrap) as producer:
-            async with asyncio.timeout(30):
-                while "Produce" not in times.samples:
-                    await (await producer.send("t", b"x", partition=0))
+            while "Produce" not in times.samples:
+                await (await producer.send("t", b"x", partition=0))
         found = medians(times, "Produce")
         assert 0 < found["local"] < found["total"] < 1000
         assert found["total"] >= found["local"] + found["remote"] + found["responsesend"] > 0

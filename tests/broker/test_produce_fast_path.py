@@ -236,7 +236,7 @@ async def test_a_parked_batch_ends_with_its_timeout(tmp_path: Path) -> None:
         partition.leader.isr.committed = partition.leader.isr.maximal = (1, 2)
         side.connection.arrived.clear()
         assert side.ask(frame) is None
-        await asyncio.wait_for(side.connection.arrived.wait(), 5)
+        await side.connection.arrived.wait()
         assert decoded(list(side.connection.frames.values())[-1], 9)[1].responses[0].partition_responses[0].error_code == 7
 
 

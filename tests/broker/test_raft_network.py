@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 
 import pytest
 from helpers.raft_nodes import CLUSTER, Clock, Listener, config_of, environment_of, format_node
@@ -19,6 +18,7 @@ from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log_dir import LogDirectory
+from minikafka.testing.wait import LoadAdjustedDeadline
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 from minikafka.wire.messages.fetch import FetchRequest
@@ -86,8 +86,8 @@ async def cluster(tmp_path, size: int, **changes) -> list[Node]:
 
 
 async def leader_of(nodes: list[Node], timeout_s: float = 10) -> Node:
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
+    end = LoadAdjustedDeadline(timeout_s)
+    while not end.is_over:
         for node in nodes:
             if node.raft.is_leader and any(is_self and epoch == node.raft.leader_epoch for _, epoch, is_self in node.listener.leaders):
                 return node
@@ -300,9 +300,9 @@ async def test_a_controller_joins_by_itself_and_moves_to_another_port(tmp_path) 
 
 
 async def until(condition, timeout_s: float = 30) -> None:
-    end = time.monotonic() + timeout_s
+    end = LoadAdjustedDeadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end
+        assert not end.is_over
         await asyncio.sleep(0.005)
 
 

@@ -67,9 +67,9 @@ def level(number: int) -> list[FeatureLevelRecord]:
 
 async def after(shortage: Shortage, tries: Callable[[], bool]) -> None:
     """It was met, and nothing came of it while it lasted."""
-    await asyncio.wait_for(shortage.met.wait(), 10)
+    await shortage.met.wait()
     shortage.met.clear()
-    await asyncio.wait_for(shortage.met.wait(), 10)
+    await shortage.met.wait()
     assert not tries(), "what lacks descriptors is not done"
     shortage.end()
 

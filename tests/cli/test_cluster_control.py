@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from minikafka.cli import cluster_control
 from minikafka.cli.cluster_control import ControlServer, socket_path
 from minikafka.cli.main import cli
 from minikafka.testing import EmbeddedCluster
@@ -55,6 +58,44 @@ def test_stop_pause_and_resume(cluster: EmbeddedCluster) -> None:
     assert cluster.broker(2).paused
     assert say(cluster, "resume", "2").exit_code == 0
     cluster.wait_healthy()
+
+
+def test_without_a_majority_of_controllers_nobody_waits_for_new_leaders(cluster: EmbeddedCluster) -> None:
+    first, second = say(cluster, "pause", "1"), say(cluster, "kill", "2")
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert second.output.endswith("only 1 of 3 controllers is left: no new leader can be elected\n")
+    assert say(cluster, "resume", "1").exit_code == say(cluster, "start", "2").exit_code == 0
+    cluster.wait_healthy()
+
+
+def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_control, "QUIET_S", 0.0)
+    may_answer = threading.Event()
+
+    def echo(text: str, **_: object) -> None:
+        assert text.startswith("waiting for minikafka cluster up")
+        may_answer.set()
+
+    def answer(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rwb") as stream:
+            assert json.loads(stream.readline())["action"] == "heal"
+            may_answer.wait()
+            stream.write(b'{"text": "at last"}\n')
+
+    path = socket_path(1)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setattr(cluster_control.click, "echo", echo)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        try:
+            listening.listen()
+            slow = threading.Thread(target=answer, args=(listening,), daemon=True)
+            slow.start()
+            assert cluster_control.ask("localhost:1", "heal") == "at last"
+            slow.join()
+        finally:
+            path.unlink()
 
 
 def test_a_long_directory_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ from confluent_kafka import Consumer
 from helpers.shell import minikafka
 
 from minikafka.testing import EmbeddedCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -21,10 +21,10 @@ def member(bootstrap: str, group: str, protocol: str) -> Iterator[Consumer]:
     """A consumer that owns both partitions of t and has committed."""
     found = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol, "client.id": "c", "log_level": 0})
     found.subscribe(["t"])
-    deadline = time.monotonic() + 30
+    deadline = LoadAdjustedDeadline(30)
     while len(found.assignment()) < 2:
         found.poll(0.05)
-        assert time.monotonic() < deadline
+        assert not deadline.is_over
     found.commit(offsets=[type(place)(place.topic, place.partition, 0) for place in found.assignment()], asynchronous=False)
     try:
         yield found

@@ -36,9 +36,8 @@ async def test_a_broker_that_answers_and_is_fenced_is_not_well(tmp_path: Path) -
         await admin.close()
         assert report["brokers_fenced"] == [1] and not report["healthy"]
         assert any(reason.startswith("brokers fenced although they answer: 1") for reason in report["reasons"])
-        async with asyncio.timeout(10):
-            while (answer := await readiness(server.port))[0] == 200:
-                await asyncio.sleep(0.05)
+        while (answer := await readiness(server.port))[0] == 200:
+            await asyncio.sleep(0.05)
         assert answer[0] == 503 and "no controller has answered a heartbeat" in str(answer[1]["reason"])
         await server.stop()
 
@@ -52,7 +51,6 @@ async def test_a_broker_whose_heartbeats_say_that_it_is_fenced_is_not_ready(tmp_
         core = node.broker.lifecycle._core
         core.fenced = True
         assert await readiness(server.port) == (503, {"ready": False, "reason": "fenced by the controller"})
-        async with asyncio.timeout(10):
-            while (await readiness(server.port))[0] != 200:
-                await asyncio.sleep(0.02)
+        while (await readiness(server.port))[0] != 200:
+            await asyncio.sleep(0.02)
         await server.stop()

@@ -10,12 +10,12 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import pytest
 
 from minikafka.testing import EmbeddedCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,9 @@ class Terminal:
         self.shown = b""
 
     def wait(self, text: bytes, timeout_s: float = 20) -> None:
-        deadline = time.monotonic() + timeout_s
+        deadline = LoadAdjustedDeadline(timeout_s)
         while text not in self.shown:
-            assert time.monotonic() < deadline, self._output_text()
+            assert not deadline.is_over, self._output_text()
             assert self._read(0.1), f"it ended with {self.process.wait()}: {self._output_text()}"
 
     def _output_text(self) -> str:

@@ -45,7 +45,7 @@ async def until(condition: Callable[[], object], what: str, *polled: Consumer) -
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 60))  # type: ignore[arg-type]
+    asyncio.run(work())  # type: ignore[arg-type]
 
 
 async def written(cluster: EmbeddedCluster, topic: str, count: int = 1) -> None:

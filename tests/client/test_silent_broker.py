@@ -25,7 +25,7 @@ async def test_metadata_are_asked_elsewhere_after_a_silence(tmp_path: Path, monk
             network.cut([(CLIENT, 1), (1, CLIENT)])
             with pytest.raises(TimeoutError):
                 await cluster.refresh([])
-            assert (await asyncio.wait_for(cluster.refresh([]), 5)).brokers
+            assert (await cluster.refresh([])).brokers
             await cluster.close()
     finally:
         await asyncio.to_thread(network.close)

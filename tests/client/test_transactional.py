@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import PartitionQueue, Producer
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.testing import EmbeddedCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 from minikafka.wire.errors import ErrorCode
 
 pytestmark = pytest.mark.timeout(60)
@@ -58,9 +58,9 @@ def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
     consumer.assign([TopicPartition(topic, index, 0) for index in range(2)])
     values: list[bytes] = []
     ended: set[int] = set()
-    deadline = time.monotonic() + WAIT_S
+    deadline = LoadAdjustedDeadline(WAIT_S)
     while len(ended) < 2:
-        assert time.monotonic() < deadline, f"only {values} came"
+        assert not deadline.is_over, f"only {values} came"
         message = consumer.poll(0.1)
         if message is not None and message.error():
             ended.add(message.partition())

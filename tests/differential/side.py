@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from differential.drawing import Known, Step
 
 from minikafka.testing.probe import ask
+from minikafka.testing.wait import LoadAdjustedDeadline
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Struct
@@ -103,10 +103,10 @@ class Side:
 
     def _settled(self, request: Any, version: int) -> Any:
         """The answer when it is no more one of a moment."""
-        end = time.monotonic() + SETTLED_S
+        end = LoadAdjustedDeadline(SETTLED_S)
         while True:
             answer = self._ask(request, version)
-            if answer is NO_ANSWER or time.monotonic() > end or FOR_A_MOMENT.isdisjoint(codes(answer)):
+            if answer is NO_ANSWER or end.is_over or FOR_A_MOMENT.isdisjoint(codes(answer)):
                 return answer
             pause()
 
@@ -118,8 +118,8 @@ class Side:
         change = kind.AlterableConfig(name="retention.ms", config_operation=0, value=value)
         self._ask(kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=FENCE, configs=[change])]), 1)
         resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=FENCE, configuration_keys=["retention.ms"])
-        end = time.monotonic() + SETTLED_S
-        while time.monotonic() < end:
+        end = LoadAdjustedDeadline(SETTLED_S)
+        while not end.is_over:
             found = self._ask(DescribeConfigsRequest(resources=[resource]), 4)
             if found is not NO_ANSWER and found.results[0].configs and found.results[0].configs[0].value == value:
                 return

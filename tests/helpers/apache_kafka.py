@@ -11,11 +11,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 #: The release that most tests run, and the one that follows it.
 VERSION = "4.3.0"
@@ -101,7 +102,7 @@ def run_tool(main_class: str, *arguments: str, version: str = VERSION) -> str:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -126,12 +127,12 @@ def free_ports(count: int) -> list[int]:
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
     """Ask again, at most 10 times a second, until `condition()` is true."""
-    deadline = time.monotonic() + timeout_s
+    deadline = LoadAdjustedDeadline(timeout_s)
     waiter = socket.socketpair()
     try:
         waiter[0].settimeout(0.1)
         while not condition():
-            if time.monotonic() > deadline:
+            if deadline.is_over:
                 raise TimeoutError(f"{what} took longer than {timeout_s} s")
             with_timeout(waiter[0])
     finally:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from minikafka.testing.wait import LoadAdjustedDeadline
+
 START_TIMEOUT_S = 20.0
 
 
@@ -39,9 +41,9 @@ class Browser:
 
     def wait(self, condition: str, timeout_s: float = 15.0) -> None:
         """Until the JavaScript expression is true."""
-        deadline = time.monotonic() + timeout_s
+        deadline = LoadAdjustedDeadline(timeout_s)
         while not self.run(f"return Boolean({condition})"):
-            assert time.monotonic() < deadline, f"waited for {condition}\n{self.run('return document.body.innerText')}"
+            assert not deadline.is_over, f"waited for {condition}\n{self.run('return document.body.innerText')}"
             time.sleep(0.05)
 
     def emulate(self, command: str, parameters: dict[str, Any]) -> Any:
@@ -69,13 +71,13 @@ def browser(*, width: int = 1280, height: int = 900, mobile: bool = False, dark:
     process = subprocess.Popen(["chromedriver", f"--port={port}", "--log-level=OFF"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     driver = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = LoadAdjustedDeadline(START_TIMEOUT_S)
         while True:
             try:
                 urllib.request.urlopen(f"{driver}/status", timeout=1).close()
                 break
             except OSError:
-                assert time.monotonic() < deadline, "chromedriver does not start"
+                assert not deadline.is_over, "chromedriver does not start"
                 time.sleep(0.05)
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         capabilities = {"goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
+from minikafka.testing.wait import LoadAdjustedDeadline
+
 CGROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
 
@@ -54,8 +56,8 @@ class CpuQuota:
         for pid in (self.folder / "cgroup.procs").read_text().split():
             with contextlib.suppress(OSError):
                 (self.folder.parent / "cgroup.procs").write_text(pid)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
+        deadline = LoadAdjustedDeadline(10)
+        while not deadline.is_over:
             try:
                 self.folder.rmdir()
                 return

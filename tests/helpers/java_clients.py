@@ -24,6 +24,6 @@ def secured(made: EmbeddedCluster) -> SecuredCluster:
 
 
 def fails(main_class: str, *arguments: str) -> str:
-    done = subprocess.run([*java(), main_class, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*java(), main_class, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     return done.stdout + done.stderr

@@ -69,11 +69,11 @@ async def live_node(
         }
     )
     node = Node(config, environment)
-    await asyncio.wait_for(node.start(), 15)
+    await node.start()
     try:
         yield node
     finally:
-        await asyncio.wait_for(node.stop(), 15)
+        await node.stop()
 
 
 def broker_port(node: Node) -> int:

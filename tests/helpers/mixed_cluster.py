@@ -222,7 +222,7 @@ class MixedCluster:
                 command = [sys.executable, "-B", "-m", "minikafka", "storage", *arguments]
             running.append(subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         for process in running:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate()
             if process.returncode:
                 raise RuntimeError(f"storage format failed: {output}")
 

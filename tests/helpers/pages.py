@@ -18,14 +18,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 UUID = re.compile(r"(?<![\w-])(?=[\w-]*[A-Z])[\w-]{22}(?![\w-])")
-BLOCK_TIMEOUT_S = 40.0
 END = "-- end of the block --"
 
 
@@ -145,18 +143,21 @@ class Reader:
             self._write(f"exec 2> {shlex.quote(str(self.directory / 'stderr.log'))}\nset -euo pipefail\n")
         shell = self._shell
         self._write(f"{code}\necho {shlex.quote(END)}\n")
-        watchdog = threading.Timer(BLOCK_TIMEOUT_S, shell.kill)
-        watchdog.start()
         printed: list[str] = []
         try:
             for line in shell.stdout or ():
                 if line.strip() == END:
                     return "".join(printed)
                 printed.append(line)
-        finally:
-            watchdog.cancel()
+        except BaseException:
+            # The test's time is over: pytest shows what is printed here.
+            print(self._so_far(code, printed))
+            raise
+        raise AssertionError(f"failed: {self._so_far(code, printed)}")
+
+    def _so_far(self, code: str, printed: list[str]) -> str:
         complaints = "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
-        raise AssertionError(f"failed or took longer than {BLOCK_TIMEOUT_S:g} s:\n{code}\nprinted:\n{''.join(printed)}{complaints}")
+        return f"{code}\nprinted:\n{''.join(printed)}{complaints}"
 
     def _write(self, text: str) -> None:
         assert self._shell is not None and self._shell.stdin is not None

@@ -20,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from minikafka.testing.wait import LoadAdjustedDeadline
+
 START_TIMEOUT_S = 30.0
 
 
@@ -102,13 +104,13 @@ def prometheus(directory: Path, configuration: Path, ports: dict[str, int], port
         with (directory / "log.txt").open("w") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            deadline = time.monotonic() + START_TIMEOUT_S
+            deadline = LoadAdjustedDeadline(START_TIMEOUT_S)
             while True:
                 try:
                     urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2).close()
                     break
                 except OSError as error:
-                    if process.poll() is not None or time.monotonic() > deadline:
+                    if process.poll() is not None or deadline.is_over:
                         raise AssertionError((directory / "log.txt").read_text()) from error
                     time.sleep(0.1)
             yield Prometheus(port)

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from minikafka.testing.wait import LoadAdjustedDeadline
+
 START_SECONDS = 240.0
 
 
@@ -64,13 +66,13 @@ class SparkCluster:
 
     def _wait_for(self, name: str, text: str, process: subprocess.Popen[bytes]) -> str:
         """The line of the log with `text`."""
-        until = time.monotonic() + START_SECONDS
+        until = LoadAdjustedDeadline(START_SECONDS)
         while True:
             said = (self.directory / f"{name}.log").read_text(errors="replace")
             for line in said.splitlines():
                 if text in line:
                     return line
-            assert process.poll() is None and time.monotonic() < until, f"{name} did not come up:\n{said[-4000:]}"
+            assert process.poll() is None and not until.is_over, f"{name} did not come up:\n{said[-4000:]}"
             time.sleep(0.2)
 
 

@@ -22,6 +22,7 @@ from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import Consumer
 from minikafka.client.errors import ClientError, TransactionFailed
 from minikafka.client.transactional import TransactionalProducer
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 TRANSACTION_TIMEOUT_MS = 20_000
 RECORDS_MAX = 200
@@ -182,10 +183,10 @@ def wait_until_copied(bootstrap: str, source: str, group: str, partitions: int, 
     """Wait until the group has committed all of the source; the reason if it has not in time, else nothing."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     consumer = confluent_kafka.Consumer(settings | {"isolation.level": "read_committed"})
-    deadline = time.monotonic() + timeout_s
+    deadline = LoadAdjustedDeadline(timeout_s)
     left: object = "nothing was answered"
     try:
-        while time.monotonic() < deadline:
+        while not deadline.is_over:
             with contextlib.suppress(KafkaException):
                 wanted = [TopicPartition(source, index) for index in range(partitions)]
                 found = {place.partition: place.offset for place in consumer.committed(wanted, timeout=5)}
@@ -211,11 +212,11 @@ def committed_values(bootstrap: str, topic: str, partitions: int, timeout_s: flo
     consumer = confluent_kafka.Consumer(settings | {"isolation.level": "read_committed"})
     found: dict[int, list[str]] = {index: [] for index in range(partitions)}
     waiting = set(found)
-    deadline = time.monotonic() + timeout_s
+    deadline = LoadAdjustedDeadline(timeout_s)
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in found])
         while waiting:
-            assert time.monotonic() < deadline, f"{topic}: partitions {sorted(waiting)} could not be read within {timeout_s:g} s"
+            assert not deadline.is_over, f"{topic}: partitions {sorted(waiting)} could not be read within {timeout_s:g} s"
             for message in consumer.consume(2000, 0.2):
                 error = message.error()
                 if error is None:

@@ -17,6 +17,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from minikafka.testing.wait import LoadAdjustedDeadline
+
 FORMATS = ("kafka", "minikafka")
 #: name -> options of a batch query; t is the fault's topic.
 BATCH = {
@@ -73,13 +75,13 @@ class Session:
             return outcome(error)
 
     def make(self, topic: str, records: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = LoadAdjustedDeadline(30)
         while True:
             try:
                 self.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
                 break
             except KafkaException:  # being deleted still
-                if time.monotonic() > deadline:
+                if deadline.is_over:
                     raise
                 time.sleep(0.2)
         producer = Producer({"bootstrap.servers": self.bootstrap})

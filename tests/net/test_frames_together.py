@@ -55,7 +55,7 @@ async def begun(**limits: Any) -> tuple[socket.socket, SocketConnection, PutsOff
 async def received(peer: socket.socket, count: int) -> bytes:
     loop, data = asyncio.get_running_loop(), b""
     while len(data) < count:
-        data += await asyncio.wait_for(loop.sock_recv(peer, count), 30)
+        data += await loop.sock_recv(peer, count)
     return data
 
 

@@ -91,7 +91,7 @@ class Caller:
         self.closed.set()
 
     async def next(self) -> bytes:
-        return await asyncio.wait_for(self.answers.get(), 10)
+        return await self.answers.get()
 
 
 @contextlib.asynccontextmanager
@@ -174,7 +174,7 @@ async def test_a_peer_that_does_not_read_is_read_from_no_more_and_then_again() -
         writer.write(frame * 400)
         await until(lambda: any(c.paused for c in listener.connections.values()), "back-pressure")
         for _ in range(400):
-            assert await asyncio.wait_for(reader.readexactly(50_004), 10) == frame
+            assert await reader.readexactly(50_004) == frame
         writer.close()
 
 
@@ -205,7 +205,7 @@ async def test_required_certificate(caplog: pytest.LogCaptureFixture) -> None:
     tls.context.verify_mode = ssl.CERT_REQUIRED
     async with listening(Echo(), tls) as (network, listener):
         connection, caller = await call(network, listener)
-        await asyncio.wait_for(caller.closed.wait(), 10)
+        await caller.closed.wait()
         assert "showed no certificate (ssl.client.auth=required)" in caplog.text
         client_context = client_side()
         CA.issue_cert("client@x").configure_cert(client_context.context)
@@ -231,7 +231,7 @@ async def test_a_client_of_another_protocol_is_closed_with_a_log_line(
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(first)
         with contextlib.suppress(ConnectionError):
-            await asyncio.wait_for(reader.read(), 10)
+            await reader.read()
         await until(lambda: listener.failed_handshakes_total == 1, "the failure")
         assert said in caplog.text and not listener.connections
         writer.close()

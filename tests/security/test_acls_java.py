@@ -164,7 +164,7 @@ async def test_nodes_of_both_kinds_hold_the_same_acls(tmp_path: Path) -> None:
             async with AclAdmin(addresses[number], security=admin_login) as admin:
                 await admin.create_topic(f"t-{number}", partitions=3, replication_factor=3)
                 await admin.create_acls([acl, acl._replace(host="10.0.0.1", permission=Permission.DENY)])
-            await asyncio.wait_for(agreed(2 * (number + 1)), 20)
+            await agreed(2 * (number + 1))
             async with Producer(cluster.bootstrap, security=alice_login) as producer:
                 for partition in range(3):  # each of them led by another node
                     await producer.send(f"t-{number}", b"x", partition=partition)
@@ -174,5 +174,5 @@ async def test_nodes_of_both_kinds_hold_the_same_acls(tmp_path: Path) -> None:
         async with AclAdmin(addresses[0], security=admin_login) as admin:
             removed = await admin.delete_acls([AclFilter(permission=Permission.DENY)])
         assert len(removed) == 2
-        await asyncio.wait_for(agreed(2), 20)
+        await agreed(2)
         cluster.check_errors()

@@ -4,7 +4,6 @@ leaders die is in test_failover.py."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka.admin import KafkaAdminClient
 
 from minikafka.testing.cluster import ProcessCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 COUNT = 300
 DEADLINE_S = 30.0
@@ -69,8 +69,8 @@ def consume_confluent(bootstrap: str, topic: str, group: str) -> list[Got]:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     found: list[Got] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while len(found) < len(records()) and time.monotonic() < deadline:
+    deadline = LoadAdjustedDeadline(DEADLINE_S)
+    while len(found) < len(records()) and not deadline.is_over:
         for message in consumer.consume(1000, 0.2):
             assert message.error() is None, message.error()
             found.append(Got(message.key(), message.value(), message.headers() or []))
@@ -86,8 +86,8 @@ def consume_kafka_python(bootstrap: str, topic: str, group: str) -> list[Got]:
     # It may take what it knew before a metadata update for what it knew after it, and assign itself nothing for good.
     assert consumer.partitions_for_topic(topic)
     found: list[Got] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while len(found) < len(records()) and time.monotonic() < deadline:
+    deadline = LoadAdjustedDeadline(DEADLINE_S)
+    while len(found) < len(records()) and not deadline.is_over:
         for batch in consumer.poll(timeout_ms=200).values():
             found += [Got(message.key, message.value, list(message.headers)) for message in batch]
     consumer.commit()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from minikafka.testing.cluster import ProcessCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 pytestmark = pytest.mark.timeout(180)
 PARTITIONS, RECORDS = 6, 600
@@ -57,9 +57,9 @@ class Members:
         self.members.pop(name).close()
 
     def poll_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = LoadAdjustedDeadline(60)
         while not condition():
-            assert time.monotonic() < deadline, what
+            assert not deadline.is_over, what
             for member in self.members.values():
                 message = member.poll(0.02)
                 if message is not None and message.error() is None:

@@ -10,7 +10,6 @@ import importlib.util
 import io
 import json
 import operator
-import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from helpers.shell import minikafka
 from minikafka.spark.logformat import SegmentReader
 from minikafka.spark.records import decode_records
 from minikafka.testing.cluster import ProcessCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 #: By the months that are loaded.
 ROWS = {1: 27_004, 12: 336_776}
@@ -89,7 +89,7 @@ class Members:
         self.rows = rows
         self.values: Values = {}
         self.shares = [0] * MEMBERS
-        self.deadline = time.monotonic() + DEADLINE_S
+        self.deadline = LoadAdjustedDeadline(DEADLINE_S)
 
     def take(self, member: int, partition: int, offset: int, value: bytes) -> None:
         assert (partition, offset) not in self.values, f"{partition}@{offset} came twice"
@@ -98,7 +98,7 @@ class Members:
 
     @property
     def goes_on(self) -> bool:
-        assert time.monotonic() < self.deadline, f"{len(self.values)} of {self.rows} rows after {DEADLINE_S:g} s"
+        assert not self.deadline.is_over, f"{len(self.values)} of {self.rows} rows after {DEADLINE_S:g} s"
         return len(self.values) < self.rows
 
 

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.apache_kafka import java
 
 from minikafka.testing.cluster import ProcessCluster
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 PARTITIONS, RECORDS = 6, 300
@@ -84,9 +85,9 @@ class Native:
 
 
 def wait_for(condition: Callable[[], bool], what: str, members: list[JavaMember]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = LoadAdjustedDeadline(60)
     while not condition():
-        assert time.monotonic() < deadline, (what, [member.events()[-5:] for member in members])
+        assert not deadline.is_over, (what, [member.events()[-5:] for member in members])
         time.sleep(0.05)
 
 

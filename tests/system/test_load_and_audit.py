@@ -107,7 +107,7 @@ def test_the_commands_work_from_a_shell(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from minikafka.cli.main import main; main()", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     with ProcessCluster() as cluster:
         loaded = run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from helpers.shell import minikafka
 from prometheus_client.parser import text_string_to_metric_families
 
 from minikafka.testing.cluster import ProcessCluster, free_ports
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 COUNT = 2000
 VALUE_BYTES = 200
@@ -76,8 +76,8 @@ def read(bootstrap: str, rack: str) -> list[bytes]:
     )  # fmt: skip
     consumer.subscribe(["near"])
     found: list[bytes] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while len(found) < COUNT and time.monotonic() < deadline:
+    deadline = LoadAdjustedDeadline(DEADLINE_S)
+    while len(found) < COUNT and not deadline.is_over:
         for message in consumer.consume(500, 0.2):
             assert message.error() is None, message.error()
             found.append(message.value())

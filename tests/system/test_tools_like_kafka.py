@@ -140,7 +140,7 @@ def test_a_secured_cluster_says_how_to_connect(tmp_path: Path) -> None:
         assert (plain.exit_code, "does it speak TLS (--command-config)?" in plain.output) == (3, True), plain.output
     finally:
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=20)
+        _, said = running.communicate()
     assert f"export MINIKAFKA_COMMAND_CONFIG={properties}" in said and str(tmp_path / "librdkafka.properties") in said
 
 
@@ -176,7 +176,7 @@ def test_cluster_up_serves_until_it_is_stopped(tmp_path: Path) -> None:
         metadata = confluent_kafka.Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=10)
         assert len(metadata.topics["hello"].partitions) == 2 and len(metadata.brokers) == 2
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=20)
+        _, said = running.communicate()
         usual.close()
         assert running.returncode == 0 and "is up after" in said and "/ui" in said, said
         is_usual = bootstrap.startswith("127.0.0.1:9092,")
