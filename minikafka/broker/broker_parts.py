@@ -29,9 +29,10 @@ from minikafka.broker.coordinators.transaction_verification import TransactionVe
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.connection_limits import ConnectionLimiter
 from minikafka.broker.front.controller_channel import ControllerChannel
-from minikafka.broker.front.dispatch import Dispatcher, Features
+from minikafka.broker.front.dispatch import Dispatcher
 from minikafka.broker.front.forwarding import CONNECTION_TIMEOUT_MS, Forwarder
 from minikafka.broker.front.heavy_work import HeavyWork
+from minikafka.broker.front.offered_apis import Features
 from minikafka.broker.front.quotas import ClientQuotaHost
 from minikafka.broker.partitions.cleaner import LogCleaner
 from minikafka.broker.partitions.cordons import Cordons

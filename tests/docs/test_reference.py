@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import minikafka
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 reference = __import__("reference")
@@ -46,6 +48,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     site = tmp_path / "build" / "site"
     page = (site / "replication" / "index.html").read_text()
     assert "prefers-color-scheme: light" in page and "prefers-color-scheme: dark" in page
+    assert f"minikafka {minikafka.__version__}, Apache License 2.0" in page
     assert "EmbeddedCluster" in (site / "search.json").read_text()
     assert not (site / "compatibility.toml").exists() and not list(site.glob("*.py"))
     navigation = (ROOT / "mkdocs.yml").read_text()

@@ -6,12 +6,9 @@ Rule: ApiVersionsResponse.Builder and ApiVersionManager of Apache Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from minikafka.wire.messages.api_versions import ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from minikafka.broker.front.dispatch import Entry
 
 #: The end of a flexible ApiVersions response without features.
 _THROTTLE_AND_NO_TAGS = b"\0\0\0\0\0"
@@ -25,10 +22,18 @@ FEATURES_VERSION_MIN = 3
 Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
 
 
+class ServedApi(Protocol):
+    """An API with the versions that are served."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
 class OfferedApis:
     """Encodes ApiVersions responses. The list of APIs is the same for every client, so it is encoded once for each version."""
 
-    def __init__(self, features: Features | None, entries: Callable[[], list[Entry]]) -> None:
+    def __init__(self, features: Features | None, entries: Callable[[], Iterable[ServedApi]]) -> None:
         """`entries` returns the served APIs, by API key."""
         self._features = features
         self._entries = entries
