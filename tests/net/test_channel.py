@@ -20,7 +20,7 @@ from minikafka.net.channel import Channel, ConnectionLost, UnreadableResponse, U
 from minikafka.net.clock import SystemClock
 from minikafka.net.flush_queue import FlushQueue
 from minikafka.net.network import ConnectionLimits
-from minikafka.net.pieces import USER_TIMEOUT_MS
+from minikafka.net.pieces import KEEPALIVE_IDLE_S, USER_TIMEOUT_MS
 from minikafka.net.server import SocketListener, SocketNetwork
 from minikafka.net.slots import ConnectionSlots
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
@@ -164,11 +164,14 @@ async def test_file_regions_arrive_whole_and_are_released_once(server: Server, s
         spans = [(0, 100), (100, 5000), (5100, 9000), (20_000, 2_900_000), (10, 1)]
         server.regions = [Region(file, position, size) for position, size in spans]
         channel = await server.channel()
+        await until(lambda: server.listener.connections)
+        (accepted,) = server.listener.connections.values()
+        accepted._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
         response: Any = await channel.request(FetchRequest(), 12)
         received = [bytes(partition.records) for partition in response.responses[0].partitions]
         assert received == [content[position : position + size] for position, size in spans]
         assert [region.released for region in server.regions] == [1] * len(spans)
-        # The largest does not fit into a socket, so Darwin's took it in pieces.
+        # The largest does not fit into the socket, so Darwin's took it in pieces.
         assert system != "darwin" or (len(calls) > 1 and sum(calls) == 2_900_000)
         channel.close()
 
@@ -302,7 +305,12 @@ async def test_the_kernel_is_asked_to_notice_dead_peers(server: Server) -> None:
     channel = await server.channel()
     sock = channel._connection._socket  # type: ignore[union-attr]
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == USER_TIMEOUT_MS
+    # macOS knows no time-out for unacknowledged bytes, and has a name of its own for the idle time.
+    expected = {"TCP_USER_TIMEOUT": USER_TIMEOUT_MS, "TCP_KEEPIDLE": KEEPALIVE_IDLE_S, "TCP_KEEPALIVE": KEEPALIVE_IDLE_S}
+    options = {name: getattr(socket, name) for name in expected if hasattr(socket, name)}
+    assert options
+    found = {name: sock.getsockopt(socket.IPPROTO_TCP, option) for name, option in options.items()}
+    assert found == {name: expected[name] for name in options}
     await until(lambda: server.listener.connections)
     (accepted,) = server.listener.connections.values()
     assert accepted._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
