@@ -29,6 +29,7 @@ from minikafka.testing.admin_thread import AdminThread
 from minikafka.testing.broker_handle import START_TIMEOUT_S, WAIT_TIMEOUT_S, BrokerHandle, Fault
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.faults import FaultRule
+from minikafka.testing.first_topics import create_first
 from minikafka.testing.layout import ClusterLayout
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
@@ -153,7 +154,7 @@ class EmbeddedCluster:
             existing = self.topics() if self._topics and self._given_directory is not None else []
             for name, spec in self._topics.items():
                 if name not in existing:
-                    self._create_first(name, spec)
+                    create_first(self, name, spec, self._start_timeout_s)
         except BaseException:
             self.stop(keep_directory=False)
             raise
@@ -303,23 +304,6 @@ class EmbeddedCluster:
         texts = {key: _text(value) for key, value in (configs or {}).items()}
         self.admin.call(lambda admin: admin.create_topic(name, partitions=partitions, replication_factor=factor, configs=texts))
         self.wait_healthy([name])
-
-    def _create_first(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Create a topic in a cluster that had no such topic before. If it exists nevertheless, an earlier attempt whose response came too
-        late has created it."""
-        from minikafka.client.errors import BrokerError
-        from minikafka.wire.errors import ErrorCode
-
-        try:
-            self.create_topic(name, **spec)
-        except BrokerError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            self.wait_healthy([name])
-            (found,) = self.admin.call(lambda admin: admin.describe_topics([name]))
-            sizes = {len(partition.replicas) for partition in found.partitions}
-            if len(found.partitions) != spec.get("partitions", 1) or sizes != {spec.get("replication_factor") or max(sizes)}:
-                raise
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until no running broker lists it any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -17,8 +19,10 @@ import pytest
 
 from minikafka.client.errors import BrokerError
 from minikafka.testing import ClusterError, EmbeddedBroker, EmbeddedCluster
+from minikafka.testing.first_topics import create_first
 from minikafka.testing.processes import Zygote
 from minikafka.testing.wait import LoadAdjustedDeadline
+from minikafka.wire.errors import ErrorCode
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).parents[2]
@@ -59,9 +63,9 @@ def test_a_first_topic_that_is_there_already_as_asked_is_good() -> None:
     """A create that was answered too late is sent again, and refused."""
     with EmbeddedBroker() as broker:
         broker.create_topic("late", partitions=2)
-        broker._create_first("late", {"partitions": 2})
+        create_first(broker, "late", {"partitions": 2}, 30)
         with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS"):
-            broker._create_first("late", {"partitions": 3})
+            create_first(broker, "late", {"partitions": 3}, 30)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +84,23 @@ def repaired(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def other_than(cluster: EmbeddedCluster, node_id: int) -> int:
     return next(broker.node_id for broker in cluster.brokers if broker.node_id != node_id)
+
+
+@pytest.mark.parametrize(("factor", "timeout_s", "calls"), [(None, 30, 3), (1, 30, 3), (1, 0, 1), (2, 30, 1)])
+def test_a_topic_waits_for_brokers_that_are_fenced_for_a_moment(factor: int | None, timeout_s: float, calls: int) -> None:
+    """But not for more brokers than the cluster has, nor beyond its time."""
+    answers = [BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced")] * 2
+    asked: list[str] = []
+
+    def create_topic(name: str, **_: object) -> None:
+        asked.append(name)
+        if len(asked) <= len(answers):
+            raise answers[len(asked) - 1]
+
+    cluster = SimpleNamespace(create_topic=create_topic, brokers=["one"])
+    with contextlib.nullcontext() if calls == 3 else pytest.raises(BrokerError, match="fenced"):
+        create_first(cluster, "orders", {"replication_factor": factor}, timeout_s)
+    assert len(asked) == calls
 
 
 @IN_BOTH_MODES
@@ -206,6 +227,7 @@ async def test_with_async_with() -> None:
 CHILD = """
 import sys
 from minikafka.testing import EmbeddedCluster
+from minikafka.testing.first_topics import create_first
 from minikafka.testing.processes import Zygote
 with EmbeddedCluster(2, mode=sys.argv[1]) as c:
     print(c.directory, Zygote.begin().pid, *[b.process.pid for b in c.brokers], flush=True)
