@@ -434,6 +434,7 @@ class CoordinatorRuntime(Generic[S]):
             partition = self._replicas.require(self.topic.name, None, led.index)
             if partition is not led.partition or partition.leader_epoch != led.leader_epoch:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            append.check()
             batch = memoryview(self._batch(append))
             info = partition.append(batch, -1, self._clock.wall_ms(), self._clock.now_ms(), origin="coordinator")
         except ApiError as error:

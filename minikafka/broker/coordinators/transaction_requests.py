@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
@@ -245,15 +246,16 @@ class TransactionHandlers:
             try:
                 if code is not ErrorCode.NONE:
                     raise ApiError(code)
-                # The marker or a new leader may have arrived while the coordinator answered.
+                # A new leader may have come while the coordinator answered.
                 now_index, shard = self._groups.shard(request.group_id)
-                if now_index != index or partition.leader is None:
+                if now_index != index:
                     raise ApiError(ErrorCode.NOT_COORDINATOR)
-                producers.check_verified(request.producer_id, request.producer_epoch, 0, verification)
             except ApiError as error:
                 context.respond(refused_commits(request, error.code, resolve))
                 return
-            shard.commit_transactional(context, request, context.api_version, resolve, self._clock.now_ms())
+            # The marker may have come meanwhile, or may come while the commit waits for its group.
+            check_open = partial(producers.check_verified, request.producer_id, request.producer_epoch, 0, verification)
+            shard.commit_transactional(context, request, context.api_version, resolve, check_open, self._clock.now_ms())
             self._groups.run_effects(index, shard)
 
         if verification is None or not self._verifier.is_enabled(support):

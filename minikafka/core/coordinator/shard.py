@@ -45,6 +45,10 @@ def _nothing(is_written: bool, now_ms: int) -> None:
     """Default of `Append.on_settled`: nothing to do besides the replay."""
 
 
+def unchecked() -> None:
+    """Default of `Append.check`: the batch may be written whenever its turn comes."""
+
+
 @dataclass(slots=True)
 class Append:
     """Write `records` as one batch.
@@ -53,13 +57,15 @@ class Append:
     was not written, with REQUEST_TIMED_OUT if it is in the log but was not committed in time, and with NOT_LEADER_OR_FOLLOWER if the
     leadership ends before. After a timeout the batch may still be committed. `on_settled(is_written, now_ms)` is called when the outcome
     is known, after the replay and before `on_done`. It is not called if the leadership ends, because the shard ends with it.
-    `producer`: (id, epoch) of the producer whose transaction the batch belongs to.
+    `producer`: (id, epoch) of the producer whose transaction the batch belongs to. `check()` is called directly before the batch is
+    written, and raises ApiError if it must not be: a request may have waited since it was decided.
     """
 
     records: list[CoordinatorRecord]
     on_done: Callable[[ErrorCode, int], None]
     producer: tuple[int, int] | None = None
     on_settled: Callable[[bool, int], None] = _nothing
+    check: Callable[[], None] = unchecked
 
 
 class Effects(Protocol):

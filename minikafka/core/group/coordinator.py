@@ -6,11 +6,11 @@ the partition's log come back through `replay`. Rules: GroupCoordinatorShard and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
+from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error, unchecked
 from minikafka.core.group.classic import ClassicGroup, GroupState
 from minikafka.core.group.config import Client, GroupConfig
 from minikafka.core.group.consumer.checks import CommitCheck, check_commit, check_fetch, first_refusal, subscribes
@@ -34,7 +34,7 @@ from minikafka.core.group.streams.coordinator import StreamsGroups, StreamsSurro
 from minikafka.core.group.streams.records import group_tombstones as streams_tombstones
 from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.subscriptions import subscribed_topics
-from minikafka.core.group.transactional import IDS_VERSION, TopicResolver, select_commits
+from minikafka.core.group.transactional import IDS_VERSION, Commits, PartitionResult, TopicResolver, select_commits
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -43,7 +43,7 @@ from minikafka.wire.messages.leave_group import LeaveGroupRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from minikafka.wire.messages.sync_group import SyncGroupRequest
-from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from minikafka.wire.records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -358,7 +358,7 @@ class GroupShard:
             code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
         wall_ms = self._wall_ms(now_ms)
         expire = expiry(wall_ms, request.retention_time_ms)
-        accepted: list[tuple[str, int, CommittedOffset]] = []
+        accepted: Commits = []
         topics: list[OffsetCommitResponse.OffsetCommitResponseTopic] = []
         pending: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
         for topic in request.topics:
@@ -386,28 +386,36 @@ class GroupShard:
                         topic_id=found[1],
                     )
                     accepted.append((found[0], partition.partition_index, committed))
-        response = OffsetCommitResponse(topics=topics)
-        if not accepted:
-            self._rebalancer.effects.answers.append((reply, response))
-            return
-        self._append_commits(reply, request.group_id, accepted, pending, response)
+        self._append_commits(reply, request.group_id, accepted, pending, OffsetCommitResponse(topics=topics))
 
     def _append_commits(
         self,
         reply: Reply,
         group_id: str,
-        accepted: list[tuple[str, int, CommittedOffset]],
-        pending: list[OffsetCommitResponse.OffsetCommitResponsePartition],
-        response: OffsetCommitResponse,
+        commits: Commits,
+        pending: Sequence[PartitionResult | OffsetCommitResponse.OffsetCommitResponsePartition],
+        response: OffsetCommitResponse | TxnOffsetCommitResponse,
+        producer: tuple[int, int] | None = None,
+        check: Callable[[], None] = unchecked,
     ) -> None:
+        """Write commits, those of a transaction if `producer` is given, and answer. `pending`: the parts of the answer about them."""
+        if not commits:
+            self._rebalancer.effects.answers.append((reply, response))
+            return
+        writes = self.offsets.writes if producer is None else self.offsets.open_writes
+        end = writes.begin(group_id, [(topic, index) for topic, index, _ in commits])
+
+        def settled(is_written: bool, at_ms: int) -> None:
+            end()
+
         def stored(error: ErrorCode, done_ms: int) -> None:
             if error is not ErrorCode.NONE:
                 for result in pending:
                     result.error_code = append_error(error)
             self._rebalancer.effects.answers.append((reply, response))
 
-        records = [offset_record(group_id, topic, index, committed) for topic, index, committed in accepted]
-        self._append(Append(records, stored))
+        records = [offset_record(group_id, topic, index, committed) for topic, index, committed in commits]
+        self._append(Append(records, stored, producer, settled, check))
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> tuple[ErrorCode, CommitCheck | None]:
         if self._type_of(request.group_id) in (None, SHARE):
@@ -463,15 +471,32 @@ class GroupShard:
         return ErrorCode.NONE
 
     def commit_transactional(
-        self, reply: Reply, request: TxnOffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int
+        self,
+        reply: Reply,
+        request: TxnOffsetCommitRequest,
+        version: int,
+        resolve: TopicResolver,
+        check_open: Callable[[], None],
+        now_ms: int,
     ) -> None:
         """TxnOffsetCommit: like `commit`, but the offsets count when the transaction is committed (KIP-98), and the consumer is fenced by
-        member id and generation (KIP-447). The caller has verified the transaction, and that topics given by id exist."""
-        group_id = request.group_id
-        self._in_turn(group_id, lambda code, at_ms: self._commit_transactional(reply, request, version, resolve, code, at_ms), now_ms)
+        member id and generation (KIP-447). `check_open()` raises ApiError if the verified transaction has ended (KIP-890); it is called
+        when the offsets are written. The caller has checked that topics given by id exist."""
+
+        def commit(code: ErrorCode, at_ms: int) -> None:
+            self._commit_transactional(reply, request, version, resolve, check_open, code, at_ms)
+
+        self._in_turn(request.group_id, commit, now_ms)
 
     def _commit_transactional(
-        self, reply: Reply, request: TxnOffsetCommitRequest, version: int, resolve: TopicResolver, code: ErrorCode, now_ms: int
+        self,
+        reply: Reply,
+        request: TxnOffsetCommitRequest,
+        version: int,
+        resolve: TopicResolver,
+        check_open: Callable[[], None],
+        code: ErrorCode,
+        now_ms: int,
     ) -> None:
         check = None
         if code is ErrorCode.NONE:
@@ -482,18 +507,8 @@ class GroupShard:
             # Older producers only support the classic protocol's error.
             code = ErrorCode.ILLEGAL_GENERATION
         response, commits, pending = select_commits(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
-        if not commits:
-            self._rebalancer.effects.answers.append((reply, response))
-            return
-
-        def stored(error: ErrorCode, done_ms: int) -> None:
-            if error is not ErrorCode.NONE:
-                for result in pending:
-                    result.error_code = append_error(error)
-            self._rebalancer.effects.answers.append((reply, response))
-
-        records = [offset_record(request.group_id, topic, index, committed) for topic, index, committed in commits]
-        self._append(Append(records, stored, (request.producer_id, request.producer_epoch)))
+        producer = request.producer_id, request.producer_epoch
+        self._append_commits(reply, request.group_id, commits, pending, response, producer, check_open)
 
     def _check_transactional(self, request: TxnOffsetCommitRequest, version: int) -> tuple[ErrorCode, CommitCheck | None]:
         if self._type_of(request.group_id) in (None, SHARE):
@@ -537,8 +552,7 @@ class GroupShard:
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], done: Done) -> Iterator[None]:
         """Delete the offsets of partitions that passed the check, in steps. `done` is called when the tombstones are committed."""
-        held = [key for key in partitions if self.offsets.get(group_id, *key) is not None]
-        return self._removals.delete_offsets(group_id, held, done)
+        return self._removals.delete_offsets(group_id, partitions, done)
 
     def delete_group(self, group_id: str, done: Done) -> Iterator[None]:
         """Delete a group, in steps. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP. `done` is called when the deletion is committed."""

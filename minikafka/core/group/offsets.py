@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
+from minikafka.core.group.writes import WritesInProgress
 from minikafka.wire.records.group_records import OffsetCommitKey, OffsetCommitValue
 from minikafka.wire.uuid import ZERO_UUID
 
@@ -32,11 +33,14 @@ class CommittedOffset:
 class OffsetStore:
     """group -> (topic, partition) -> CommittedOffset. A group without offsets has no entry.
 
-    The commits of open transactions are kept separately, by producer id. They count when the transaction is committed (KIP-98)."""
+    The commits of open transactions are kept separately, by producer id. They count when the transaction is committed (KIP-98).
+    `writes` and `open_writes` are commits that are being written, outside of transactions and in them."""
 
-    __slots__ = ("_groups", "_open", "_open_in", "_order")
+    __slots__ = ("_groups", "_open", "_open_in", "_order", "open_writes", "writes")
 
     def __init__(self) -> None:
+        self.writes = WritesInProgress()
+        self.open_writes = WritesInProgress()
         self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self._open: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
         #: group -> (topic, partition) -> producers with an open commit for it.
@@ -73,12 +77,24 @@ class OffsetStore:
             del self._open_in[group_id]
 
     def is_open(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has a commit for the partition (KIP-447)."""
-        return (topic, partition) in self._open_in.get(group_id, ())
+        """Whether an open transaction has a commit for the partition (KIP-447), which may be one that is being written."""
+        key = topic, partition
+        return key in self._open_in.get(group_id, ()) or self.open_writes.concern(group_id, key)
 
     def open_partitions(self, group_id: str) -> list[tuple[str, int]]:
         """Partitions of a group that open transactions have commits for."""
         return list(self._open_in.get(group_id, ()))
+
+    def to_delete(self, group_id: str) -> list[tuple[str, int]]:
+        """Partitions of a group whose tombstones delete all its commits: those that count, those of open transactions, and those that are
+        being written."""
+        counted, opened = self._groups.get(group_id, ()), self._open_in.get(group_id, ())
+        written = *self.writes.partitions(group_id), *self.open_writes.partitions(group_id)
+        return list(dict.fromkeys((*counted, *opened, *written)))
+
+    def group_ids_to_delete(self) -> list[str]:
+        """Groups that have anything in `to_delete`."""
+        return list(dict.fromkeys((*self.group_ids(), *self.writes.group_ids(), *self.open_writes.group_ids())))
 
     def group_ids(self) -> list[str]:
         """Groups that have offsets, or that open transactions have commits for."""

@@ -39,7 +39,7 @@ class Removals:
     def delete_group(self, group_id: str, end: list[CoordinatorRecord], done: Done) -> Iterator[None]:
         """Delete a group with its offsets. `end`: the tombstones of the group itself. `done` is called when everything is committed, or
         with the first error. The first batch is written before the first step."""
-        keys = dict.fromkeys([*self._offsets.of_group(group_id), *self._offsets.open_partitions(group_id)])
+        keys = self._offsets.to_delete(group_id)
         self.groups[group_id] = done
 
         def finish(code: ErrorCode) -> None:
@@ -55,7 +55,8 @@ class Removals:
 
     def delete_offsets(self, group_id: str, partitions: Iterable[Partition], done: Done) -> Iterator[None]:
         """Delete a group's offsets for some partitions; steps and `done` are as in `delete_group`."""
-        records = [offset_tombstone(group_id, *key) for key in partitions]
+        held = frozenset(self._offsets.to_delete(group_id))
+        records = [offset_tombstone(group_id, *key) for key in partitions if key in held]
         if not records:
             done(ErrorCode.NONE)
             return iter(())
@@ -87,11 +88,11 @@ class Removals:
     # -- without a request -----------------------------------------------------------------------------------------
 
     def forget_topics(self, topics: Iterable[str]) -> Iterator[None]:
-        """Topics were deleted from the cluster: delete the offsets that groups committed for them."""
+        """Topics were deleted from the cluster: delete the offsets that groups committed for them, also in open transactions."""
         gone = set(topics)
         batch = _Batch(self._append)
-        for group_id in self._offsets.group_ids():
-            for key in list(self._offsets.of_group(group_id)):
+        for group_id in self._offsets.group_ids_to_delete():
+            for key in self._offsets.to_delete(group_id):
                 batch.look(offset_tombstone(group_id, *key) if key[0] in gone else None)
                 if batch.is_full:
                     batch.write()
@@ -129,15 +130,14 @@ class Removals:
         def is_due(key: Partition, committed: CommittedOffset) -> bool:
             since_ms = max(committed.commit_wall_ms, unused_since_ms)
             due_ms = committed.expire_wall_ms if committed.expire_wall_ms != NO_EXPIRY else since_ms + retention_ms
-            return wall_ms >= due_ms and key[0] not in needed and not self._offsets.is_open(group_id, *key)
+            is_used = self._offsets.is_open(group_id, *key) or self._offsets.writes.concern(group_id, key)
+            return wall_ms >= due_ms and key[0] not in needed and not is_used
 
         return is_due
 
     def _end(self, groups: ExpiringGroups, group_id: str, expired: int) -> list[CoordinatorRecord]:
         """Tombstones of an empty group that has no offsets left."""
-        is_used = (
-            group_id in self.groups or len(self._offsets.of_group(group_id)) != expired or self._offsets.open_partitions(group_id)
-        )
+        is_used = group_id in self.groups or len(self._offsets.to_delete(group_id)) != expired
         return [] if is_used else groups.end(group_id)
 
 

@@ -168,7 +168,11 @@ class ShareStateShard:
         self._change(reply, key, work, "initialize share group state", now_ms)
 
     def write(self, reply: Reply, key: SharePartitionKey, write: StateWrite, now_ms: int) -> None:
-        """WriteShareGroupState of one share partition."""
+        """WriteShareGroupState of one share partition.
+
+        The start offset of a state never goes back. A write that would move it back is an earlier try that arrives late, when the state has
+        forgotten which of those records were acknowledged. Apache Kafka moves it back, and the records are delivered again.
+        """
 
         def work() -> CoordinatorRecord | Outcome:
             held = self._held.get(key)
@@ -182,7 +186,7 @@ class ShareStateShard:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return self._next_record(key, held, write, held.state.leader_epoch)
+            return self._next_record(key, held, _not_before(held.state, write), held.state.leader_epoch)
 
         self._change(reply, key, work, "write share group state", now_ms)
 
@@ -341,6 +345,13 @@ class ShareStateShard:
             yield key
             if number % STEP_PARTITIONS == 0 or len(self._effects.appends) >= BATCH_RECORDS_MAX:
                 yield None
+
+
+def _not_before(state: ShareState, write: StateWrite) -> StateWrite:
+    """The write without what comes before the start offset of the state."""
+    if not -1 < write.start_offset < state.start_offset:
+        return write
+    return replace(write, start_offset=state.start_offset, delivery_complete_count=state.delivery_complete_count)
 
 
 def _refused(code: ErrorCode) -> Outcome:

@@ -117,7 +117,7 @@ class BothWorld:
             topics=topics,
         )  # fmt: skip
         resolve = lambda name, topic_id, index: (name, FakeTopic("t", 2).topic_id)  # noqa: E731
-        self.shard.commit_transactional("commit", request, 5, resolve, self.now_ms)
+        self.shard.commit_transactional("commit", request, 5, resolve, lambda: None, self.now_ms)
         self.settle()
 
     def kinds(self) -> list[tuple[str, str]]:

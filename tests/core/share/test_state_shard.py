@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -164,6 +165,23 @@ def test_an_earlier_try_to_initialize_that_arrives_late_resets_nothing(epoch: in
     assert len(world.log) == appended
     state = world.read(1).state
     assert state is not None and state.start_offset == 7
+
+
+@pytest.mark.parametrize("updates_per_snapshot", [0, 500])
+def test_an_earlier_try_to_write_that_arrives_late_forgets_nothing(updates_per_snapshot: int) -> None:
+    """A leader writes again after a time-out. Records that the state no longer mentioned were delivered again."""
+    world = World(ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot))
+    world.initialize()
+    writes = [StateWrite(1, 1, start, count, [batch]) for start, count, batch in (
+        (0, 5, StateBatch(0, 4, 2, 1)), (5, 5, StateBatch(5, 9, 2, 1)), (10, 3, StateBatch(12, 14, 2, 1)),
+    )]  # fmt: skip
+    world.read(1)
+    for write in (*writes, writes[0], replace(writes[1], start_offset=-1)):
+        assert world.ask("write", write)[0].code is ErrorCode.NONE
+    for _ in range(2):
+        state = world.read(1).state
+        assert state is not None and (state.start_offset, list(state.batches)) == (10, [StateBatch(12, 14, 2, 1)])
+        world.restart()
 
 
 def test_an_uninitialized_state_is_refused_and_its_summary_is_empty() -> None:
