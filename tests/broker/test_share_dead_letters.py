@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from helpers.asked import Asked, retry
+from helpers.coordinator_world import coordinator_log
 
 from minikafka.broker.share import dead_letters
 from minikafka.client.share_consumer import ACCEPT, REJECT, RELEASE, ShareConsumer, SharedRecord
 from minikafka.core.share.partition import DeadLetter
 from minikafka.core.share.state import SharePartitionKey
 from minikafka.testing import EmbeddedCluster
+from minikafka.wire.batch import build_batch, iterate_batches
+from minikafka.wire.compression import CompressionType
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.produce import ProduceResponse
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.record import Record
 
 PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
@@ -173,7 +177,8 @@ def batches(letter: DeadLetter, value: bytes, bytes_max: int) -> list[tuple[int,
     found, offset = [], letter.first_offset
     contents = {place: (None, value) for place in range(letter.first_offset, letter.last_offset + 1)}
     while offset <= letter.last_offset:
-        batch, following = dead_letters._batch(SharePartitionKey("g", b"i" * 16, 0), "t", letter, offset, contents, bytes_max, 1)
+        left = letter._replace(first_offset=offset)
+        batch, following = dead_letters._batch(SharePartitionKey("g", b"i" * 16, 0), "t", left, contents, bytes_max, 1)
         found.append((following - offset, len(batch)))
         offset = following
     return found
@@ -184,8 +189,52 @@ def test_no_batch_is_larger_than_the_topic_takes_or_than_one_turn_makes() -> Non
     assert [count for count, _ in batches(many, b"", 1 << 20)] == [dead_letters.RECORDS_MAX, dead_letters.RECORDS_MAX, 1]
     large = batches(DeadLetter(0, 9, 1, True), b"x" * 3000, 10_000)
     assert [count for count, _ in large] == [2, 2, 2, 2, 2] and max(size for _, size in large) <= 10_000
-    # The leader refuses what is too large by itself.
-    assert [count for count, _ in batches(DeadLetter(0, 1, 1, True), b"x" * 20_000, 10_000)] == [1, 1]
+
+
+def test_a_record_that_the_topic_does_not_take_goes_without_its_contents_and_keeps_no_other_away() -> None:
+    contents = {place: (b"key", b"x" * size) for place, size in enumerate((10, 20_000, 9_500, 10))}
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    offset = 0
+    while offset < 4:
+        key = SharePartitionKey("g", b"i" * 16, 0)
+        batch, following = dead_letters._batch(key, "t", DeadLetter(offset, 3, 1, True), contents, 10_000, 1)
+        assert len(batch) <= 10_000
+        records = next(iterate_batches(memoryview(batch))).records()
+        found += [(offset + number, record.key, record.value) for number, record in enumerate(records)]
+        offset = following
+    assert [(place, None if value is None else len(value)) for place, _, value in found] == [(0, 10), (1, None), (2, 9_500), (3, 10)]
+    assert found[1][1] is None
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
+async def test_contents_are_copied_of_more_records_than_one_read_has(
+    compression: CompressionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, count = coordinator_log("t"), 2 * dead_letters.READ_BYTES // 1000
+    for first in range(0, count, 10):
+        records = [Record(first + number, 1, b"%d" % (first + number), b"x" * 1000) for number in range(10)]
+        log.append_as_leader(memoryview(build_batch(records, compression=compression)), 0, 1)
+    log.update_high_watermark(log.log_end_offset)
+    count = log.log_end_offset
+    loop = asyncio.get_running_loop()
+    rules = SimpleNamespace(dead_letter_topic="dlq", copies_dead_letters=True)
+    settings: Any = SimpleNamespace(rules=lambda group: rules, fault_of_dead_letter_topic=lambda topic: None, message_bytes_max=1 << 20)
+    image = SimpleNamespace(topics_by_name={"dlq": None}, config=lambda kind, name: {})
+    anything: Any = SimpleNamespace(
+        image=image, inter_broker_listener="P", clock=SimpleNamespace(wall_ms=lambda: 1),
+        run_blocking=lambda function, *arguments: loop.run_in_executor(None, function, *arguments),
+    )  # fmt: skip
+    queues = dead_letters.DeadLetterQueues(anything, anything, anything, anything, anything, settings)
+    found: list[tuple[bytes, int]] = []
+
+    async def written(topic: str, source: int, batch: bytes) -> None:
+        for record in next(iterate_batches(memoryview(batch))).records():
+            found.append((bytes(record.key or b""), len(record.value or b"")))
+
+    monkeypatch.setattr(queues, "_written", written)
+    partition: Any = SimpleNamespace(topic="t", key=("t", 0), log=log)
+    await queues.enqueue(SharePartitionKey("g", b"i" * 16, 0), partition, DeadLetter(3, count - 5, 1, True))
+    assert found == [(b"%d" % offset, 1000) for offset in range(3, count - 4)]
 
 
 @pytest.mark.parametrize(("failures", "fault"), [(0, None), (4, None), (5, "writing to dlq: ")])

@@ -82,9 +82,12 @@ class DeadLetterQueues:
         fault = self._settings.fault_of_dead_letter_topic(topic) or await self._ensure_topic(topic)
         offset = letter.first_offset
         while fault is None and offset <= letter.last_offset:
-            contents = await self._contents(partition, offset, letter.last_offset) if rules.copies_dead_letters else {}
+            contents, end = {}, letter.last_offset + 1
+            if rules.copies_dead_letters:
+                contents, end = await self._contents(partition, offset, letter.last_offset)
+            part = letter._replace(first_offset=offset, last_offset=end - 1)
             batch, following = await self._environment.run_blocking(
-                _batch, key, partition.topic, letter, offset, contents, self._bytes_max(topic), self._environment.clock.wall_ms()
+                _batch, key, partition.topic, part, contents, self._bytes_max(topic), self._environment.clock.wall_ms()
             )
             fault, offset = await self._written(topic, key.partition, batch), following
         if fault is not None:
@@ -119,19 +122,22 @@ class DeadLetterQueues:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    async def _contents(self, partition: Partition, offset: int, last_offset: int) -> Mapping[int, Content]:
-        """Keys and values by offset. Records that cannot be read are missing, and are written without contents."""
+    async def _contents(self, partition: Partition, offset: int, last_offset: int) -> tuple[Mapping[int, Content], int]:
+        """Keys and values by offset, and the offset to which they reach. Records that cannot be read are missing, and are written without
+        contents."""
         log = partition.log
         try:
             found = log.read(offset, READ_BYTES, end_offset=log.high_watermark)
             try:
-                contents: Mapping[int, Content] = await self._environment.run_blocking(_records, found.slice, offset, last_offset)
+                contents: tuple[Mapping[int, Content], int] = await self._environment.run_blocking(
+                    _records, found.slice, offset, last_offset
+                )
                 return contents
             finally:
                 found.slice.release()
         except (ApiError, StorageError, CorruptRecord) as error:
             logger.warning("%s: writing records from %d on to the dead-letter queue without contents: %s", partition.key, offset, error)
-            return {}
+            return {}, last_offset + 1
 
     async def _written(self, topic: str, source: int, batch: bytes) -> str | None:
         """Write the batch, with retries. Returns the reason of a failure, or None."""
@@ -172,24 +178,27 @@ class DeadLetterQueues:
         return answer
 
 
-def _records(data: Any, offset: int, last_offset: int) -> dict[int, Content]:
-    """The records' contents by offset. Runs in a thread."""
+def _records(data: Any, offset: int, last_offset: int) -> tuple[dict[int, Content], int]:
+    """The records' contents by offset, and the offset to which they reach. Runs in a thread."""
     found: dict[int, Content] = {}
+    end = last_offset + 1
     for batch in iterate_batches(memoryview(data.read()) if data.size else memoryview(b"")):
+        end = min(batch.next_offset, last_offset + 1)
         if batch.base_offset > last_offset:
             break
         for record in () if batch.is_control else batch.records():
             if offset <= record.offset <= last_offset:
                 found[record.offset] = tuple(None if part is None else bytes(part) for part in (record.key, record.value))  # type: ignore[assignment]
-    return found
+    return found, end
 
 
 def _batch(
-    key: SharePartitionKey, topic: str, letter: DeadLetter, offset: int, contents: Mapping[int, Content], bytes_max: int, now_ms: int
+    key: SharePartitionKey, topic: str, letter: DeadLetter, contents: Mapping[int, Content], bytes_max: int, now_ms: int
 ) -> tuple[bytes, int]:
-    """A batch of records from `offset` on, and the offset after its last one. Runs in a thread."""
+    """A batch of the first records, and the offset after its last one. A record that the topic does not take with its contents goes
+    without them. Runs in a thread."""
     records: list[Record] = []
-    size = BATCH_OVERHEAD_BYTES
+    offset, size = letter.first_offset, BATCH_OVERHEAD_BYTES
     fixed = {
         "topic": topic.encode(), "partition": b"%d" % key.partition, "offset": b"", "group": key.group_id.encode(),
         "delivery.count": b"%d" % letter.delivery_count, "message": _REJECTED if letter.is_rejected else _TOO_OFTEN,
@@ -204,4 +213,8 @@ def _batch(
             break
         headers = tuple((f"{_HEADER}{name}", b"%d" % place if name == "offset" else text) for name, text in fixed.items())
         records.append(Record(offset=place - offset, timestamp=now_ms, key=copied_key, value=value, headers=headers))
-    return bytes(build_batch(records)), end
+    batch = build_batch(records)
+    if len(batch) > bytes_max and len(records) == 1 and offset in contents:
+        logger.warning("%s: writing record %d to the dead-letter queue without contents: they are too large", key.text, offset)
+        batch = build_batch([records[0]._replace(key=None, value=None)])
+    return bytes(batch), end

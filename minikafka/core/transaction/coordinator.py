@@ -183,11 +183,11 @@ class TransactionShard:
             self._fence(entry, lambda code: done(_busy_if_none(code), NO_PRODUCER_ID, NO_PRODUCER_EPOCH), now_ms)
             return
         expected_epoch = None if expected is None else expected[1]
-        if is_exhausted(current.producer_epoch) and expected_epoch in (None, current.producer_epoch):
+        if is_exhausted(current.producer_epoch) and expected_epoch in (None, current.producer_epoch, current.last_producer_epoch):
             if fresh_id == NO_PRODUCER_ID:
                 self._request_producer_id(again, done)
                 return
-            target = current.with_new_producer_id(fresh_id, timeout_ms, now_ms, remember_epoch=expected is not None)
+            target = current.with_new_producer_id(fresh_id, timeout_ms, expected_epoch, now_ms)
         else:
             target = current.with_next_epoch(timeout_ms, expected_epoch, now_ms)
 
@@ -272,7 +272,7 @@ class TransactionShard:
         entry = self._entries.get(transactional_id)
         if entry is None or entry.current.producer_id != producer_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if entry.current.producer_epoch != producer_epoch:
+        if entry.current.producer_epoch != producer_epoch or producer_epoch == EPOCH_MAX:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         return entry
 
@@ -310,6 +310,9 @@ class TransactionShard:
             is_over = _check_end_v1(entry.current, entry.pending is not None, producer_id, producer_epoch, commit)
         if is_over:
             is_new = client_version >= EPOCH_BUMP_VERSION_MIN
+            if is_new and current.producer_epoch == EPOCH_MAX:
+                # Aborted without its producer, in the last epoch: there is none for a next transaction.
+                raise ApiError(ErrorCode.PRODUCER_FENCED)
             done(ErrorCode.NONE, current.producer_id if is_new else NO_PRODUCER_ID, current.producer_epoch if is_new else NO_PRODUCER_EPOCH)
             return
         if client_version >= EPOCH_BUMP_VERSION_MIN and is_exhausted(current.producer_epoch) and fresh_id == NO_PRODUCER_ID:

@@ -110,9 +110,9 @@ class Transaction:
                 raise ApiError(ErrorCode.PRODUCER_FENCED)
         return self._empty(self.producer_id, epoch, last, timeout_ms, now_ms)
 
-    def with_new_producer_id(self, producer_id: int, timeout_ms: int, now_ms: int, *, remember_epoch: bool) -> Transaction:
+    def with_new_producer_id(self, producer_id: int, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transaction:
         """InitProducerId when the producer id's epochs are used up."""
-        last = self.producer_epoch if remember_epoch else NO_PRODUCER_EPOCH
+        last = NO_PRODUCER_EPOCH if expected_epoch is None else expected_epoch
         return self._empty(producer_id, 0, last, timeout_ms, now_ms)
 
     def _empty(self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Transaction:

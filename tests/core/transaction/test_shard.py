@@ -287,6 +287,28 @@ def test_used_up_epochs_bring_a_new_producer_id() -> None:
     assert fresh == [(E.NONE, 10, 0)]
 
 
+def test_the_last_epoch_is_the_one_of_a_fence_and_nobody_gets_it() -> None:
+    """With it a transaction could not end: its markers would look like those of the transaction before, written again."""
+    world = World()
+    world.init()
+    world.run()
+    entry = world.shard._entries["x"]
+    object.__setattr__(entry.current, "producer_epoch", EPOCH_MAX - 1)
+    world.add(EPOCH_MAX - 1)
+    world.run()
+    world.now_ms += TIMEOUT_MS + 1
+    assert world.shard.abort_timed_out(world.now_ms) == ["x"]
+    world.collect()
+    world.run()
+    assert (world.transaction.state, world.transaction.producer_epoch) == (S.COMPLETE_ABORT, EPOCH_MAX)
+    assert world.end(EPOCH_MAX - 1, commit=False) == [(E.PRODUCER_FENCED, -1, -1)]
+    assert world.add(EPOCH_MAX) == [E.PRODUCER_FENCED]
+    for _ in range(2):
+        fresh = world.init(expected=(8, EPOCH_MAX - 1))
+        world.run()
+        assert fresh == [(E.NONE, 9, 0)], "the same when it is asked again"
+
+
 def test_leaders_that_add_at_the_same_time_wait_for_each_other() -> None:
     world = World()
     world.init()
