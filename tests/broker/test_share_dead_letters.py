@@ -208,7 +208,7 @@ def test_a_record_that_the_topic_does_not_take_goes_without_its_contents_and_kee
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
 async def test_contents_are_copied_of_more_records_than_one_read_has(
-    compression: CompressionType, monkeypatch: pytest.MonkeyPatch
+    compression: CompressionType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, count = coordinator_log("t"), 2 * dead_letters.READ_BYTES // 1000
     for first in range(0, count, 10):
@@ -235,6 +235,13 @@ async def test_contents_are_copied_of_more_records_than_one_read_has(
     partition: Any = SimpleNamespace(topic="t", key=("t", 0), log=log)
     await queues.enqueue(SharePartitionKey("g", b"i" * 16, 0), partition, DeadLetter(3, count - 5, 1, True))
     assert found == [(b"%d" % offset, 1000) for offset in range(3, count - 4)]
+
+    async def refused(topic: str, source: int, batch: bytes) -> str:
+        return "no"
+
+    monkeypatch.setattr(queues, "_written", refused)
+    await queues.enqueue(SharePartitionKey("g", b"i" * 16, 0), partition, DeadLetter(3, 9, 1, True))
+    assert "could not write records 3 to 9 to the dead-letter queue: no" in caplog.text
 
 
 @pytest.mark.parametrize(("failures", "fault"), [(0, None), (4, None), (5, "writing to dlq: ")])

@@ -82,14 +82,16 @@ class DeadLetterQueues:
         fault = self._settings.fault_of_dead_letter_topic(topic) or await self._ensure_topic(topic)
         offset = letter.first_offset
         while fault is None and offset <= letter.last_offset:
-            contents, end = {}, letter.last_offset + 1
+            contents: Mapping[int, Content] = {}
+            end = letter.last_offset + 1
             if rules.copies_dead_letters:
                 contents, end = await self._contents(partition, offset, letter.last_offset)
             part = letter._replace(first_offset=offset, last_offset=end - 1)
             batch, following = await self._environment.run_blocking(
                 _batch, key, partition.topic, part, contents, self._bytes_max(topic), self._environment.clock.wall_ms()
             )
-            fault, offset = await self._written(topic, key.partition, batch), following
+            fault = await self._written(topic, key.partition, batch)
+            offset = offset if fault else following
         if fault is not None:
             logger.error(
                 "%s: could not write records %d to %d to the dead-letter queue: %s", key.text, offset, letter.last_offset, fault
