@@ -28,7 +28,6 @@ from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 QUIET_S = 10
-SESSION_TIMEOUT_S = 5
 CONNECTIONS = 8
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -129,25 +128,26 @@ async def measure(cluster: ProcessCluster, options: argparse.Namespace) -> None:
     beats = sum(member.beats for member in members) - beats
     share = (processor_s(pid) - used_s) / QUIET_S
     print(f"quiet: {beats / QUIET_S:.0f} heartbeats a second, {100 * share:.1f} % of a core; load average {os.getloadavg()[0]:.1f}")
-    await death(members, tasks, options.partitions)
+    await death(members, tasks, options)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await meta.close()
 
 
-async def death(members: list[Member], tasks: list[asyncio.Future[None]], partitions: int) -> None:
+async def death(members: list[Member], tasks: list[asyncio.Future[None]], options: argparse.Namespace) -> None:
     """One member falls silent; what that costs the others."""
+    session_s = options.session_ms / 1000
     slowest_before_s = max(member.slowest_s for member in members)
     others, dying = members[1:], tasks.pop(0)
     dying.cancel()
     begun = time.monotonic()
     for member in others:
         member.look_afresh()
-    await until(lambda: is_settled(others, partitions), tasks)
+    await until(lambda: is_settled(others, options.partitions), tasks)
     print(
-        f"a member died: others own its {len(partitions_of(members[0]))} partitions {time.monotonic() - begun - SESSION_TIMEOUT_S:.2f} s"
-        f" after its session of {SESSION_TIMEOUT_S} s; they gave up {sum(member.given_up for member in others)} partitions;"
+        f"a member died: others own its {len(partitions_of(members[0]))} partitions {time.monotonic() - begun - session_s:.2f} s"
+        f" after its session of {session_s:.0f} s; they gave up {sum(member.given_up for member in others)} partitions;"
         f" slowest heartbeat {1000 * max(member.slowest_s for member in others):.0f} ms ({1000 * slowest_before_s:.0f} ms before)"
     )
 
@@ -179,11 +179,12 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=10)
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--interval-ms", type=int, default=100)
+    parser.add_argument("--session-ms", type=int, default=10_000, help="a busy machine needs more")
     options = parser.parse_args()
     properties = {
         "group.consumer.heartbeat.interval.ms": str(options.interval_ms), "group.consumer.min.heartbeat.interval.ms": "1",
         "offsets.topic.num.partitions": "1", "broker.session.timeout.ms": "60000",
-        "group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": str(1000 * SESSION_TIMEOUT_S),
+        "group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": str(options.session_ms),
     }  # fmt: skip
     with ProcessCluster(options.brokers, properties=properties) as cluster:
         asyncio.run(measure(cluster, options))
