@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 #: Kafka's limit for text, in compact fields too.
@@ -75,6 +76,7 @@ class Versions:
         return isinstance(version, int) and self.low <= version <= self.high
 
     @classmethod
+    @functools.cache
     def parse(cls, text: str | None) -> Versions:
         """Kafka's notation: "3-5", "3+", "3" or "none"."""
         if text is None or text == "none":

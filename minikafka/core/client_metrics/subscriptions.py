@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import crc32c
-
 from minikafka.core.java_hash import by_place, string_hash
 from minikafka.core.pattern import InvalidPattern, Pattern
+from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import ApiError, ErrorCode
 
 METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
@@ -125,7 +124,7 @@ class Subscriptions:
                 names.update(subscription.metrics)
                 interval_ms = min(interval_ms, subscription.interval_ms)
         metrics = (ALL_METRICS,) if ALL_METRICS in names else tuple(by_place((number, name) for name, number in sorted(names.items())))
-        checksum = crc32c.crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
+        checksum = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
         return RequestedMetrics(metrics, interval_ms, _signed(checksum ^ _uuid_hash(instance_id)))
 
 

@@ -1,0 +1,18 @@
+"""A broker imports nothing that it does not use: every module delays its start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = "import json, sys, minikafka.broker.node; print(json.dumps(sorted(sys.modules)))"
+#: What third packages import for their own command lines and versions, and what other parts of the project need.
+NOT_NEEDED = {"argparse", "crc32c", "csv", "email", "importlib.metadata", "numpy", "prometheus_client", "pyarrow", "pyspark", "zipfile"}
+
+
+def test_a_broker_imports_nothing_that_it_does_not_use() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "minikafka.wire.crc" in loaded
+    assert not NOT_NEEDED & loaded
