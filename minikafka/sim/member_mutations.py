@@ -1,4 +1,5 @@
-"""Mutations that break rules of consumer groups (KIP-848) and share groups (KIP-932), which whole clusters catch by their members."""
+"""Mutations that break rules of consumer groups (KIP-848), streams groups (KIP-1071) and share groups (KIP-932), which whole clusters catch
+by their members."""
 
 from __future__ import annotations
 
@@ -19,6 +20,15 @@ CONSUMERS = (
         "group.consumer.min.session.timeout.ms": "500", "group.consumer.session.timeout.ms": "700",
         "group.consumer.min.heartbeat.interval.ms": "50", "group.consumer.heartbeat.interval.ms": "100",
         "group.consumer.assignment.interval.ms": "0", "log.cleaner.enable": "false",
+    }),
+)  # fmt: skip
+STREAMS = "minikafka.core.group.streams"
+STREAMERS = (
+    ("streams_members", 3), ("consumer_members", 0), ("session_timeout_s", 0.7), ("group_members", 0), ("has_cleaner", False),
+    ("properties", {
+        "group.streams.min.session.timeout.ms": "500", "group.streams.session.timeout.ms": "700",
+        "group.streams.min.heartbeat.interval.ms": "50", "group.streams.heartbeat.interval.ms": "100",
+        "group.streams.assignment.interval.ms": "0", "group.streams.initial.rebalance.delay.ms": "0", "log.cleaner.enable": "false",
     }),
 )  # fmt: skip
 SHARERS = (
@@ -139,6 +149,14 @@ MEMBER_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{CONSUMER}.plans:target_changes", _without_the_last_target),)},
     {"name": "cluster-sessions-not-loaded", "breaks": "a new coordinator does not wait for the members' heartbeats", "options": CONSUMERS,
      "profile": "crashes", "patches": ((f"{CONSUMER}.coordinator:ConsumerGroups.loaded", _sessions_not_loaded),)},
+    {"name": "cluster-tasks-run-elsewhere", "breaks": "an active task is given out while another member still runs it",
+     "options": STREAMERS, "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_active_taken", constant(value=False)),)},
+    {"name": "cluster-tasks-never-released", "breaks": "a task that is given up stays reserved", "options": STREAMERS,
+     "patches": ((f"{STREAMS}.owners:TaskOwners.remove", nothing),)},
+    {"name": "cluster-streams-target-unwritten", "breaks": "one member's tasks are not written", "options": STREAMERS,
+     "patches": ((f"{STREAMS}.heartbeat:target_changes", _without_the_last_target),)},
+    {"name": "cluster-silent-streamers-stay", "breaks": "a member of a streams group that is silent for its session stays",
+     "options": STREAMERS, "profile": "crashes", "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", constant(value=False)),)},
     {"name": "answered-before-stored", "breaks": "acknowledgements are confirmed before the share coordinator has stored them",
      "options": SHARERS, "profile": "crashes",
      "patches": ((f"{SHARE}.partition:SharePartition.acknowledge", _answered_before_it_is_stored),)},

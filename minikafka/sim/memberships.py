@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.sim.consumer_members import GROUP, STATIC, TOPIC
 from minikafka.sim.replicas import Batch, inode_of
+from minikafka.sim.streams_memberships import StreamsMemberships
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.records import group_records as kinds
 from minikafka.wire.records.frame import decode_group_key, decode_group_value
@@ -48,6 +49,7 @@ class Memberships:
         self._invariants = invariants
         self._world = invariants.world
         self.groups: dict[str, Group] = {}
+        self._streams = StreamsMemberships(invariants)
         #: (partition, member epoch) -> the member that was answered to have it in that epoch.
         self._answered: dict[tuple[Partition, int], str] = {}
 
@@ -55,10 +57,11 @@ class Memberships:
 
     def committed(self, node: SimNode, log: Any, batch: Batch) -> None:
         """A batch of the groups' topic is below a high watermark."""
-        if batch.is_control or not self._world.options.consumer_members:
+        options = self._world.options
+        if batch.is_control or not (options.consumer_members or options.streams_members):
             return
         inode = inode_of(node.disk, log.directory, batch)
-        changed = set()
+        changed, have_tasks_moved = set(), False
         for found in iterate_batches(memoryview(bytes(inode.data[batch.position : batch.end]))):
             for record in found.records():
                 key: Any = decode_group_key(bytes(record.key or b""))
@@ -68,8 +71,12 @@ class Memberships:
                         self._check_commit(f"{node} {log.name}/{record.offset}", key, value)
                 elif self._apply(key, value):
                     changed.add(key.group_id)
+                elif self._streams.apply(key, value):
+                    have_tasks_moved = True
         for group_id in sorted(changed):
             self._check_owners(f"{node} {log.name}/{batch.base}", group_id)
+        if have_tasks_moved:
+            self._streams.check_owners(f"{node} {log.name}/{batch.base}")
 
     def _apply(self, key: Any, value: Any) -> bool:
         """Apply a record of a group. Returns whether it can change who has what."""
@@ -136,10 +143,17 @@ class Memberships:
                     both = f"{self._answered[place]} and {identity}"
                     self._world.violate("S27", f"{node} gives partition {partition} in epoch {response.member_epoch} to {both}")
 
+    def streams_answered(self, node: SimNode, response: Any) -> None:
+        """A heartbeat of a streams group is answered."""
+        self._streams.answered(node, response)
+
     # -- at rest ---------------------------------------------------------------------------------------------------------
 
     def unrest(self) -> tuple[str, str] | None:
-        """Why the group is not at rest, as (rule, text): a partition has no owner, or a member is not where its group is."""
+        """Why the groups are not at rest, as (rule, text): a partition or task has no owner, or a member is not where its group is."""
+        return self._consumers_unrest() or self._streams.unrest()
+
+    def _consumers_unrest(self) -> tuple[str, str] | None:
         expected = self._world.options.consumer_members
         if not expected:
             return None

@@ -38,6 +38,9 @@ class Memberships(Protocol):
     def answered(self, node: SimNode, response: Any, client_id: str) -> None:
         """A heartbeat of a consumer group is answered."""
 
+    def streams_answered(self, node: SimNode, response: Any) -> None:
+        """A heartbeat of a streams group is answered."""
+
     def unrest(self) -> tuple[str, str] | None:
         """Why the group is not at rest yet, as (rule, text), or None."""
 

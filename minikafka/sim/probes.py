@@ -19,13 +19,14 @@ from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.produce import ProduceRequest
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
     from minikafka.sim.parts import Invariants
 
 
-_WATCHED = frozenset({ProduceRequest.API_KEY, ConsumerGroupHeartbeatRequest.API_KEY})
+_WATCHED = frozenset({ProduceRequest.API_KEY, ConsumerGroupHeartbeatRequest.API_KEY, StreamsGroupHeartbeatRequest.API_KEY})
 
 
 @contextmanager
@@ -132,6 +133,8 @@ class _Probes:
         if context.api_key in _WATCHED and (node := self._here()) is not None:
             if context.api_key == ProduceRequest.API_KEY:
                 self._invariants.acknowledging(node, response, context.client_id or "")
+            elif context.api_key == StreamsGroupHeartbeatRequest.API_KEY:
+                self._invariants.memberships.streams_answered(node, response)
             else:
                 self._invariants.memberships.answered(node, response, context.client_id or "")
         return original(context, response)

@@ -18,10 +18,11 @@ NEVER = "9223372036854775807"
 LOADS_S = {2.0: 50, 3.0: 25, 5.0: 15, 10.0: 8, 20.0: 2}
 #: Loads up to this have short time-outs.
 SHORT_LOAD_S = 5.0
-#: Shares of the seeds with transactions, with a group of the consumer protocol, and with a share group.
+#: Shares of the seeds with transactions, with a group of the consumer protocol, with a share group, and with a streams group.
 TRANSACTIONS_SHARE = 0.25
 CONSUMERS_SHARE = 0.25
 SHARES_SHARE = 0.2
+STREAMS_SHARE = 0.15
 #: Share of the seeds in which frames arrive together.
 TOGETHER_SHARE = 0.4
 SHAPES = {
@@ -96,6 +97,8 @@ class Options:
     #: Members of a share group (KIP-932), and its delivery count limit.
     share_members: int = 0
     delivery_count_max: int = 5
+    #: Members of a streams group (KIP-1071).
+    streams_members: int = 0
 
     @property
     def brokers(self) -> int:
@@ -175,6 +178,7 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     _transactions(options)
     _consumer_group(options)
     _share_group(options)
+    _streams_group(options)
     _arrivals(options)
     drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
@@ -248,6 +252,9 @@ def _arrivals(options: Options) -> None:
     options.wake_s = generator.choice((0.0, 0.001, 0.005, 0.02))
     options.batch_bytes_max = generator.choice((1, 1, 100, 1 << 18))
     options.batch_records_max = generator.choice((3, 8, 8))
+    if options.batch_bytes_max < Options(0).batch_bytes_max:
+        # Followers that take one batch with each fetch could not keep up with so many small ones.
+        options.properties["replica.fetch.max.bytes"] = "1048576"
 
 
 def _transactions(options: Options) -> None:
@@ -308,6 +315,26 @@ def _share_group(options: Options) -> None:
         "share.coordinator.state.topic.num.partitions": "2",
         "share.coordinator.write.timeout.ms": generator.choice(("500", "5000")),
         "share.coordinator.snapshot.update.records.per.snapshot": generator.choice(("1", "10", "500")),
+    }
+
+
+def _streams_group(options: Options) -> None:
+    """Draw the streams group, with a separate generator, as `_transactions`."""
+    generator = random.Random(f"swarm/streams/{options.seed}")
+    if generator.random() >= STREAMS_SHARE:
+        return
+    options.streams_members = generator.choice((1, 2, 2, 3))
+    # They replace the classic group, so that a seed takes no longer.
+    options.group_members = 0
+    session_ms = int(1000 * options.session_timeout_s)
+    options.properties |= {
+        "group.streams.min.session.timeout.ms": "500",
+        "group.streams.session.timeout.ms": str(session_ms),
+        "group.streams.min.heartbeat.interval.ms": "50",
+        "group.streams.heartbeat.interval.ms": str(session_ms // generator.choice((4, 10))),
+        "group.streams.initial.rebalance.delay.ms": generator.choice(("0", "0", "300")),
+        "group.streams.assignment.interval.ms": generator.choice(("0", "0", "300")),
+        "group.streams.num.standby.replicas": generator.choice(("0", "1")),
     }
 
 

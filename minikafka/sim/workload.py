@@ -23,6 +23,7 @@ from minikafka.sim.loop import ProcessLoop
 from minikafka.sim.node import WALL_MS
 from minikafka.sim.share_members import GROUP as SHARERS
 from minikafka.sim.share_members import ShareMembers
+from minikafka.sim.streams_members import StreamsMembers
 from minikafka.sim.transactors import TOPIC as TRANSFERS
 from minikafka.sim.transactors import Transactors
 
@@ -49,6 +50,7 @@ class Workload:
         self.transactors = Transactors(world, self)
         self.consumer_members = ConsumerMembers(world, self)
         self.share_members = ShareMembers(world, self, world.invariants.shares)
+        self.streams_members = StreamsMembers(world, self)
         self.is_over = False
         self.clients: list[Client] = []
         self.consumed = 0
@@ -99,6 +101,7 @@ class Workload:
                  ("member", self._join, options.group_members),
                  ("consumer", self.consumer_members.run, options.consumer_members - options.static_members),
                  ("sharer", self.share_members.run, options.share_members),
+                 ("streamer", self.streams_members.run, options.streams_members),
                  (STATIC, self.consumer_members.run, options.static_members), ("transactor", self.transactors.write, options.transactors),
                  ("committed", self.transactors.read, options.committed_readers),
                  ("hasty", self.transactors.write_hastily, options.hasty_writers)]  # fmt: skip
