@@ -36,7 +36,7 @@ class Comparison:
     def __init__(self, kafka: Side, ours: Side) -> None:
         self._sides = (kafka, ours)
         self._runs = itertools.count()
-        self._known = tomllib.loads(KNOWN.read_text()).get("difference", [])
+        self._known = [row for row in tomllib.loads(KNOWN.read_text())["difference"] if row.get("is_drawn", True)]
 
     def play(self, steps: list[Step]) -> list[Difference]:
         """What differs and is not in differences.toml, up to the first step with such a difference: what follows may follow from it."""

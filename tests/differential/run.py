@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 
@@ -28,16 +29,26 @@ LENGTH = 25
 
 
 @contextmanager
-def both(directory: Path) -> Iterator[Comparison]:
-    """A broker of each kind, alone in its cluster."""
-    kafka = apache_kafka.KafkaBroker(directory / "kafka", PROPERTIES, version=apache_kafka.NEXT)
+def brokers(directory: Path, version: str, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, str]]:
+    """A broker of each kind, alone in its cluster: the addresses of Apache Kafka's and of ours. They stop in the end."""
+    given = {**PROPERTIES, **properties}
+    kafka = apache_kafka.KafkaBroker(directory / "kafka", given, version=version)
     kafka.format()
-    ours = {**PROPERTIES, "min.insync.replicas": "1", "default.replication.factor": "1", "log.cleaner.dedupe.buffer.size": "10485760"}
+    ours = {**given, "min.insync.replicas": "1", "default.replication.factor": "1", "log.cleaner.dedupe.buffer.size": "10485760"}
     with kafka.running(60), ProcessCluster(1, directory=directory / "ours", properties=ours) as cluster:
-        sides = Side(kafka.bootstrap), Side(cluster.bootstrap)
+        yield kafka.bootstrap, cluster.bootstrap
+
+
+@contextmanager
+def both(directory: Path) -> Iterator[Comparison]:
+    """Two brokers, ready for sequences."""
+    with brokers(directory, apache_kafka.NEXT) as addresses:
+        sides = [Side(address) for address in addresses]
         for side in sides:
             side.prepare()
         yield Comparison(*sides)
+        for side in sides:
+            side.close()
 
 
 @click.command()

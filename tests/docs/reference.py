@@ -78,24 +78,30 @@ KAFKA_SUITE = """\
 tables come from `tests/kafka_suite/results.tsv`, which holds the runs so far, and from `reasons.toml`. "Internals" are tests that ask for
 an object inside a broker. "Fails as 4.4 does" are tests that state what 4.3 did, and that fail in the same way on processes of Apache Kafka
 4.4.0, whose APIs and levels minikafka serves. "Not offered" are tests of features that minikafka does not have, such as Kerberos. Variants
-with combined nodes are left out. The rows of `GroupCoordinatorIntegrationTest`,
-`TxnOffsetCommitRequestTest` and `WriteTxnMarkersRequestTest` cover part of their class: the rest ran before minikafka served consumer
-groups, and has not run again."""
+with combined nodes are left out, except in the classes of `tools.consumer.group`, which have no others. The rows of
+`GroupCoordinatorIntegrationTest`, `TxnOffsetCommitRequestTest` and `WriteTxnMarkersRequestTest` cover part of their class: the rest ran
+before minikafka served consumer groups, and has not run again."""
 
 
 DIFFERENCES = """\
 `tests/differential` sends the same generated requests, good and bad, to Apache Kafka 4.4 and to minikafka, and compares the answers field
 by field. These differences stay. Empty cells stand for any value."""
+FILES = """\
+`tests/differential/test_directories.py` gives Apache Kafka 4.3 and minikafka the same work, stops them, and compares all files: those of
+clients' topics byte for byte, indexes, snapshots, checkpoints, and the records of coordinators and of the cluster without ids and times.
+These differences stay. New clusters of 4.4 also keep their first metadata in a snapshot of the log instead of `bootstrap.checkpoint`."""
 
 
-def differences_table() -> list[str]:
+def _differences() -> list[str]:
     """tests/differential/differences.toml."""
-    found = tomllib.loads((ROOT / "tests" / "differential" / "differences.toml").read_text())["difference"]
-    lines = ["| API | field | there | here | why |", "|---|---|---|---|---|"]
-    for row in sorted(found, key=lambda row: (row["api"], row.get("path", ""), str(row.get("kafka", "")))):
+    found = tomllib.loads((ROOT / "tests" / "differential" / "differences.toml").read_text())
+    lines = ["## Answers that differ from Apache Kafka's", "", *DIFFERENCES.splitlines(), ""]
+    lines += ["| API | field | there | here | why |", "|---|---|---|---|---|"]
+    for row in sorted(found["difference"], key=lambda row: (row["api"], row.get("path", ""), str(row.get("kafka", "")))):
         path = f"`{row['path']}`" if "path" in row else ""
         lines.append(f"| {row['api']} | {path} | {row.get('kafka', '')} | {row.get('ours', '')} | {row['why']} |")
-    return lines
+    lines += ["", "## Files that differ from Apache Kafka's", "", *FILES.splitlines(), "", "| file | why |", "|---|---|"]
+    return [*lines, *(f"| `{row['path']}` | {row['why']} |" for row in found["file"]), ""]
 
 
 def kafka_suite_table() -> list[str]:
@@ -217,7 +223,7 @@ def compatibility_page() -> str:
 
 def _held_to_kafka() -> list[str]:
     suite = ["## Apache Kafka's own tests", "", *KAFKA_SUITE.splitlines(), "", *kafka_suite_table(), ""]
-    return [*suite, "## Answers that differ from Apache Kafka's", "", *DIFFERENCES.splitlines(), "", *differences_table(), ""]
+    return [*suite, *_differences()]
 
 
 def _clients(rows: Any) -> list[str]:

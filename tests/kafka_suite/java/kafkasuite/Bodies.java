@@ -9,7 +9,10 @@ import net.bytebuddy.implementation.bind.annotation.Origin;
 import net.bytebuddy.implementation.bind.annotation.RuntimeType;
 import net.bytebuddy.implementation.bind.annotation.This;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.coordinator.group.Group;
 import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.server.common.GroupVersion;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** What the replaced methods of Kafka's classes do: see Agent. */
 public final class Bodies {
@@ -85,6 +88,9 @@ public final class Bodies {
             case "brokerId": return node.id();
             case "metadataCache": return node.metadataCache();
             case "authorizerPlugin": return Views.authorizer(node);
+            case "isConsumerGroupProtocolEnabled":
+                boolean allowed = CollectionConverters.asJava(node.config.groupCoordinatorRebalanceProtocols()).contains(Group.GroupType.CONSUMER);
+                return allowed && node.brokerImage().features().finalizedVersions().getOrDefault(GroupVersion.FEATURE_NAME, (short) 0) > 0;
             default: throw Recorder.internals("KafkaApis." + method.getName());
         }
     }

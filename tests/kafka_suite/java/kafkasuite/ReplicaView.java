@@ -22,6 +22,7 @@ import org.apache.kafka.metadata.PartitionRegistration;
 import org.apache.kafka.server.HostedPartition;
 import org.apache.kafka.server.IntegrationTestUtils;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** Replicas of a broker as tests look at them: objects of Kafka's classes without a state, that ask the broker or look at its directories. */
 final class ReplicaView {
@@ -74,6 +75,7 @@ final class ReplicaView {
 
     static Object logManager(Object self, String method, Object[] arguments) {
         Node node = MANAGERS.get(self);
+        if (node != null && method.equals("liveLogDirs")) return CollectionConverters.asScala(directories(node));
         if (node == null || !method.equals("getLog") || Boolean.TRUE.equals(arguments[1])) throw Recorder.internals("LogManager." + method);
         Replica replica = new Replica(node, (TopicPartition) arguments[0]);
         return log(replica, directory(replica).isPresent());
@@ -139,7 +141,11 @@ final class ReplicaView {
     }
 
     private static Optional<File> directory(Replica replica) {
-        return replica.node.config.logDirs().stream().map(root -> new File(new File(root).getAbsoluteFile(), replica.partition.toString())).filter(File::isDirectory).findFirst();
+        return directories(replica.node).stream().map(root -> new File(root, replica.partition.toString())).filter(File::isDirectory).findFirst();
+    }
+
+    private static List<File> directories(Node node) {
+        return node.config.logDirs().stream().map(root -> new File(root).getAbsoluteFile()).toList();
     }
 
     private static long offset(Replica replica, long timestamp, int replicaId, IsolationLevel isolation) {
