@@ -49,6 +49,11 @@ class Violation(AssertionError):
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
+        self._text = text
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        # Outcomes are sent from process to process (--jobs).
+        return Violation, (self.rule, self._text)
 
 
 @dataclass(slots=True)

@@ -89,9 +89,10 @@ def test_a_broken_rule_is_found_reported_and_shrunk(monkeypatch: pytest.MonkeyPa
     assert shrink(options, faults, outcome.violation.rule) == []
 
 
-def test_a_violation_ends_the_command_with_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [["--seed", "2"], ["--seeds", "2..3", "--jobs", "2"]], ids=["one", "in processes"])
+def test_a_violation_ends_the_command_with_its_story(monkeypatch: pytest.MonkeyPatch, seeds: list[str]) -> None:
     monkeypatch.setattr(Partition, "check_epoch", lambda *_: 1 // 0)
-    run = CliRunner().invoke(sim, ["--seed", "2", "--duration", "2", "--no-shrink"])
+    run = CliRunner().invoke(sim, [*seeds, "--duration", "2", "--no-shrink"])
     assert run.exit_code == 1
     assert "S24" in run.output and "ZeroDivisionError" in run.output and "violations: 1 (seeds 2)" in run.output
 
