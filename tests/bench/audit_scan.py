@@ -46,6 +46,10 @@ def write_segments(directory: Path, total_bytes: int) -> None:
                 struct.pack_into(">i", batch, 12, 0)
                 file.write(batch)
         (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
+        no_producers = struct.pack(">i", 0)
+        snapshot = struct.pack(">hI", 1, crc32c(no_producers)) + no_producers
+        (partition / f"{SEGMENT_BYTES // len(batch) * 135:020d}.snapshot").write_bytes(snapshot)
     (directory / "meta.properties").write_text(f"version=1\ncluster.id=bench\nnode.id={directory.name[-1]}\n")
     (directory / ".kafka_cleanshutdown").touch()
 
