@@ -188,7 +188,7 @@ class BrokerParts:
                 self.replicas.fetchers.lost_leaders,
             ),
             TopicHandlers(self.forwarder),
-            ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder),
+            ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder, authority),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, self.transactions, metadata, environment, self.shares.states),
             ConsumerGroupHandlers(config, self.groups, patterns, metadata, environment, heavy_work),

@@ -36,6 +36,7 @@ from minikafka.wire.messages.describe_topic_partitions import DescribeTopicParti
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
 from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
 from minikafka.wire.messages.list_groups import ListGroupsRequest
 from minikafka.wire.messages.list_transactions import ListTransactionsRequest
@@ -476,3 +477,15 @@ def test_an_api_without_a_rule_is_not_served() -> None:
     with pytest.raises(AssertionError, match="CreateTopicsRequest is served without an authorization rule"):
         guarding(cast(Any, object()), {})(CreateTopicsRequest, handler)
     assert guarding(None, {})(CreateTopicsRequest, handler) is handler
+
+
+async def test_loggers_of_a_broker_need_alter_configs_of_the_cluster(tmp_path: Path) -> None:
+    change = IncrementalAlterConfigsRequest.AlterableConfig(name="minikafka.node", config_operation=0, value="INFO")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=8, resource_name="1", configs=[change])
+    async with acl_node(tmp_path) as node:
+        alice = await channel_of(node, "alice")
+        denied: Any = await alice.request(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True))
+        set_acls(node, [on_cluster(Operation.ALTER_CONFIGS)])
+        allowed: Any = await alice.request(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True))
+        assert [error_codes(answer) for answer in (denied, allowed)] == [[CLUSTER_DENIED], [0]]
+        alice.close()

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.admin import broker_loggers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
 from minikafka.core.metadata.image import RESOURCE_BROKER_LOGGER
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
+    from minikafka.broker.admin.delegation_tokens import Authorizer
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.front.forwarding import Forwarder
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
 class ConfigHandlers:
     """The configuration APIs on a broker listener."""
 
-    def __init__(self, config: BrokerConfig, descriptions: ConfigDescriptions, forwarder: Forwarder) -> None:
+    def __init__(
+        self, config: BrokerConfig, descriptions: ConfigDescriptions, forwarder: Forwarder, authorizer: Authorizer | None = None
+    ) -> None:
+        """`authorizer`: the controller authorizes what is forwarded; changes of loggers are this broker's own."""
+        self._authorizer = authorizer
         self._config = config
         self._descriptions = descriptions
         self._forwarder = forwarder
@@ -32,7 +38,7 @@ class ConfigHandlers:
 
     async def alter(self, context: RequestContext, request: Any) -> Any:
         """IncrementalAlterConfigs and AlterConfigs; this broker applies the change before the client gets its answer."""
-        loggers = self._alter_loggers(request) if isinstance(request, IncrementalAlterConfigsRequest) else []
+        loggers = self._alter_loggers(context, request) if isinstance(request, IncrementalAlterConfigsRequest) else []
         if loggers and not request.resources:
             return IncrementalAlterConfigsResponse(responses=loggers)
         response = await self._forwarder.forward(context, request)
@@ -42,7 +48,9 @@ class ConfigHandlers:
             await self._forwarder.until(lambda image: all(image.config(*res).get(key) == value for res, key, value in wanted))
         return response
 
-    def _alter_loggers(self, request: IncrementalAlterConfigsRequest) -> list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]:
+    def _alter_loggers(
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]:
         """Alter this process's loggers and remove them from the request (Kafka's ConfigAdminManager.preprocess)."""
         answers = []
         for resource in [one for one in request.resources if one.resource_type == RESOURCE_BROKER_LOGGER]:
@@ -50,6 +58,10 @@ class ConfigHandlers:
                 resource_type=resource.resource_type, resource_name=resource.resource_name
             )
             try:
+                if self._authorizer is not None and not self._authorizer.allows(
+                    context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+                ):
+                    raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
                 broker_loggers.check_broker_id(resource.resource_name, self._config.node_id)
                 changes = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
                 broker_loggers.alter(changes, validate_only=request.validate_only)
