@@ -357,15 +357,21 @@ class Producer:
                 backoff = min(backoff * 2, BACKOFF_S_MAX)
 
     def _group(self, queue: PartitionQueue) -> list[Batch]:
-        """The batches to send together: complete, and of the producer id of the first, because sequence numbers order only one id."""
+        """The batches to send together: complete, and of the producer id of the first, because sequence numbers order only one id.
+
+        The first batch of a producer id goes alone. A leader that does not know the id accepts any sequence number: it would store the
+        second batch if it had refused the first, for instance because it was not the leader yet."""
         group: list[Batch] = []
         for batch in queue.batches:
             if not batch.closed or len(group) == (self._in_flight_max if self._idempotent else 1):
                 break
-            if group and self._producer_of(batch) != self._producer_of(group[0]):
+            if group and (self._sequence_of(queue, group[0]) == 0 or self._producer_of(batch) != self._producer_of(group[0])):
                 break
             group.append(batch)
         return group
+
+    def _sequence_of(self, queue: PartitionQueue, batch: Batch) -> int:
+        return queue.next_sequence if batch.sequence < 0 else batch.sequence
 
     def _producer_of(self, batch: Batch) -> tuple[int, int] | None:
         if batch.encoded is not None:
@@ -503,7 +509,7 @@ class Producer:
         if batch.encoded is None:
             if self._idempotent:
                 batch.producer = self._producer
-                batch.sequence = queue.next_sequence if batch.sequence < 0 else batch.sequence
+                batch.sequence = self._sequence_of(queue, batch)
                 queue.next_sequence = (batch.sequence + batch.count) & 0x7FFFFFFF
             batch.encoded = self._with_producer(batch, batch.prepared) if batch.prepared is not None else build_batch(
                 batch.records,

@@ -160,7 +160,8 @@ class TopicServer:
         batch = RecordBatch(memoryview(data))
         batch.check()
         key = partition, batch.producer_id
-        expected = self.sequences.get(key, 0)
+        # A leader that does not know a producer takes whatever sequence it begins with.
+        expected = self.sequences.get(key, batch.base_sequence)
         if batch.base_sequence < expected:
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1
         if batch.base_sequence > expected:
