@@ -52,6 +52,17 @@ HARMLESS = "|".join([
     "while releasing acquired topic partitions", r"RequestMetrics\$ErrorMeter",
 ])  # fmt: skip
 
+
+def errors(output: str) -> list[str]:
+    """Lines of a node at ERROR or FATAL, and tracebacks of ours, each with the line after it, but for the harmless ones."""
+    lines = output.splitlines()
+    return [
+        f"{line}\n    {following}"
+        for line, following in itertools.zip_longest(lines, lines[1:], fillvalue="")
+        if re.search(r" (ERROR|FATAL) |^Traceback", line) and not re.search(HARMLESS, line + following)
+    ]
+
+
 #: The same for both kinds. Sessions are long enough for a JVM on a busy machine, and short enough for a test to see them end.
 PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "1",
@@ -381,14 +392,8 @@ class MixedCluster:
         return "\n".join(parts)
 
     def errors(self) -> list[str]:
-        """Lines at ERROR or FATAL, and tracebacks of ours, but for the harmless ones."""
-        found = []
-        for node in self.nodes.values():
-            lines = node.output.splitlines()
-            for line, following in itertools.zip_longest(lines, lines[1:], fillvalue=""):
-                if re.search(r" (ERROR|FATAL) |^Traceback", line) and not re.search(HARMLESS, line + following):
-                    found.append(f"node {node.node_id}: {line}\n    {following}")
-        return found
+        """As `errors`, of all nodes."""
+        return [f"node {node.node_id}: {found}" for node in self.nodes.values() for found in errors(node.output)]
 
     def check_errors(self) -> None:
         """The test fails if there are any, with the first one; all of them are the last that `__exit__` prints."""

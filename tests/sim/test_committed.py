@@ -6,6 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from minikafka.core.metadata.image import MetadataImage
 from minikafka.sim import compaction
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.replicas import Truth, first_difference, log_of
@@ -81,6 +82,7 @@ class Recorder:
     def __init__(self, **options: Any) -> None:
         self.violations: list[str] = []
         self.checked: Counter[str] = Counter()
+        self.image = MetadataImage()
         self.world = SimpleNamespace(options=SimpleNamespace(**options), violate=lambda rule, text: self.violations.append(rule))
 
 
@@ -131,7 +133,8 @@ def test_what_a_share_group_has_settled_stays_settled() -> None:
             attempt = Attempt((0, 7), 1, is_final=is_final, kind=1 if is_final else 2)
             shares.trying(attempt)
             shares.answered([attempt], code)
-        shares.acquired("n1", SimpleNamespace(index=0), [SimpleNamespace(first_offset=7, last_offset=7, delivery_count=count)])  # type: ignore[arg-type]
+        run = SimpleNamespace(first_offset=7, last_offset=7, delivery_count=count)
+        shares.acquired("n1", SimpleNamespace(index=0, topic_id=bytes(16)), [run])  # type: ignore[arg-type]
         return list(recorder.violations)
 
     assert violations(1) == violations(3) == violations(2, (False, 0)) == violations(1, (True, 6)) == violations(1, (False, 6)) == []
@@ -143,6 +146,6 @@ def test_a_share_group_must_be_given_every_record_until_it_settles_it() -> None:
     shares = Shares(recorder)
     for offset, count in ((0, 1), (1, 3), (2, 1)):
         run = SimpleNamespace(first_offset=offset, last_offset=offset, delivery_count=count)
-        shares.acquired("n1", SimpleNamespace(index=0), [run])  # type: ignore[arg-type]
+        shares.acquired("n1", SimpleNamespace(index=0, topic_id=bytes(16)), [run])  # type: ignore[arg-type]
     shares.trying(Attempt((0, 2), 1, is_final=True, kind=1))
     assert shares.unsettled([(0, 0), (0, 1), (0, 2), (0, 3)]) == [(0, 0), (0, 3)]
