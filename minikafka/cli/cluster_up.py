@@ -124,7 +124,7 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
         signal.signal(number, lambda *_: ended.set())
     try:
         with make() as made, ControlServer(made) as control:
-            _announce(made, is_elsewhere=is_elsewhere)
+            _announce(made, is_elsewhere=is_elsewhere, is_kept=directory is not None)
             while not ended.wait(0.5):
                 _report_dead_brokers(made, control.ended)
             click.echo("stopping", err=True)
@@ -244,7 +244,7 @@ def _topic(text: str) -> tuple[str, dict[str, Any]]:
     return name, dict(zip(("partitions", "replication_factor"), map(int, counts), strict=False))
 
 
-def _announce(made: Any, *, is_elsewhere: bool) -> None:
+def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -274,5 +274,6 @@ def _announce(made: Any, *, is_elsewhere: bool) -> None:
     console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
     if client_files is not None:
         console.print(f"Client settings: {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
+    console.print("Ctrl-C stops it." if is_kept else "Ctrl-C stops it and deletes its data; --directory keeps them.")
     click.echo(made.bootstrap_servers)
     sys.stdout.flush()

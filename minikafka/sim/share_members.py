@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
+from minikafka.client.cluster import Cluster
 from minikafka.client.errors import ClientError
 from minikafka.client.group import find_coordinator
+from minikafka.sim.rejoining import EXPECTED_ERRORS, Rejoin, live
 from minikafka.sim.shares import Attempt, Place
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
@@ -27,17 +27,12 @@ GROUP = "sharers"
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 #: What a member does with a record (0: nothing, until its lock ends) -> weight.
 DEEDS = {ACCEPT: 10, RELEASE: 4, REJECT: 1, 0: 1}
-EXPECTED_ERRORS = (ClientError, *TRANSPORT_ERRORS)
 REQUEST_TIMEOUT_MS = 3000
 RECORDS_MAX, BYTES_MAX = 20, 1 << 20
 #: Shares of a member's turns in which it leaves, or stalls beyond the locks of its records.
 LEAVE_SHARE, STALL_SHARE = 0.02, 0.03
 #: Share of acknowledgements that go with the next fetch, not in a request of their own.
 WITH_FETCH_SHARE = 0.5
-
-
-class _Rejoin(Exception):
-    """The member has to begin anew."""
 
 
 @dataclass(slots=True)
@@ -59,13 +54,7 @@ class ShareMembers:
 
     async def run(self, client: Client) -> None:
         """The process of a member, through its memberships."""
-        while True:
-            member = _Member(self._world, self._workload, self._shares, client)
-            with contextlib.suppress(_Rejoin, *EXPECTED_ERRORS):
-                await member.take_part()
-            with contextlib.suppress(*EXPECTED_ERRORS):
-                await member.leave()
-            await asyncio.sleep(0.05 + client.random.expovariate(5.0))
+        await live(client, lambda: _Member(self._world, self._workload, self._shares, client))
 
 
 class _Member:
@@ -83,7 +72,7 @@ class _Member:
         self._sessions: dict[int, _Session] = {}
 
     async def take_part(self) -> None:
-        """Fetch and acknowledge until it is time to leave. Raises _Rejoin and EXPECTED_ERRORS."""
+        """Fetch and acknowledge until it is time to leave. Raises Rejoin and EXPECTED_ERRORS."""
         self._topic_id = (await self._cluster.fresh_topic(TOPIC)).topic_id
         world, chance = self._world, self._client.random
         while True:
@@ -120,7 +109,7 @@ class _Member:
         if self._epoch < 0:
             return
         if answer.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
-            raise _Rejoin
+            raise Rejoin
         if answer.error_code:
             return
         self._epoch = answer.member_epoch
@@ -213,7 +202,7 @@ class _Member:
         )  # fmt: skip
         answer: Any = await channel.request(request, None, REQUEST_TIMEOUT_MS)
         if answer.error_code:
-            raise _Rejoin
+            raise Rejoin
         session.epoch += 1
         for topic in answer.responses:
             for data in topic.partitions:

@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
-from minikafka.client.errors import ClientError
+from minikafka.client.cluster import Cluster
 from minikafka.client.group import find_coordinator
+from minikafka.sim.rejoining import EXPECTED_ERRORS, Rejoin, live
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from minikafka.wire.uuid import uuid_to_text
@@ -25,7 +25,6 @@ GROUP = "streamers"
 #: The application has one subtopology, with a task for each partition of the topic.
 SUBTOPOLOGY = "0"
 ROLES = ("active", "standby", "warmup")
-EXPECTED_ERRORS = (ClientError, *TRANSPORT_ERRORS)
 REQUEST_TIMEOUT_MS = 3000
 REBALANCE_TIMEOUT_MS = 2000
 #: Shares of a member's heartbeats after which it leaves and comes back, or stalls beyond its session, or that lie.
@@ -37,10 +36,6 @@ _TaskIds = StreamsGroupHeartbeatRequest.TaskIds
 Task = tuple[str, int]
 
 
-class _Rejoin(Exception):
-    """The membership has ended."""
-
-
 class StreamsMembers:
     """The members of the streams group."""
 
@@ -50,14 +45,7 @@ class StreamsMembers:
 
     async def run(self, client: Client) -> None:
         """The process of a member, through its memberships."""
-        while True:
-            member = _Member(self._world, self._workload, client)
-            with contextlib.suppress(_Rejoin, *EXPECTED_ERRORS):
-                await member.take_part()
-            # If this fails, the session ends.
-            with contextlib.suppress(*EXPECTED_ERRORS):
-                await member.leave()
-            await asyncio.sleep(0.05 + client.random.expovariate(5.0))
+        await live(client, lambda: _Member(self._world, self._workload, client))
 
 
 class _Member:
@@ -75,7 +63,7 @@ class _Member:
         self._has_news = True
 
     async def take_part(self) -> None:
-        """Send heartbeats until it is time to leave. Raises _Rejoin."""
+        """Send heartbeats until it is time to leave. Raises Rejoin."""
         chance = self._client.random
         while True:
             try:
@@ -115,7 +103,7 @@ class _Member:
         answer = await self._ask(request)
         code = ErrorCode(answer.error_code)
         if code in ENDED:
-            raise _Rejoin
+            raise Rejoin
         if code is not ErrorCode.NONE:
             self._has_news = True
             return

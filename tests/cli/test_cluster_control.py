@@ -8,11 +8,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
-from minikafka.cli import cluster_control
+from minikafka.cli import cluster_control, cluster_up
 from minikafka.cli.cluster_control import ControlServer, socket_path
 from minikafka.cli.main import cli
 from minikafka.testing import EmbeddedCluster
@@ -120,3 +121,10 @@ def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster,
     assert again.exit_code == 1
     assert f"port {port} of 127.0.0.1 is not free" in again.output
     assert f"minikafka cluster status -b localhost:{port}" in again.output and str(tmp_path) in again.output
+
+
+@pytest.mark.parametrize(("is_kept", "end"), [(True, "Ctrl-C stops it."), (False, "Ctrl-C stops it and deletes its data; --directory keeps them.")])
+def test_it_is_said_what_becomes_of_the_data(is_kept: bool, end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made = SimpleNamespace(brokers=[], cluster_id="c", started_seconds=1.0, bootstrap_servers="localhost:9092", secured=None)
+    cluster_up._announce(made, is_elsewhere=False, is_kept=is_kept)
+    assert capsys.readouterr().err.splitlines()[-1] == end

@@ -178,6 +178,6 @@ def test_cluster_up_serves_until_it_is_stopped(tmp_path: Path) -> None:
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate()
         usual.close()
-        assert running.returncode == 0 and "is up after" in said and "/ui" in said, said
+        assert running.returncode == 0 and "is up after" in said and "/ui" in said and "Ctrl-C stops it." in said, said
         is_usual = bootstrap.startswith("127.0.0.1:9092,")
         assert ("ports 9092 to 9093 are not free" in said) == (not is_usual) and not (turn and is_usual), said

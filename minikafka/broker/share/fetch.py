@@ -183,7 +183,7 @@ class ShareFetchHandlers:
         if not core.can_acquire or core.fetch_offset >= end_offset(held.partition, is_read_committed=rules.is_read_committed):
             return empty, 0
         if self._replicas.is_in_doubt(held.partition):
-            # Another leader may have confirmed acknowledgements of these records. Apache Kafka's leader delivers them again.
+            # Another leader may have confirmed acknowledgements of these records.
             return refused(0, ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         try:
             found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
