@@ -123,7 +123,9 @@ def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster,
     assert f"minikafka cluster status -b localhost:{port}" in again.output and str(tmp_path) in again.output
 
 
-@pytest.mark.parametrize(("is_kept", "end"), [(True, "Ctrl-C stops it."), (False, "Ctrl-C stops it and deletes its data; --directory keeps them.")])
+@pytest.mark.parametrize(
+    ("is_kept", "end"), [(True, "Ctrl-C stops it."), (False, "Ctrl-C stops it and deletes its data; --directory keeps them.")]
+)
 def test_it_is_said_what_becomes_of_the_data(is_kept: bool, end: str, capsys: pytest.CaptureFixture[str]) -> None:
     made = SimpleNamespace(brokers=[], cluster_id="c", started_seconds=1.0, bootstrap_servers="localhost:9092", secured=None)
     cluster_up._announce(made, is_elsewhere=False, is_kept=is_kept)
