@@ -16,7 +16,8 @@ if TYPE_CHECKING:
         ProducerFenced,
         TransactionFailed,
     )
-    from minikafka.client.producer import Producer, RecordMetadata
+    from minikafka.client.produce_queue import RecordMetadata
+    from minikafka.client.producer import Producer
     from minikafka.client.records import ConsumedRecord
     from minikafka.client.transactional import TransactionalProducer
 
@@ -32,7 +33,7 @@ _MODULES = {
     "NoBrokers": "errors",
     "Producer": "producer",
     "ProducerFenced": "errors",
-    "RecordMetadata": "producer",
+    "RecordMetadata": "produce_queue",
     "TransactionFailed": "errors",
     "TransactionalProducer": "transactional",
 }

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, NoBrokers, refusal
 from minikafka.client.partitioner import StickyPartitioner
-from minikafka.net.channel import Channel, ConnectionLost, UnsupportedVersion
+from minikafka.client.produce_queue import Batch, PartitionQueue, RecordMetadata, RetryBatch
+from minikafka.net import tasks
+from minikafka.net.channel import Channel, ConnectionLost, UnreadableResponse, UnsupportedVersion
 from minikafka.net.network import Network
 from minikafka.wire.batch import build_batch, set_producer
 from minikafka.wire.compression import CompressionType
@@ -43,68 +43,16 @@ _SEQUENCE_LOST = frozenset(
 
 #: A duplicate counts as stored: the leader has seen its sequence number.
 _STORED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+#: After these errors a batch may be in the leader's log, or come there later.
+_MAYBE_STORED = _STORED | {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NETWORK_EXCEPTION,
+}
 #: The response for one batch, or why there is none; None with acks=0.
 _Answer = ProduceResponse.PartitionProduceResponse | BaseException | None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
-    """Where a record was stored; offset -1 with acks=0, timestamp in milliseconds since 1970."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-class Batch:
-    """Records of one partition.
-
-    Either `records` holds them, or `prepared` the bytes of a whole batch that the caller has built. `encoded` is None until the batch is
-    first sent; then it keeps its bytes, its `producer` and its `sequence` for every retry. `sequence` -1: not numbered yet. `closed`: takes
-    no more records. Times are those of the event loop.
-    """
-
-    __slots__ = ("closed", "count", "created_s", "deadline_s", "encoded", "futures", "prepared", "producer", "records", "sequence", "size")
-
-    def __init__(self, now_s: float, deadline_s: float) -> None:
-        self.records: list[Record] = []
-        self.futures: list[asyncio.Future[RecordMetadata]] = []
-        self.size = 0
-        self.created_s = now_s
-        self.deadline_s = deadline_s
-        self.sequence = -1
-        self.producer: tuple[int, int] = (-1, -1)
-        self.encoded: bytearray | None = None
-        self.prepared: bytearray | None = None
-        self.count = 0
-        self.closed = False
-
-    def reset_sequence(self) -> None:
-        """The batch was not stored, so it may be sent again with another sequence number."""
-        self.encoded, self.sequence = None, -1
-
-
-class RetryBatch(Exception):
-    """A batch, and those after it, have to be sent again; `at_once`: without back-off."""
-
-    def __init__(self, code: ErrorCode, reason: str, *, at_once: bool = False) -> None:
-        super().__init__(reason)
-        self.code, self.reason, self.at_once = code, reason, at_once
-
-
-class PartitionQueue:
-    """The batches of a partition that are not settled, in order of sending; the first ones may be in flight."""
-
-    __slots__ = ("batches", "index", "next_sequence", "task", "topic", "wake")
-
-    def __init__(self, topic: str, index: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.batches: deque[Batch] = deque()
-        self.next_sequence = 0
-        self.wake = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
 
 
 class Producer:
@@ -271,8 +219,21 @@ class Producer:
         queue = self._queues.get((topic, partition))
         if queue is None:
             queue = self._queues[(topic, partition)] = PartitionQueue(topic, partition)
-            queue.task = asyncio.ensure_future(self._run(queue))
+            self._start(queue)
         return queue
+
+    def _start(self, queue: PartitionQueue) -> None:
+        name = f"sending to {queue.topic}-{queue.index}"
+        queue.task = tasks.start(
+            asyncio.get_running_loop(), self._run(queue), name, lambda error: self._ended_unexpectedly(queue, name, error)
+        )
+
+    def _ended_unexpectedly(self, queue: PartitionQueue, name: str, error: BaseException) -> None:
+        """Fail what is queued after an unexpected error, report the error to the loop's exception handler, and go on with later records."""
+        asyncio.get_running_loop().call_exception_handler({"message": f"{name} failed unexpectedly", "exception": error})
+        for batch in list(queue.batches):
+            self._give_up(queue, ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}", batch)
+        self._start(queue)
 
     async def turns(self, number: int = 8) -> None:
         """Run the event loop `number` times, so that it handles arrived responses and sends complete batches. For callers that run the loop
@@ -350,7 +311,9 @@ class Producer:
                 if again.at_once:
                     continue
                 if loop.time() + backoff >= queue.batches[0].deadline_s:
-                    self._give_up(queue, again.code, again.reason)
+                    # All whose time is up, not one for each attempt: an attempt may take as long as a connection.
+                    while queue.batches and loop.time() + backoff >= queue.batches[0].deadline_s:
+                        self._give_up(queue, again.code, again.reason)
                     continue
                 self.cluster.forget(queue.topic)
                 await asyncio.sleep(backoff)
@@ -390,21 +353,35 @@ class Producer:
                 raise RetryBatch(code, str(error)) from error
             self._give_up(queue, code, str(error))
             return
-        is_refused = False
         for batch, answer in sent:
-            if is_refused:
-                self._settle_after_gap(queue, batch, answer)
-            else:
-                is_refused = await self._answered(queue, batch, answer)
+            if isinstance(answer, BaseException) or (answer is not None and ErrorCode(answer.error_code) in _MAYBE_STORED):
+                batch.in_doubt = True
+        for number, (batch, answer) in enumerate(sent, 1):
+            if await self._answered(queue, batch, answer):
+                self._settle_after_gap(queue, sent[number:])
+                break
 
-    def _settle_after_gap(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> None:
-        """Handle the response of a batch that was in flight after one that is given up."""
-        if isinstance(answer, BaseException):
-            self._give_up(queue, ErrorCode.REQUEST_TIMED_OUT, str(answer), batch)
-        elif answer is None or ErrorCode(answer.error_code) in _STORED:
-            self._settle(queue, batch, -1 if answer is None else answer.base_offset, -1 if answer is None else answer.log_append_time_ms)
-        else:
-            batch.reset_sequence()  # not stored: sent again under the next producer id
+    def _settle_after_gap(self, queue: PartitionQueue, sent: list[tuple[Batch, _Answer]]) -> None:
+        """Handle the responses of batches that were in flight after one that is given up. What is surely not stored is sent again under the
+        next producer id, under which the leader could not recognize the rest."""
+        left: list[tuple[Batch, ErrorCode]] = []
+        for batch, answer in sent:
+            if isinstance(answer, BaseException):
+                self._give_up(queue, ErrorCode.REQUEST_TIMED_OUT, str(answer), batch)
+                continue
+            assert answer is not None, "with acks=0 nothing is refused"
+            code = ErrorCode(answer.error_code)
+            if code in _STORED:
+                self._settle(queue, batch, answer.base_offset, answer.log_append_time_ms)
+                for earlier, reason in left:  # their place in the order is gone
+                    self._give_up(queue, reason, "", earlier)
+                left.clear()
+            elif batch.in_doubt and code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                self._give_up(queue, code, "", batch)
+            else:
+                left.append((batch, code))
+        for batch, _ in left:
+            batch.reset_sequence()
 
     async def _answered(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> bool:
         """Settle the first batch, or raise RetryBatch. Returns True if it is given up, which leaves a gap before the following ones."""
@@ -464,7 +441,8 @@ class Producer:
             version = channel.version_for(ProduceRequest, self._produce_version_max)
         except UnsupportedVersion as error:
             raise ClientError(str(error)) from error
-        asked = [(batch, self._produce(channel, version, queue, batch, timeout_ms)) for batch in self._group(queue)]
+        group = [batch for batch in self._group(queue) if self._is_encoded(queue, batch)]
+        asked = [(batch, self._produce(channel, version, queue, batch, timeout_ms)) for batch in group]
         if self._acks == 0:
             return [(batch, None) for batch, _ in asked]
         answers = await asyncio.gather(*(future for _, future in asked), return_exceptions=True)
@@ -491,8 +469,11 @@ class Producer:
                 return
             if error is not None:
                 future.set_exception(error)
-            else:
+                return
+            try:
                 future.set_result(cast(ProduceResponse, response).responses[0].partition_responses[0])
+            except IndexError:
+                future.set_exception(UnreadableResponse(f"{channel.host}:{channel.port} sent a Produce response without the partition"))
 
         try:
             if self._acks == 0:
@@ -504,6 +485,16 @@ class Producer:
                 raise
             future.set_exception(error)
         return future
+
+    def _is_encoded(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Encode a batch; give it up if it has a record that cannot be encoded. Its sequence numbers are then free for the next one."""
+        before = queue.next_sequence, batch.sequence
+        try:
+            self._encode(queue, batch)
+        except Exception as error:
+            queue.next_sequence, batch.sequence = before
+            self._give_up(queue, ErrorCode.INVALID_RECORD, f"a record of its batch cannot be encoded ({error})", batch)
+        return batch.encoded is not None
 
     def _encode(self, queue: PartitionQueue, batch: Batch) -> bytearray:
         if batch.encoded is None:

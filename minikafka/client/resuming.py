@@ -9,7 +9,8 @@ from typing import Any
 
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError
-from minikafka.client.producer import Batch, PartitionQueue, Producer, RetryBatch
+from minikafka.client.produce_queue import Batch, PartitionQueue, RetryBatch
+from minikafka.client.producer import Producer
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 

@@ -11,7 +11,8 @@ from typing import Any, Self, cast
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo
 from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed, refusal
 from minikafka.client.group import GROUP, TRANSACTION, GroupMetadata, find_coordinator
-from minikafka.client.producer import Batch, PartitionQueue, Producer, RecordMetadata
+from minikafka.client.produce_queue import Batch, PartitionQueue, RecordMetadata
+from minikafka.client.producer import Producer
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

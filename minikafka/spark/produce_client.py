@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from minikafka.client.blocking import BlockingLoop
-from minikafka.client.producer import Producer, RecordMetadata
+from minikafka.client.produce_queue import RecordMetadata
+from minikafka.client.producer import Producer
 from minikafka.client.resuming import ResumingProducer, last_sequences
 from minikafka.spark.encode import EncodedBatch
 from minikafka.spark.produce_errors import ProduceFailed, TopicGone, Unreachable, checked, run_client

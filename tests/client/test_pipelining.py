@@ -169,3 +169,89 @@ async def _leaves_a_task() -> None:
 
 
 _left: list[asyncio.Future[None]] = []
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD])
+async def test_a_batch_that_may_be_stored_is_not_sent_under_another_producer_id(code: ErrorCode) -> None:
+    """The first of those on their way is stored, but its answer is lost, and so is what the leader says about the others. The retry of the
+    first is refused for good, and the others with `code`: they are stored all the same."""
+
+    def fault(partition: int, number: int) -> Any:
+        return {2: ErrorCode.REQUEST_TIMED_OUT, 7: ErrorCode.INVALID_TIMESTAMP, 8: code, 9: code, 10: code, 11: code}.get(number)
+
+    with TopicServer("t", 1, fault) as server:
+        append, produce = server._append, server._ProduceRequest
+
+        def produced(request: Any) -> Any:
+            """An error that comes after the append."""
+            answer = produce(request)
+            for part in answer.responses[0].partition_responses:
+                if part.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                    append(part.index, bytes(request.topic_data[0].partition_data[0].records))
+            return answer
+
+        server._ProduceRequest = produced  # type: ignore[method-assign]
+        async with Producer(server.bootstrap) as producer:
+            futures = await send_all(producer, 8)
+            await producer.flush()
+        kept = stored(server)
+        assert len(kept) == len(set(kept)), "a batch is stored twice"
+        acknowledged = [text for n, future in enumerate(futures) if not future.exception() for text in (b"%d" % n, b"%d+" % n)]
+        assert [text for text in kept if text in acknowledged] == acknowledged
+
+
+@pytest.mark.parametrize("wrong", [{"value": "text"}, {"key": "text"}, {"timestamp_ms": 1 << 70}, {"headers": [("name", 3)]}], ids=str)
+async def test_a_record_that_cannot_be_encoded_fails_alone(wrong: dict[str, Any]) -> None:
+    with TopicServer("t", 1) as server:
+        async with Producer(server.bootstrap, linger_ms=0) as producer:
+            for before in (b"first", b"second"):
+                await (await producer.send("t", before, partition=0))
+            with pytest.raises(DeliveryFailed, match="cannot be encoded"):
+                await (await producer.send("t", **{"value": b"", "partition": 0, **wrong}))
+            await (await producer.send("t", b"third", partition=0))
+        assert stored(server) == [b"first", b"second", b"third"]
+        assert len(server.sequences) == 1, "its sequence numbers are free for the next batch"
+
+
+async def test_an_unexpected_error_fails_what_is_queued_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    with TopicServer("t", 1) as server:
+        async with Producer(server.bootstrap, linger_ms=0) as producer:
+            with monkeypatch.context() as patched:
+                patched.setattr(producer, "_group", lambda queue: 1 // 0)
+                futures = [await producer.send_batch("t", 0, prepared(b"x"), 1) for _ in range(3)]
+                await producer.flush()
+            for future in futures:
+                with pytest.raises(DeliveryFailed, match="ZeroDivisionError"):
+                    future.result()
+            await (await producer.send("t", b"later", partition=0))
+        assert stored(server) == [b"later"] and [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+
+
+async def test_a_response_without_the_partition_counts_as_none() -> None:
+    with TopicServer("t", 1) as server:
+        produce = server._ProduceRequest
+
+        def produced(request: Any) -> Any:
+            answer = produce(request)
+            if server.requests == 1:
+                answer.responses = []
+            return answer
+
+        server._ProduceRequest = produced  # type: ignore[method-assign]
+        async with Producer(server.bootstrap) as producer:
+            await send_all(producer, 3)
+            await producer.flush()
+        assert stored(server) == EVERYTHING[:6] and producer.retries == 1
+
+
+async def test_batches_whose_time_is_up_fail_together() -> None:
+    """One attempt for each would take as long as the attempts do, one after the other."""
+    with TopicServer("t", 1, lambda *_: ErrorCode.NOT_ENOUGH_REPLICAS) as server:
+        async with Producer(server.bootstrap, delivery_timeout_ms=300) as producer:
+            futures = await send_all(producer, 50)
+            await producer.flush()
+            attempts = producer.retries
+        assert all(isinstance(future.exception(), DeliveryFailed) for future in futures)
+        assert server.requests <= attempts * producers.IN_FLIGHT_MAX and attempts < 25

@@ -13,7 +13,8 @@ from minikafka.client import consumer as ours
 from minikafka.client.admin import Admin
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, ProducerFenced, TransactionFailed
 from minikafka.client.maintenance import Maintenance
-from minikafka.client.producer import PartitionQueue, Producer
+from minikafka.client.produce_queue import PartitionQueue
+from minikafka.client.producer import Producer
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.testing import EmbeddedCluster
 from minikafka.testing.wait import LoadAdjustedDeadline

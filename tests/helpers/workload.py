@@ -16,7 +16,8 @@ from helpers.history import History, Outcome, Send
 
 from minikafka.client.consumer import Consumer
 from minikafka.client.errors import ClientError, DeliveryFailed
-from minikafka.client.producer import Producer, RecordMetadata
+from minikafka.client.produce_queue import RecordMetadata
+from minikafka.client.producer import Producer
 from minikafka.wire.errors import ErrorCode
 
 MESSAGE_TIMEOUT_MS = 120_000
