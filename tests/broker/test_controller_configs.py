@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from helpers.live_node import live_node
+import pytest
+from helpers.live_node import broker_port, live_node
 
+from minikafka.core.metadata.image import RESOURCE_BROKER_LOGGER
 from minikafka.testing.probe import exchange
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -50,3 +52,24 @@ async def test_users_made_at_the_controller_are_described_there(tmp_path: Path) 
         described: Any = await asyncio.to_thread(exchange, "127.0.0.1", port, DescribeUserScramCredentialsRequest(users=None), 0)
         (user,) = described.results
         assert (user.user, [(info.mechanism, info.iterations) for info in user.credential_infos]) == ("alice", [(1, 4096)])
+
+
+@pytest.mark.parametrize("name", ["9" * 5000, "-" + "9" * 5000, "--5", "2147483648", "5_0", " 1"], ids=lambda name: name[:12])
+async def test_a_node_id_that_is_none_is_refused_and_ends_nothing(tmp_path: Path, name: str) -> None:
+    kind = IncrementalAlterConfigsRequest
+    changes = {BROKER: ("message.max.bytes", "12345"), RESOURCE_BROKER_LOGGER: ("root", "INFO")}
+    resources = [
+        kind.AlterConfigsResource(
+            resource_type=type_, resource_name=name, configs=[kind.AlterableConfig(name=key, config_operation=0, value=value)]
+        )
+        for type_, (key, value) in changes.items()
+    ]
+    asked = [DescribeConfigsRequest.DescribeConfigsResource(resource_type=type_, resource_name=name) for type_ in changes]
+    async with live_node(tmp_path) as node:
+        epoch = node.raft.quorum.epoch
+        for port in (node.listeners["CONTROLLER"].port, broker_port(node)):
+            altered: Any = await asyncio.to_thread(exchange, "127.0.0.1", port, kind(resources=resources), 1)
+            described: Any = await asyncio.to_thread(exchange, "127.0.0.1", port, DescribeConfigsRequest(resources=asked), 4)
+            codes = [one.error_code for one in (*altered.responses, *described.results)]
+            assert codes == [ErrorCode.INVALID_REQUEST] * 4
+        assert node.raft.quorum.epoch == epoch, "the controller goes on"

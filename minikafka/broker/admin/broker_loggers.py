@@ -10,6 +10,7 @@ import logging
 from collections.abc import Container, Iterable
 
 from minikafka.broker.admin.kafka_loggers import KAFKA_LOGGERS, OWN
+from minikafka.core.node_id import parse_node_id
 from minikafka.wire.errors import ApiError, ErrorCode
 
 ROOT = "root"
@@ -33,9 +34,10 @@ def _names() -> set[str]:
 
 def check_broker_id(name: str, node_id: int) -> None:
     """Raises ApiError INVALID_REQUEST if the resource is not this broker: loggers belong to the broker that gets the request."""
-    if not name.lstrip("-").isdecimal():
+    number = parse_node_id(name)
+    if number is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != node_id:
+    if number != node_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {name}")
 
 

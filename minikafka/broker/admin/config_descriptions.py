@@ -25,6 +25,7 @@ from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited, te
 from minikafka.core.client_metrics.subscriptions import DEFAULTS, INTERVAL_MS, MATCH, METRICS
 from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+from minikafka.core.node_id import parse_node_id
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -217,7 +218,7 @@ class ConfigDescriptions:
     ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
         image = self._metadata.image
         if name and name != str(self._config.node_id):
-            if not name.lstrip("-").isdecimal():
+            if parse_node_id(name) is None:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {self._config.node_id} or empty string, but received {name}"

@@ -15,6 +15,7 @@ from minikafka.core.metadata.image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
+from minikafka.core.node_id import parse_node_id
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -126,9 +127,10 @@ class ConfigControl:
             if name not in self._state.image.topics_by_name:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         elif kind == RESOURCE_BROKER and name:
-            if not name.isascii() or not name.isdecimal():
+            node_id = parse_node_id(name) if name.isascii() and name.isdecimal() else None
+            if node_id is None:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-            if int(name) not in self._state.image.brokers and int(name) not in self._state.image.controllers:
+            if node_id not in self._state.image.brokers and node_id not in self._state.image.controllers:
                 raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
         elif kind == RESOURCE_CLIENT_METRICS and not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
