@@ -128,7 +128,7 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
     bases = {base for name, base in found.items() if _suffix_of(name) == ".log"}
     for name, base in found.items():
         if _suffix_of(name) in INDEX_SUFFIXES and base not in bases:
-            filesystem.unlink(f"{directory}/{name}")
+            _unlink_file(filesystem, f"{directory}/{name}")
     return sorted(bases)
 
 
@@ -145,7 +145,13 @@ def _remove_leftovers(filesystem: FileSystem, directory: str) -> None:
     invalid = [name for name, base in swaps if base is not None and first_cleaned is not None and base >= first_cleaned]
     # The `.cleaned` files, which show that the others are invalid, go last: another crash may happen in between.
     for name in [name for name in names if name.endswith((DELETED, _TEMPORARY))] + invalid + cleaned:
-        filesystem.unlink(f"{directory}/{name}")
+        _unlink_file(filesystem, f"{directory}/{name}")
+
+
+def _unlink_file(filesystem: FileSystem, path: str) -> None:
+    """Remove a file that nothing needs. A directory is none of the log's, whatever its name."""
+    if not filesystem.is_dir(path):
+        filesystem.unlink(path)
 
 
 def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
