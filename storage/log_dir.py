@@ -445,7 +445,11 @@ class LogDirectory:
     def _unlink_all(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             for name in self.filesystem.list(path):
-                self.filesystem.unlink(f"{path}/{name}")
+                inside = f"{path}/{name}"
+                if self.filesystem.is_dir(inside):
+                    self._unlink_all(inside)
+                else:
+                    self.filesystem.unlink(inside)
             self.filesystem.rmdir(path)
 
     # -- checkpoints

@@ -358,8 +358,9 @@ class ProducerStateManager:
     # -- snapshots
 
     def load_snapshot_names(self) -> None:
-        names = self._filesystem.list(self._directory)
-        self.snapshots = sorted(int(name[:20]) for name in names if is_snapshot(name))
+        """Find the snapshots on disk. A directory is none of the log's, whatever its name."""
+        names = [name for name in self._filesystem.list(self._directory) if is_snapshot(name)]
+        self.snapshots = sorted(int(name[:20]) for name in names if not self._filesystem.is_dir(f"{self._directory}/{name}"))
 
     def remove_stray_snapshots(self, segment_base_offsets: list[int]) -> None:
         """Remove the snapshots that belong to no segment, except the latest one if it lies beyond the last segment's base offset."""

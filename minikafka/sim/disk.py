@@ -185,10 +185,12 @@ class Disk:
         self.journal.setdefault(directory, []).append(change)
 
     def find(self, path: str) -> Inode:
-        """The file at a path. Raises FileNotFoundError."""
+        """The file at a path. Raises FileNotFoundError and IsADirectoryError."""
         directory, name = posixpath.split(path)
         inode = self.files.get(directory, {}).get(name)
         if inode is None:
+            if path in self.files:
+                raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return inode
 
@@ -370,6 +372,8 @@ class DiskView:
         names = self.disk.files.get(directory)
         inode = None if names is None else names.get(name)
         if inode is None:
+            if path in self.disk.files:
+                raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
             if names is None or not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             inode = names[name] = Inode()

@@ -145,6 +145,7 @@ class MemoryFileSystem:
         self.check("open", path)
         self.take_descriptor(path)
         if path not in self.names:
+            self._check_no_directory(path)
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             if posixpath.dirname(path) not in self.directories:
@@ -179,8 +180,9 @@ class MemoryFileSystem:
         self.names[target] = inode
 
     def _rename_directory(self, source: str, target: str) -> None:
-        self.directories.remove(source)
-        self.directories.add(target)
+        for path in [path for path in self.directories if path == source or path.startswith(source + "/")]:
+            self.directories.remove(path)
+            self.directories.add(target + path[len(source) :])
         for names in (self.names, self.durable_names):
             for path in [path for path in names if path.startswith(source + "/")]:
                 names[target + path[len(source) :]] = names.pop(path)
@@ -300,7 +302,12 @@ class MemoryFileSystem:
         # The length was written, but not the bytes.
         return current[:cut] + bytes(len(current) - cut)
 
+    def _check_no_directory(self, path: str) -> None:
+        if path in self.directories:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+
     def _inode(self, path: str) -> Inode:
+        self._check_no_directory(path)
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return self.names[path]

@@ -239,7 +239,10 @@ def test_names(kind: Any) -> None:
     filesystem.rename(f"{root}/a", f"{root}/b")
     assert filesystem.read(f"{root}/b") == b"a"
     made(kind, "c/d/e", b"e").close()
+    filesystem.mkdir(f"{root}/c/d/below")
     filesystem.rename(f"{root}/c/d", f"{root}/moved")
+    assert filesystem.list(f"{root}/moved") == ["below", "e"] and not filesystem.is_dir(f"{root}/c/d/below")
+    filesystem.rmdir(f"{root}/moved/below")
     assert filesystem.list(f"{root}/moved") == ["e"] and filesystem.list(f"{root}/c") == []
     filesystem.fsync_dir(root)
     for call in (
@@ -255,6 +258,14 @@ def test_names(kind: Any) -> None:
         lambda: filesystem.rename(f"{root}/none", f"{root}/x"),
     ):
         with pytest.raises(FileNotFoundError):
+            call()
+    for call in (
+        lambda: filesystem.open(f"{root}/moved"),
+        lambda: filesystem.open(f"{root}/moved", create=True),
+        lambda: filesystem.read(f"{root}/moved"),
+        lambda: filesystem.unlink(f"{root}/moved"),
+    ):
+        with pytest.raises((IsADirectoryError, PermissionError)):
             call()
     with pytest.raises(OSError) as caught:
         filesystem.rmdir(f"{root}/moved")

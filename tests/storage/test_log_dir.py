@@ -149,6 +149,18 @@ def test_deletion_renames_at_once_and_unlinks_later(formatted: MemoryFileSystem)
     assert directory.logs["t", 0].log_end_offset == 1
 
 
+def test_a_log_goes_with_directories_that_others_made_in_it(formatted: MemoryFileSystem) -> None:
+    """The log directory counted as dead, because a directory cannot be unlinked."""
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    formatted.mkdir("/data/t-0/backup/old")
+    formatted.write("/data/t-0/backup/old/x.log", b"x")
+    directory.remove("t", 0, T0)
+    directory.maintain(T0 + 1000)
+    assert directory.failure is None
+    assert not any(name.startswith("t-0") for name in formatted.list("/data"))
+
+
 def many_segments(directory: LogDirectory, topic: str, count: int) -> Log:
     """A log of so many segments of one record each, all old but the last."""
     log = directory.create_log(topic, 0, TOPIC_ID, LogConfig(segment_bytes=100, retention_ms=1000, file_delete_delay_ms=1000), T0)

@@ -363,9 +363,10 @@ def test_an_epoch_without_a_record_does_not_cost_a_start_a_sync(open_log: Callab
     assert stopped.crash(random.Random(1)).read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
 
 
-@pytest.mark.parametrize(
-    "name", ["backup.deleted", "old.cleaned", "x.tmp", f"{7:020d}.log.cleaned", f"{7:020d}.index", f"{7:020d}.log.deleted"]
-)
+@pytest.mark.parametrize("name", [
+    "backup.deleted", "old.cleaned", "x.tmp", f"{7:020d}.log.cleaned", f"{7:020d}.index", f"{7:020d}.log.deleted", f"{0:020d}.snapshot",
+    f"{2:020d}.snapshot",
+])  # fmt: skip
 def test_a_directory_inside_is_none_of_the_logs(disk: MemoryFileSystem, open_log: Callable[..., Log], name: str) -> None:
     """Apache Kafka looks at files alone."""
     log = open_log()
