@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli.imports import no_collections
 from minikafka.cli.version import show_version
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        from minikafka.cli.kafka_flags import answer_for
+        with no_collections():
+            from minikafka.cli.kafka_flags import answer_for
 
-        command: click.Command = getattr(importlib.import_module(entry[0]), entry[1])
+            command: click.Command = getattr(importlib.import_module(entry[0]), entry[1])
         answer_for(cmd_name, command)
         _complete_names(command)
         return command

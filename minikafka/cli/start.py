@@ -30,6 +30,7 @@ from minikafka.broker.config.image_environment import (
 )
 from minikafka.broker.config.login_file import properties_of_login_file
 from minikafka.cli.first_topics import FirstTopic, create_topics, requested_topics
+from minikafka.cli.imports import no_collections
 from minikafka.cli.log_format import CONSOLE, log_level, use_json
 from minikafka.cli.reasons import reason
 from minikafka.net.garbage import GarbagePauses
@@ -191,7 +192,8 @@ def _leave_process(status: int) -> NoReturn:
 
 async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     """Run the node from start to stop. Returns the exit status."""
-    from minikafka.broker.node import Node
+    with no_collections():
+        from minikafka.broker.node import Node
 
     executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
     node = Node(config, _environment(config, executor))
@@ -259,7 +261,8 @@ async def _http(node: Node) -> HttpServer | None:
     config = node.config
     if config.minikafka_http_port < 0:
         return None
-    from minikafka.broker.observe.http import HttpServer
+    with no_collections():
+        from minikafka.broker.observe.http import HttpServer
 
     http = HttpServer(node)
     await http.start(config.minikafka_http_host, config.minikafka_http_port)

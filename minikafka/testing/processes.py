@@ -18,6 +18,8 @@ import minikafka
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.layout import NodeLayout
 
+#: The zygote turns garbage collections on again when it has imported everything.
+RUN_ZYGOTE = "import gc; gc.disable(); from minikafka.testing.zygote import main; main()"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 
@@ -35,7 +37,7 @@ class Zygote:
         self._requests, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "minikafka.testing.zygote", str(theirs.fileno())],
+                [sys.executable, "-c", RUN_ZYGOTE, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},

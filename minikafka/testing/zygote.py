@@ -1,8 +1,8 @@
 """The process from which nurseries are forked. It has imported everything and compiled the codecs that a start needs.
 
-Run as `python -m minikafka.testing.zygote FD`. A test process has only one, so that only its first cluster waits for imports. FD is a
-socket; every byte on it carries a connection (SCM_RIGHTS), for which the zygote forks a nursery. The zygote exits when the socket closes,
-however the test process ended.
+Run by `processes.RUN_ZYGOTE`, with a descriptor as its argument. A test process has only one, so that only its first cluster waits for
+imports. The descriptor is a socket; every byte on it carries a connection (SCM_RIGHTS), for which the zygote forks a nursery. The zygote
+exits when the socket closes, however the test process ended.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def main() -> None:
     prepare()
     gc.collect()
     gc.freeze()
+    gc.enable()
     while True:
         try:
             asked, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
@@ -107,7 +108,3 @@ def main() -> None:
             if pid == 0:
                 requests.close()
                 nursery.serve(connection)
-
-
-if __name__ == "__main__":
-    main()

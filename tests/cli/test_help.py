@@ -59,6 +59,24 @@ def test_the_first_line_waits_for_no_imports(words: list[str]) -> None:
     assert not [name for name in loaded if name.startswith("minikafka.") and not name.startswith("minikafka.cli")]
 
 
+COLLECTIONS = """
+import gc, sys
+started = []
+gc.callbacks.append(lambda phase, info: phase == "start" and started.append(info["generation"]))
+from minikafka.cli.main import cli
+at_first = len(started)
+cli.get_command(None, "start")
+print(len(started) - at_first, gc.isenabled())
+"""
+
+
+def test_a_command_is_imported_without_garbage_collections() -> None:
+    said = subprocess.run([sys.executable, "-c", COLLECTIONS], capture_output=True, text=True, check=True).stdout
+    collections, is_enabled = said.split()
+    assert int(collections) <= 1, "one is due as soon as collections are allowed again"
+    assert is_enabled == "True"
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [
