@@ -26,8 +26,8 @@ from minikafka.spark.engine_local import LocalEngine
 SEGMENT_BYTES = 256 << 20
 
 
-def write_segments(directory: Path, total_bytes: int) -> None:
-    """Partitions of one 256 MiB segment each: batches of 16.5 KB, 135 records of about 100 bytes."""
+def write_segments(directory: Path, total_bytes: int, segment_bytes: int = SEGMENT_BYTES) -> int:
+    """Partitions of one segment each: batches of 16.5 KB, 135 records of about 100 bytes. Returns the offset at which they all end."""
     import pyarrow as pa
 
     from minikafka.spark.encode import frame_records
@@ -37,19 +37,30 @@ def write_segments(directory: Path, total_bytes: int) -> None:
     offsets, framed = frame_records(keys, values, None, np.arange(135))
     records = memoryview(framed)[int(offsets[0]) : int(offsets[-1])]
     batch = build_batch(records, 135, 1_700_000_000_000, 1_700_000_000_000)
-    for number in range(max(1, total_bytes // SEGMENT_BYTES)):
+    end = segment_bytes // len(batch) * 135
+    for number in range(max(1, total_bytes // segment_bytes)):
         partition = directory / f"bench-{number}"
         partition.mkdir(parents=True)
         with (partition / f"{0:020d}.log").open("wb") as file:
-            for index in range(SEGMENT_BYTES // len(batch)):
-                struct.pack_into(">q", batch, 0, index * 135)
+            for offset in range(0, end, 135):
+                struct.pack_into(">q", batch, 0, offset)
                 struct.pack_into(">i", batch, 12, 0)
                 file.write(batch)
-        (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-        (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
-        no_producers = struct.pack(">i", 0)
-        snapshot = struct.pack(">hI", 1, crc32c(no_producers)) + no_producers
-        (partition / f"{SEGMENT_BYTES // len(batch) * 135:020d}.snapshot").write_bytes(snapshot)
+        describe(partition, end)
+    own(directory)
+    return end
+
+
+def describe(partition: Path, end: int) -> None:
+    """What a broker that stopped in order keeps beside a log that ends there."""
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
+    no_producers = struct.pack(">i", 0)
+    (partition / f"{end:020d}.snapshot").write_bytes(struct.pack(">hI", 1, crc32c(no_producers)) + no_producers)
+
+
+def own(directory: Path) -> None:
+    """Make it the log directory of the broker whose number ends its name, stopped in order."""
     (directory / "meta.properties").write_text(f"version=1\ncluster.id=bench\nnode.id={directory.name[-1]}\n")
     (directory / ".kafka_cleanshutdown").touch()
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from audit_scan import check, plain_scan, write_segments
+from audit_scan import SEGMENT_BYTES, check, describe, own, plain_scan, write_segments
 
 from minikafka.spark.audit import AuditOptions, Engine, run_audit
 from minikafka.spark.engine_local import LocalEngine
@@ -33,10 +33,10 @@ def best(work: Any, rounds: int = 3) -> float:
     return min(times)
 
 
-def audit_ratios(gigabytes: float, processes: int, spark: bool) -> None:
+def audit_ratios(gigabytes: float, processes: int, spark: bool, segment_bytes: int = SEGMENT_BYTES) -> None:
     with tempfile.TemporaryDirectory() as name:
         for broker in (1, 2):
-            write_segments(Path(name) / f"broker-{broker}", int(gigabytes * (1 << 30)) // 2)
+            write_segments(Path(name) / f"broker-{broker}", int(gigabytes * (1 << 30)) // 2, segment_bytes)
         files = [str(path) for path in Path(name).rglob("*.log")]
         total = sum(os.path.getsize(path) for path in files)
         with multiprocessing.get_context("fork").Pool(processes) as pool:
@@ -74,8 +74,9 @@ def audit_ratios(gigabytes: float, processes: int, spark: bool) -> None:
 def estate(partitions: int) -> None:
     """Sparse segments: what planning costs when there is very much to plan."""
     with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        (root / "meta.properties").write_text("version=1\ncluster.id=estate\nnode.id=1\n")
+        root = Path(name) / "estate-1"
+        root.mkdir()
+        own(root)
         for number in range(partitions):
             directory = root / f"topic-{number % 100}-{number // 100}"
             directory.mkdir()
@@ -85,17 +86,17 @@ def estate(partitions: int) -> None:
             (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.perf_counter()
-        plan = make_plan([name])
+        plan = make_plan([str(root)])
         tasks = sum(1 for copies in plan.replicas.values() for _ in partition_tasks(copies, "batches", "crc"))
         seconds = time.perf_counter() - start
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         print(f"{len(plan.replicas):,} partitions, {tasks:,} segments planned in {seconds:.1f} s, {grown:.0f} MiB more memory")
 
 
-def growth(sizes: list[int], processes: int) -> None:
-    """The same segment linked into more and more partitions: seconds a GB must not grow."""
+def growth(sizes: list[int], processes: int, segment_bytes: int = SEGMENT_BYTES) -> None:
+    """The same segment linked into more and more partitions: seconds a GB must not grow. Four segments are one of the sizes."""
     with tempfile.TemporaryDirectory() as name:
-        write_segments(Path(name) / "seed-1", 1 << 28)
+        end = write_segments(Path(name) / "seed-1", segment_bytes, segment_bytes)
         seed = next(Path(name, "seed-1").rglob("*.log"))
         engine = LocalEngine(processes)
         for gigabytes in sizes:
@@ -104,7 +105,8 @@ def growth(sizes: list[int], processes: int) -> None:
                 directory = root / f"t-{number}"
                 directory.mkdir(parents=True)
                 os.link(seed, directory / seed.name)
-                (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+                describe(directory, end)
+            own(root)
             total = gigabytes * 4 * seed.stat().st_size
             seconds = best(lambda root=root: check(run_audit([str(root)], engine, AuditOptions(self_check=True))), 2)
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
