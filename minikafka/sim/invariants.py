@@ -11,6 +11,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from minikafka.core.raft.roles import Leader
 from minikafka.sim import compaction, coordinators, probes, rest
 from minikafka.sim.isolation import STATE_TOPIC, Isolation
 from minikafka.sim.memberships import GROUPS_TOPIC, Memberships
@@ -42,6 +43,8 @@ class Invariants:
         self.states: set[int] = set()
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self._quorum_leaders: dict[int, int] = {}
+        #: Epoch of the quorum -> the high watermark that its leader named last.
+        self._named: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._epochs: dict[int, int] = {}
         self._images: dict[int, Any] = {}
@@ -255,6 +258,19 @@ class Invariants:
             before = self._votes.setdefault((node.node_id, state.epoch), state.voted.node_id)
             if before != state.voted.node_id:
                 self._fail("S19", f"{node} voted for {before} and {state.voted.node_id} in epoch {state.epoch}")
+
+    def metadata_fetched(self, node: SimNode, reply: Any) -> None:
+        """S19: a leader names no high watermark before its own epoch is committed, and none below one that was named up to its epoch."""
+        process = node.node
+        role = process.raft.quorum.role if process is not None and hasattr(process, "raft") else None
+        named = reply.high_watermark
+        if not isinstance(role, Leader) or named < 0:
+            return
+        self.checked["S19"] += 1
+        before = max((offset for epoch, offset in self._named.items() if epoch <= role.epoch), default=0)
+        if named <= role.epoch_start or named < before:
+            self._fail("S19", f"{node} names {named} in epoch {role.epoch}, which began at {role.epoch_start}, after {before} was named")
+        self._named[role.epoch] = named
 
     def acknowledging(self, node: SimNode, response: Any, client_id: str) -> None:
         """S14: every record acknowledged with acks=all is committed. Records of writers with acks=1 are recognized by the missing producer

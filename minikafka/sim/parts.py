@@ -98,6 +98,9 @@ class Invariants(Protocol):
     def image_published(self, node: SimNode, image: Any) -> None:
         """A node has published a metadata image."""
 
+    def metadata_fetched(self, node: SimNode, reply: Any) -> None:
+        """A node of the quorum answers a fetch."""
+
     def voted(self, node: SimNode, state: Any) -> None:
         """A node has made its election state durable."""
 

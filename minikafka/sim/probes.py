@@ -6,14 +6,17 @@ import functools
 from asyncio import events
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.transaction_markers import MarkerSender
 from minikafka.broker.front.dispatch import RequestContext
 from minikafka.broker.partitions.partition import Partition
+from minikafka.broker.quorum import raft_wire
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.broker.share.fetch import ShareFetchHandlers
+from minikafka.core.raft.messages import FetchReply
 from minikafka.sim.loop import ProcessLoop
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory
@@ -30,7 +33,7 @@ _WATCHED = frozenset({ProduceRequest.API_KEY, ConsumerGroupHeartbeatRequest.API_
 
 
 @contextmanager
-def wrapped(owner: type, name: str, around: Callable[..., Any]) -> Iterator[None]:
+def wrapped(owner: type | ModuleType, name: str, around: Callable[..., Any]) -> Iterator[None]:
     """A context in which a call of `owner.name` calls `around(original, self, ...)`."""
     original = getattr(owner, name)
 
@@ -56,6 +59,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
             (Partition, "append_run", probes.append_run),
             (MetadataHost, "__init__", probes.metadata_host),
             (MetadataLog, "persist", probes.persist),
+            (raft_wire, "response_to_wire", probes.response_to_wire),
             (LogDirectory, "load", probes.load),
             (RequestContext, "respond", probes.respond),
             (MarkerSender, "send", probes.send),
@@ -120,6 +124,12 @@ class _Probes:
         if (node := self._here()) is not None:
             self._invariants.voted(node, state)
         return result
+
+    def response_to_wire(self, original: Any, request: Any, reply: Any, version: int) -> Any:
+        """Wraps `raft_wire.response_to_wire`."""
+        if isinstance(reply, FetchReply) and (node := self._here()) is not None:
+            self._invariants.metadata_fetched(node, reply)
+        return original(request, reply, version)
 
     def load(self, original: Any, directory: LogDirectory, *arguments: Any) -> Any:
         """Wraps `LogDirectory.load`."""

@@ -1,4 +1,5 @@
-"""Mutations that break rules of voter changes (KIP-853). Such changes are rare in a seed's load, so tests of the core catch these."""
+"""Mutations that break rules of voter changes (KIP-853), which are rare in a seed's load, so that tests of the core catch these;
+and the rule of what leaders name."""
 
 from __future__ import annotations
 
@@ -24,6 +25,13 @@ def _count_everybody(original: Any) -> Any:
     return high_watermark
 
 
+def _names_what_it_learned(original: Any) -> Any:
+    def named_high_watermark(replica: Any) -> int:
+        return int(replica.high_watermark)
+
+    return named_high_watermark
+
+
 def _change_at_once(original: Any) -> Any:
     def refusal(replica: Any, role: Any, request: Any) -> Any:
         found = original(replica, role, request)
@@ -39,4 +47,6 @@ VOTER_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _count_everybody),), "tests": TESTS},
     {"name": "voter-changes-overlap", "breaks": "the voters change again before the last change is committed",
      "patches": (("minikafka.core.raft.membership:_refusal", _change_at_once),), "tests": TESTS},
+    {"name": "names-what-it-learned", "breaks": "a new leader names the high watermark that it learned as a follower",
+     "patches": (("minikafka.core.raft.leading:named_high_watermark", _names_what_it_learned),)},
 ]  # fmt: skip

@@ -295,6 +295,7 @@ class World:
         self.heap: list = []
         self.committed: list[Batch] = []
         self.leaders: dict[int, int] = {}
+        self.named: dict[int, int] = {}
         self.snapshots: dict[OffsetAndEpoch, Snapshot] = {}
         self.partition: list[set[int]] = []
         self.one_way: set[tuple[int, int]] = set()
@@ -387,6 +388,8 @@ class World:
 
     def finish_reply(self, node: Node, reply: m.Reply) -> None:
         """What the host adds when it answers: records, pieces of a snapshot."""
+        if isinstance(reply, m.FetchReply):
+            self.check_named(node, reply)
         if isinstance(reply, m.FetchReply) and 0 <= reply.read_from < reply.read_to:
             reply.records = node.read(reply.read_from)
         if isinstance(reply, m.FetchSnapshotReply) and reply.error is ErrorCode.NONE:
@@ -511,6 +514,20 @@ class World:
         if core.high_watermark > node.highest_hw:
             self.check_committed(node, node.highest_hw, core.high_watermark)
             node.highest_hw = core.high_watermark
+
+    def check_named(self, node: Node, reply: m.FetchReply) -> None:
+        """An Apache Kafka voter ends when a leader names a high watermark below the voter's own. What a leader learned as a follower may
+        be: it names none until a record of its own epoch is committed, and then none below any that was named up to its epoch."""
+        if reply.error is not ErrorCode.NONE or reply.high_watermark < 0:
+            return
+        high_watermark = reply.high_watermark
+        before = max((offset for epoch, offset in self.named.items() if epoch <= reply.epoch), default=0)
+        if high_watermark < before:
+            raise Violation(f"seed {self.seed}: epoch {reply.epoch} names the high watermark {high_watermark} after {before}")
+        ends = {snapshot.id.offset: snapshot.id.epoch for snapshot in node.snapshots} | {batch.end: batch.epoch for batch in node.batches}
+        if ends.get(high_watermark) != reply.epoch:
+            raise Violation(f"seed {self.seed}: epoch {reply.epoch} names {high_watermark}, where it has committed nothing of its own")
+        self.named[reply.epoch] = high_watermark
 
     def check_deposed(self, epoch: int) -> None:
         """A leader of an earlier epoch must be in doubt once a leader of this epoch has committed its first record."""

@@ -11,6 +11,7 @@ from minikafka.broker.quorum import raft_wire
 from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_log import CorruptMetadata
 from minikafka.core.raft import messages as m
+from minikafka.core.raft.leading import named_high_watermark
 from minikafka.core.raft.progress import ReplicaProgress
 from minikafka.core.raft.roles import Leader
 from minikafka.core.raft.types import Endpoint, ReplicaKey
@@ -176,7 +177,7 @@ class RaftHandlers:
         return kind.PartitionData(
             leader_id=quorum.leader_id,
             leader_epoch=quorum.epoch,
-            high_watermark=quorum.high_watermark,
+            high_watermark=named_high_watermark(quorum),
             error_message=None if version < 2 else "",
             current_voters=voters,
             observers=observers,

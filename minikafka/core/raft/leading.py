@@ -170,16 +170,25 @@ def note_contact(replica: Replica, role: Leader, peer: ReplicaKey, now_ms: int) 
             role.check_deadline_ms = replica.check_deadline(now_ms)
 
 
+def named_high_watermark(replica: Replica) -> int:
+    """The high watermark that others are told: -1 until this leader has committed a record of its own epoch.
+
+    Until then it has only what it learned as a follower. Others may know a higher one, and an Apache Kafka voter ends when the leader's
+    high watermark is below its own."""
+    role = replica.role
+    return replica.high_watermark if isinstance(role, Leader) and replica.high_watermark > role.epoch_start else -1
+
+
 def _is_ready(replica: Replica, request: m.FetchRequest) -> bool:
     if request.offset < replica.log.end_offset:
         return True
-    return request.high_watermark is not None and request.high_watermark < replica.high_watermark
+    return request.high_watermark is not None and request.high_watermark < named_high_watermark(replica)
 
 
 def _reply(replica: Replica, request: m.FetchRequest) -> m.FetchReply:
     reply = replica.reply_to(request, ErrorCode.NONE)
     assert isinstance(reply, m.FetchReply)
-    reply.high_watermark = replica.high_watermark
+    reply.high_watermark = named_high_watermark(replica)
     reply.log_start_offset = replica.log.start_offset
     return reply
 

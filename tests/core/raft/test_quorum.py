@@ -81,6 +81,12 @@ class Replica:
 def elected(node_id: int = 1, members: VoterSet | None = None, version: int = 1) -> Replica:
     """The leader of epoch 1 of three."""
     replica = Replica(node_id, members or voters(1, 2, 3), version=version)
+    win(replica)
+    return replica
+
+
+def win(replica: Replica) -> None:
+    """Elect the replica, with the votes of all."""
     replica.start()
     while not replica.sent(m.VoteRequest):
         replica.until_deadline()
@@ -88,7 +94,6 @@ def elected(node_id: int = 1, members: VoterSet | None = None, version: int = 1)
         for effect in [entry for entry in replica.sent(m.VoteRequest) if entry.request.pre_vote is is_pre_vote]:
             reply = m.VoteReply(ErrorCode.NONE, -1, effect.request.epoch, None, None, True)
             replica.feed(ev.Answered(effect.request_id, reply))
-    return replica
 
 
 def fetch(node_id: int, epoch: int, offset: int, last_epoch: int, high_watermark: int | None = -1, wait: int = 500) -> m.FetchRequest:
@@ -202,6 +207,24 @@ def test_records_of_an_earlier_epoch_are_not_committed_by_counting() -> None:
     assert late.quorum.high_watermark == -1
     late.feed(ev.Received("t", fetch(2, 2, 11, 2)))
     assert late.quorum.high_watermark == 11
+
+
+def test_a_new_leader_names_no_high_watermark_before_it_has_committed_a_record_of_its_own() -> None:
+    late = Replica(1, voters(1, 2, 3), version=0, log=LogState(0, 10, [(1, 0)]), state=ElectionState(1, 3), high_watermark=8)
+    win(late)
+    quorum = late.quorum
+    assert (quorum.epoch, quorum.role.epoch_start, quorum.log.end_offset) == (2, 10, 11)
+    # It knows from the leader before it that 8 are committed, and hands no more on; a voter may know that all 10 are.
+    assert late.ask(fetch(2, 2, 10, 1)).high_watermark == -1 and quorum.high_watermark == 8
+    assert late.ask(fetch(3, 2, 11, 2, high_watermark=5)).high_watermark == 11
+
+
+def test_a_new_leader_that_has_committed_nothing_keeps_fetches_waiting() -> None:
+    late = Replica(1, voters(1, 2, 3, 4, 5), version=0, log=LogState(0, 10, [(1, 0)]), state=ElectionState(1, 3), high_watermark=8)
+    win(late)
+    assert late.ask(fetch(2, 2, 11, 2, high_watermark=5)) is None
+    done = late.feed(ev.Received("t", fetch(3, 2, 11, 2, high_watermark=-1)))
+    assert [effect.reply.high_watermark for effect in done if isinstance(effect, ev.Respond)] == [11, 11]
 
 
 def test_parked_fetches_wake_for_records_high_watermark_time_and_resignation() -> None:
