@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.site import build_site
 
 import minikafka
 
@@ -39,13 +38,7 @@ def test_each_line_rests_on_tests(row: dict[str, Any]) -> None:
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
-    """In a copy, since it leaves a cache behind."""
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "zensical", "build", "--strict"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    site = tmp_path / "build" / "site"
+    site = build_site(tmp_path)
     page = (site / "replication" / "index.html").read_text()
     assert "prefers-color-scheme: light" in page and "prefers-color-scheme: dark" in page
     assert f"minikafka {minikafka.__version__}, Apache License 2.0" in page
