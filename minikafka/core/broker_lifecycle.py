@@ -129,8 +129,8 @@ class BrokerLifecycle:
 
     __slots__ = (
         "_answered_ms", "_backoff_ms", "_config", "_confirmed_ms", "_due_ms", "_has_asked_again", "_has_news", "_in_service",
-        "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_timeout_ms", "_want_shut_down",
-        "broker_epoch", "fenced", "step", "unanswered",
+        "_is_to_register", "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_timeout_ms",
+        "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
     )  # fmt: skip
 
     def __init__(self, config: LifecycleConfig, now_ms: int) -> None:
@@ -158,6 +158,8 @@ class BrokerLifecycle:
         #: How often the timeout of the next heartbeat is doubled.
         self._late_answers = 0
         self._has_news = False
+        #: Whether the broker registers again, in place of its next heartbeat.
+        self._is_to_register = False
         self._due_ms: int | None = None
         self._backoff_ms = REGISTRATION_BACKOFF_MS
         #: The last registration error that was logged.
@@ -242,6 +244,11 @@ class BrokerLifecycle:
             return ()
         return [*self._in_service_if_all_agree(), *self.heartbeat_at_once(now_ms)]
 
+    def directories_are_missing(self, now_ms: int) -> Sequence[Effect]:
+        """The registration has no log directories, but after an upgrade metadata.version has them (KIP-858)."""
+        self._is_to_register = True
+        return self.heartbeat_at_once(now_ms)
+
     def another_shuts_down(self, now_ms: int) -> Sequence[Effect]:
         """Another broker is shutting down. It may stop once every broker has reported that its metadata have the new leaders."""
         return () if self.fenced else self.heartbeat_at_once(now_ms)
@@ -268,6 +275,7 @@ class BrokerLifecycle:
         return [self._ask_to_register()]
 
     def _ask_to_register(self) -> Effect:
+        self._is_to_register = False
         return Register(self._config.registration_timeout_ms)
 
     def registration_answered(self, code: ErrorCode, broker_epoch: int, now_ms: int) -> Sequence[Effect]:
@@ -308,6 +316,8 @@ class BrokerLifecycle:
     # -- heartbeats ------------------------------------------------------------------------------------------------
 
     def _heartbeat(self, now_ms: int) -> list[Effect]:
+        if self._is_to_register:
+            return self._register(now_ms)
         self.step, self._due_ms, self._has_news = Step.HEARTBEATING, None, False
         # Without a longer timeout, no answer would ever arrive in time where every answer is late (see ControllerChannel).
         self._timeout_ms = heartbeat_timeout_ms(self._config.session_timeout_ms) << self._late_answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,10 @@ class FakeController:
         return {d.id: sorted(p.partition_index for topic in d.topics for p in topic.partitions) for d in self.requests[number].directories}
 
 
+def metadata_of(*, has_directories: bool = True) -> Any:
+    return SimpleNamespace(image=SimpleNamespace(has_directories=has_directories))
+
+
 async def settled(assignments: DirectoryAssignments) -> None:
     task = assignments._task
     if task is not None:
@@ -54,7 +59,7 @@ async def settled(assignments: DirectoryAssignments) -> None:
 
 async def test_assignments_already_in_the_metadata_are_not_sent() -> None:
     controller = FakeController()
-    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()), metadata_of())  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), NEW, NEW)
     await settled(assignments)
     assert controller.requests == []
@@ -62,7 +67,7 @@ async def test_assignments_already_in_the_metadata_are_not_sent() -> None:
 
 async def test_replicas_go_together_by_directory() -> None:
     controller = FakeController()
-    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()), metadata_of())  # type: ignore[arg-type]
     for index in range(4):
         assignments.observe((TOPIC, index), OLD, NEW if index % 2 else OTHER)
     await settled(assignments)
@@ -73,7 +78,7 @@ async def test_replicas_go_together_by_directory() -> None:
 async def test_an_assignment_is_sent_until_it_is_accepted(monkeypatch: Any) -> None:
     monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
     controller = FakeController(ConnectionError("gone"), ErrorCode.STALE_BROKER_EPOCH, TimeoutError())
-    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()), metadata_of())  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     await settled(assignments)
     assert [controller.reported(number) for number in range(4)] == [{NEW: [0]}] * 4 and len(controller.requests) == 4
@@ -81,7 +86,7 @@ async def test_an_assignment_is_sent_until_it_is_accepted(monkeypatch: Any) -> N
 
 async def test_a_move_during_a_request_is_sent_too() -> None:
     controller = FakeController()
-    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()), metadata_of())  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     await asyncio.sleep(0)
     assignments.observe((TOPIC, 0), NEW, OTHER)
@@ -92,7 +97,7 @@ async def test_a_move_during_a_request_is_sent_too() -> None:
 async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:
     monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
     controller = FakeController(*[ErrorCode.STALE_BROKER_EPOCH] * 1000)
-    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()), metadata_of())  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     assignments.observe((TOPIC, 1), OLD, NEW)
     await asyncio.sleep(0)
@@ -102,11 +107,23 @@ async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:
     assert len(controller.requests) < 5
 
 
+async def test_nothing_is_sent_while_metadata_version_has_no_directories() -> None:
+    controller, metadata = FakeController(), metadata_of(has_directories=False)
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()), metadata)  # type: ignore[arg-type]
+    assignments.observe((TOPIC, 0), OLD, NEW)
+    assignments.send()
+    assert assignments._task is None and controller.requests == []
+    metadata.image.has_directories = True
+    assignments.send()
+    await settled(assignments)
+    assert controller.reported() == {NEW: [0]}
+
+
 @pytest.mark.parametrize("error", [WireError("a request that cannot be encoded"), KeyError("an error of ours")], ids=repr)
 async def test_an_error_of_ours_ends_the_node(error: Exception) -> None:
     """Otherwise the controller would never learn of these replicas, and never elect them."""
     supervisor = Supervisor(asyncio.get_running_loop())
-    assignments = DirectoryAssignments(1, lambda: 9, FakeController(error), supervisor)  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, FakeController(error), supervisor, metadata_of())  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     reason = await asyncio.shield(supervisor.failed)
     assert isinstance(reason, BrokenInvariant)

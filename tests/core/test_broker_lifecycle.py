@@ -117,6 +117,18 @@ def test_metadata_of_its_former_life_say_nothing() -> None:
     assert story.image(epoch=3) == [] and story.image() == [InService(), heartbeat()]
 
 
+def test_a_broker_whose_registration_lacks_directories_registers_again_in_place_of_a_heartbeat() -> None:
+    """After an upgrade from before 3.7: it stays in service meanwhile, under the same epoch."""
+    story = in_service()
+    assert story.tell(story.core.directories_are_missing(story.now_ms)) == [Register(60_000)]
+    assert story.tell(story.core.directories_are_missing(story.now_ms)) == [], "the request is under way"
+    assert story.image() == []
+    assert story.register() == [Registered(EPOCH), Register(60_000)], "it may not have been of use yet"
+    assert story.register() == [Registered(EPOCH), heartbeat()]
+    assert story.tell(story.core.directories_are_missing(story.now_ms)) == [], "after the heartbeat that is under way"
+    assert story.answer() == [Register(60_000)] and story.core.trouble(story.now_ms) is None
+
+
 def test_a_registration_that_is_refused_for_now_is_tried_again_ever_more_slowly() -> None:
     story = Story()
     story.start()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from minikafka.core.controller.config import SUPPORTED_FEATURES, ControllerConfig, TopicConfigValue
 from minikafka.core.controller.controller import Controller
 from minikafka.core.controller.forwarded import Forwarded
 from minikafka.core.metadata.delta import MetadataDelta
-from minikafka.core.metadata.image import MetadataImage, PartitionRegistration, empty_image
+from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, PartitionRegistration, empty_image
+from minikafka.core.metadata.versions import NEWEST, versioned
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -54,9 +56,11 @@ class ControllerDriver:
     """Appends what the core decides to `log` and replays it, as the host does; checks after each step that a replay of
     the log from nothing makes the same image."""
 
-    def __init__(self, seed: int = 1, **config: Any) -> None:
+    def __init__(self, seed: int = 1, *, features: Mapping[str, int] = MappingProxyType({}), **config: Any) -> None:
+        """`features`: levels of the new cluster, instead of the newest ones."""
         self.now_ms = 1_000_000
         self.log: list[Any] = []
+        self.features = features
         self.config = ControllerConfig(cluster_id=CLUSTER_ID, **config)
         self.random = random.Random(seed)
         self.core = self._elect()
@@ -65,7 +69,7 @@ class ControllerDriver:
         delta = MetadataDelta(empty_image())
         delta.apply_all(self.log, 0)
         core = Controller(self.config, SimpleRules(), self.random, delta.image(), len(self.log), self.now_ms, predecessor)
-        bootstrap = core.bootstrap({})
+        bootstrap = core.bootstrap(self.features)
         core.replay(bootstrap.records, len(self.log))
         self.log += bootstrap.records
         return core
@@ -80,6 +84,8 @@ class ControllerDriver:
 
     def write(self, records: Sequence[Any]) -> None:
         base = len(self.log)
+        level = self.image.features.get(METADATA_VERSION, NEWEST)
+        records = [versioned(record, level)[0] for record in records]
         self.log += records
         self.core.replay(list(records), base)
         replayed = MetadataDelta(empty_image())

@@ -17,6 +17,7 @@ from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirs
 
 if TYPE_CHECKING:
     from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.supervise import Supervisor
 
 logger = logging.getLogger("minikafka.replicas")
@@ -28,16 +29,23 @@ Replica = tuple[bytes, int]
 class DirectoryAssignments:
     """Batches assignments, one request at a time. Keys are (topic id, partition).
 
-    Invariant: an assignment is sent until the controller accepts it, the metadata agree with it, or the manager is stopped.
+    Invariant: an assignment is sent until the controller accepts it, the metadata agree with it, or the manager is stopped. It waits while
+    metadata.version is too low for it.
     """
 
     def __init__(
-        self, broker_id: int, broker_epoch: Callable[[], int], controller: ControllerChannel, supervisor: Supervisor
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        controller: ControllerChannel,
+        supervisor: Supervisor,
+        metadata: MetadataHost,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._controller = controller
         self._supervisor = supervisor
+        self._metadata = metadata
         self._wanted: dict[Replica, bytes] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -47,7 +55,11 @@ class DirectoryAssignments:
             self._wanted.pop(replica, None)
             return
         self._wanted[replica] = actual
-        if self._task is None or self._task.done():
+        self.send()
+
+    def send(self) -> None:
+        """Start to send what waits, if metadata.version allows it."""
+        if self._wanted and self._metadata.image.has_directories and (self._task is None or self._task.done()):
             self._task = self._supervisor.start(self._run(), "assignments of replicas to directories")
 
     def forget(self, replica: Replica) -> None:
@@ -61,7 +73,7 @@ class DirectoryAssignments:
             self._task.cancel()
 
     async def _run(self) -> None:
-        while self._wanted:
+        while self._wanted and self._metadata.image.has_directories:
             batch = dict(list(self._wanted.items())[:REPLICAS_PER_REQUEST])
             try:
                 response: Any = await self._controller.request(self._request(batch))

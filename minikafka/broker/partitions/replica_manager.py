@@ -101,7 +101,7 @@ class ReplicaManager:
         self.refusals = Refusals()
         self._topics = TopicSettings(config)
         self._rules = LeaderRules(config.node_id, config.replica_lag_time_max_ms, self.is_eligible)
-        self._assignments = DirectoryAssignments(config.node_id, replication.broker_epoch, controller, environment.supervisor)
+        self._assignments = DirectoryAssignments(config.node_id, replication.broker_epoch, controller, environment.supervisor, metadata)
         self.placement = LogPlacement(config.node_id, directories, cordons, self._assignments)
         self.upkeep = LogUpkeep(config, environment, directories)
         self.in_sync_sets = InSyncSets(
@@ -228,6 +228,8 @@ class ReplicaManager:
         self._apply_configs(delta, image)
         if delta.changed_brokers:
             self.fetchers.brokers_changed(delta.changed_brokers)
+        if delta.features_changed:
+            self._assignments.send()
         self.fetchers.follow(followers)
         self._place_late_soon()
 

@@ -199,6 +199,11 @@ class BrokerLifecycleHost:
                 self._carry_out(self._core.another_shuts_down(now_ms))
         if delta.changed_topics:
             self._carry_out(self._core.topics_changed(now_ms))
+        own = image.brokers.get(self.node_id)
+        if own is None or own.log_dirs or own.epoch != self.broker_epoch or not image.has_directories:
+            return
+        if delta.features_changed or self.node_id in delta.changed_brokers:
+            self._carry_out(self._core.directories_are_missing(now_ms))
 
     # -- effects ---------------------------------------------------------------------------------------------------
 

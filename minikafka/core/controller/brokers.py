@@ -77,7 +77,8 @@ class BrokerControl:
             self._check_predecessor(existing, request)
         if request.is_migrating_zk_broker:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
-        self._check_directories(request)
+        if self._state.image.has_directories:
+            self._check_directories(request)
         self._check_features(request)
         records: list[Any] = []
         if not same:

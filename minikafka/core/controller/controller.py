@@ -194,6 +194,8 @@ class Controller:
         return self.partitions.alter_partition(request, version)
 
     def _assign_directories(self, request: AssignReplicasToDirsRequest) -> Result:
+        if not self.state.image.has_directories:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
         self.brokers.check_epoch(request.broker_id, request.broker_epoch)
         return self.partitions.assign_directories(request)
 

@@ -296,7 +296,7 @@ class PartitionControl:
         image = self._state.image
         broker = image.brokers[request.broker_id]
         for directory in request.directories:
-            is_registered = directory.id in broker.log_dirs
+            is_registered = broker.has_online_directory(directory.id)
             answer = AssignReplicasToDirsResponse.DirectoryData(id=directory.id)
             result.response.directories.append(answer)
             for requested in directory.topics:

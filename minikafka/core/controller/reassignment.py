@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minikafka.core.controller.partitions import PartitionControl
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.controller.topics import check_manual_assignment
-from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED, PartitionRegistration, TopicImage
+from minikafka.core.metadata.image import PartitionRegistration, TopicImage
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
@@ -97,8 +97,7 @@ class ReassignmentControl:
             )
         change = self._partitions.change(topic, index, partition).target_isr(isr).target_replicas(merged, adding, removing)
         for replica in adding:
-            log_dirs = self._state.image.brokers[replica].log_dirs
-            change.target_directory(replica, log_dirs[0] if len(log_dirs) == 1 else DIRECTORY_UNASSIGNED)
+            change.target_directory(replica, self._state.image.brokers[replica].directory_of_new_replica)
         record = change.build()
         if record is not None:
             result.records.append(record)

@@ -12,7 +12,6 @@ from minikafka.core.controller.forwarded import Forwarded, SeenTopic, uuid_of
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.metadata.image import (
-    DIRECTORY_UNASSIGNED,
     RESOURCE_BROKER,
     RESOURCE_TOPIC,
     PartitionRegistration,
@@ -259,10 +258,7 @@ class TopicControl:
         isr = [replica for replica in replicas if image.is_active(replica)]
         if not isr:
             return None
-        directories = []
-        for replica in replicas:
-            log_dirs = image.brokers[replica].log_dirs
-            directories.append(log_dirs[0] if len(log_dirs) == 1 else DIRECTORY_UNASSIGNED)
+        directories = [image.brokers[replica].directory_of_new_replica for replica in replicas]
         return PartitionRegistration(replicas, isr, isr[0], 0, 0, directories=directories)
 
     # -- add partitions --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from minikafka.core.java_hash import names_in_table_order
+from minikafka.core.metadata.versions import DIRECTORIES, NEWEST
 from minikafka.wire.records.metadata_records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
@@ -361,7 +362,15 @@ class BrokerRegistration:
         """Whether `directory` is online. UNASSIGNED and MIGRATING count as online, LOST does not."""
         if directory in {DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING}:
             return True
-        return directory in self.log_dirs
+        # A registration in a record of before 3.7-IV2 has no directories, which says nothing about disks (KAFKA-16162).
+        return directory in self.log_dirs or (not self.log_dirs and directory != DIRECTORY_LOST)
+
+    @property
+    def directory_of_new_replica(self) -> bytes:
+        """The only directory, UNASSIGNED if there are several, MIGRATING if the registration has none."""
+        if not self.log_dirs:
+            return DIRECTORY_MIGRATING
+        return self.log_dirs[0] if len(self.log_dirs) == 1 else DIRECTORY_UNASSIGNED
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BrokerRegistration):
@@ -510,6 +519,11 @@ class MetadataImage:
     def is_elr_enabled(self) -> bool:
         """Whether leaders may be elected from the eligible leader replicas (KIP-966)."""
         return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
+
+    @property
+    def has_directories(self) -> bool:
+        """Whether metadata.version is one with the log directories of brokers and replicas (KIP-858)."""
+        return self.features.get(METADATA_VERSION, NEWEST) >= DIRECTORIES
 
     def __repr__(self) -> str:
         return f"MetadataImage(offset={self.offset}, {len(self.brokers)} brokers, {len(self.topics_by_id)} topics)"

@@ -17,6 +17,8 @@ from minikafka.wire.records.metadata_records import (
 NEWEST = 30
 #: 3.7-IV0, the first metadata.version in which controllers register (KIP-919).
 REGISTERED_CONTROLLERS = 15
+#: 3.7-IV2, the first one with the log directories of brokers and replicas (KIP-858).
+DIRECTORIES = 17
 #: 4.4-IV1, the first one with address ranges (CIDR) in ACLs, and 4.4-IV2, the first one with unregistered controllers (KIP-1312).
 RANGES_IN_ACLS = 32
 UNREGISTERED_CONTROLLERS = 33
@@ -25,12 +27,12 @@ UNREGISTERED_CONTROLLERS = 33
 _NEW_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 
 #: (metadata.version, record version from there on), newest first; every other record has one version only.
-_PARTITIONS = ((23, 2), (17, 1), (0, 0))
+_PARTITIONS = ((23, 2), (DIRECTORIES, 1), (0, 0))
 _VERSIONS: Mapping[type, tuple[tuple[int, int], ...]] = {
-    RegisterBrokerRecord: ((30, 4), (17, 3), (8, 2), (0, 1)),
+    RegisterBrokerRecord: ((30, 4), (DIRECTORIES, 3), (8, 2), (0, 1)),
     PartitionRecord: _PARTITIONS,
     PartitionChangeRecord: _PARTITIONS,
-    BrokerRegistrationChangeRecord: ((30, 3), (17, 2), (0, 1)),
+    BrokerRegistrationChangeRecord: ((30, 3), (DIRECTORIES, 2), (0, 1)),
 }
 #: Fields that lower versions omit: (field, first version that has it, default value).
 _LOST: Mapping[type, tuple[tuple[str, int, Any], ...]] = {

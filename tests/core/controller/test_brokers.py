@@ -18,6 +18,8 @@ from minikafka.core.controller.sessions import (
     SUCCESSION_GRACE_MS,
     BrokerSessions,
 )
+from minikafka.core.metadata.image import DIRECTORY_MIGRATING
+from minikafka.core.metadata.versions import DIRECTORIES
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -370,6 +372,50 @@ def test_a_broker_with_a_new_disk_may_lead_once_it_has_said_where_its_replicas_a
     driver.do(AssignReplicasToDirsRequest(broker_id=1, broker_epoch=driver.image.brokers[1].epoch, directories=directories))
     partition = driver.partition("t")
     assert (partition.directory(1), partition.leader) == (directory_of(77), 1)
+
+
+def _assignment(driver: ControllerDriver, broker_id: int, directory: bytes) -> AssignReplicasToDirsRequest:
+    """The broker says that its replica of t-0 is in `directory`."""
+    kind = AssignReplicasToDirsRequest
+    topics = [kind.TopicData(topic_id=driver.image.topics_by_name["t"].topic_id, partitions=[kind.PartitionData(partition_index=0)])]
+    directories = [kind.DirectoryData(id=directory, topics=topics)]
+    return kind(broker_id=broker_id, broker_epoch=driver.image.brokers[broker_id].epoch, directories=directories)
+
+
+def test_below_3_7_registrations_have_no_directories_and_their_replicas_stay_in_sync() -> None:
+    """metadata.version 3.6-IV2: records lose the directories, which says nothing about disks (KAFKA-16162)."""
+    driver = ControllerDriver(features={"metadata.version": DIRECTORIES - 3})
+    driver.register(1, log_dirs=[])
+    driver.heartbeat(1)
+    driver.start(2)
+    driver.create("t", [[1, 2]])
+    assert driver.image.brokers[2].log_dirs == () and driver.partition("t").directories == (DIRECTORY_MIGRATING,) * 2
+    assert code_of(driver.do, _assignment(driver, 2, directory_of(2))) is ErrorCode.UNSUPPORTED_VERSION
+    driver.heartbeat(2, offline_log_dirs=[directory_of(2)])
+    driver.stay_alive(10_000, 2)
+    assert (driver.partition("t").leader, driver.partition("t").isr) == (2, (2,))
+    driver.alter_isr("t", [2])
+    driver.heartbeat(1)
+    driver.alter_isr("t", [1, 2])
+    assert driver.partition("t").isr == (1, 2)
+
+
+def test_after_the_upgrade_to_3_7_a_broker_without_directories_may_lead_until_it_registers_them() -> None:
+    driver = ControllerDriver(features={"metadata.version": DIRECTORIES - 3})
+    driver.start(1, 2)
+    driver.create("t", [[1, 2]])
+    driver.do(_to("metadata.version", DIRECTORIES))
+    driver.do(_assignment(driver, 1, directory_of(1)))
+    assert (driver.partition("t").directory(1), driver.partition("t").isr) == (directory_of(1), (1, 2))
+    driver.stay_alive(10_000, 1)
+    driver.stay_alive(2_000, 1, 2)
+    driver.alter_isr("t", [1, 2])
+    driver.register(1)
+    driver.register(2)
+    broker = driver.image.brokers[1]
+    assert (broker.fenced, broker.log_dirs, driver.partition("t").leader) == (False, (directory_of(1),), 1)
+    driver.do(_assignment(driver, 2, directory_of(2)))
+    assert (driver.partition("t").directory(2), driver.partition("t").isr) == (directory_of(2), (1, 2))
 
 
 def test_features_a_broker_lacks_cannot_be_finalized_over_it() -> None:
