@@ -1,4 +1,4 @@
-"""The invariants S1-S28 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
+"""The invariants S1-S29 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
 
 The reference data are kept here, where no broker can change them: the committed batches of each log, the leader of each epoch, the votes.
 A log's committed prefix grows when a high watermark first covers it, on any replica; from then on all replicas have to agree.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from minikafka.core.group.consumer.checks import commit_any
-from minikafka.core.share.acknowledgements import ACCEPT, RELEASE
+from minikafka.core.share.acknowledgements import ACCEPT, REJECT, RELEASE
 from minikafka.core.share.state_batches import DeliveryState
 from minikafka.sim.replacements import constant, nothing, take_what_others_own
 from minikafka.wire.errors import ErrorCode
@@ -42,6 +42,7 @@ SHARERS = (
         "share.coordinator.snapshot.update.records.per.snapshot": "3",
     }),
 )  # fmt: skip
+BURIERS = (*SHARERS, ("has_dead_letters", True))
 
 
 def _commit_of_anybody(original: Any) -> Any:
@@ -103,6 +104,40 @@ def _held_records_given_up(original: Any) -> Any:
             run.become(DeliveryState.ARCHIVED)
 
     return restore
+
+
+def _letters_lost_with_their_leader(original: Any) -> Any:
+    """A new leader does not write what the previous one was about to write."""
+
+    def restore(self: Any, batch: Any) -> None:
+        original(self, batch)
+        self._dead_letters.clear()
+
+    return restore
+
+
+def _accepted_are_given_up(original: Any) -> Any:
+    def target(run: Any, kind: int, rules: Any) -> Any:
+        return original(run, REJECT if kind == ACCEPT else kind, rules)
+
+    return target
+
+
+def _nothing_is_written(original: Any) -> Any:
+    async def enqueue(self: Any, key: Any, partition: Any, letter: Any) -> None:
+        return
+
+    return enqueue
+
+
+def _contents_of_the_first(original: Any) -> Any:
+    """All records of a batch have the contents of its first one."""
+
+    def records(data: Any, offset: int, last_offset: int) -> Any:
+        contents, end = original(data, offset, last_offset)
+        return dict.fromkeys(contents, next(iter(contents.values()), None)), end
+
+    return records
 
 
 def _locks_without_end(original: Any) -> Any:
@@ -174,6 +209,15 @@ MEMBER_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{SHARE}.partition:SharePartition.failed", _failed_counts),), "tests": ("tests/core/share/test_share_partition.py",)},
     {"name": "state-batches-replaced", "breaks": "an update of a share partition's state drops what was stored before", "options": SHARERS,
      "profile": "crashes", "patches": ((f"{SHARE}.state:combine", _batches_not_combined),)},
+    {"name": "letters-lost-with-their-leader", "breaks": "a new leader does not write the dead letters of the previous one",
+     "options": BURIERS, "profile": "crashes",
+     "patches": ((f"{SHARE}.partition:SharePartition._restore", _letters_lost_with_their_leader),)},
+    {"name": "accepted-are-given-up", "breaks": "accepted records go to the dead-letter queue", "options": BURIERS,
+     "patches": ((f"{SHARE}.partition:_target", _accepted_are_given_up),)},
+    {"name": "letters-not-written", "breaks": "rejected records do not reach the dead-letter queue", "options": BURIERS,
+     "patches": (("minikafka.broker.share.dead_letters:DeadLetterQueues.enqueue", _nothing_is_written),)},
+    {"name": "letters-mixed-up", "breaks": "dead letters have other records' contents", "options": BURIERS,
+     "patches": (("minikafka.broker.share.dead_letters:_records", _contents_of_the_first),)},
     {"name": "snapshots-empty", "breaks": "a snapshot of a share partition's state has no batches", "options": SHARERS,
      "profile": "crashes", "patches": ((f"{SHARE}.coordinator:snapshot_record", _snapshot_without_batches),)},
 ]  # fmt: skip

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WALL_MS = 1_700_000_000_000
 LOG_DIR = "/data"
+#: Share groups have dead-letter queues from this metadata.version on.
+RELEASE_WITH_DEAD_LETTERS = "4.4-IV2"
 
 
 class SimClock:
@@ -134,6 +136,7 @@ class SimNode:
             self.config,
             cluster_id=world.cluster_id,
             initial_controllers=voters,
+            release_version=RELEASE_WITH_DEAD_LETTERS if world.options.has_dead_letters else None,
             wall_ms=WALL_MS,
             random_bytes=generator.randbytes,
         )

@@ -45,8 +45,27 @@ class Memberships(Protocol):
         """Why the group is not at rest yet, as (rule, text), or None."""
 
 
+class DeadLetters(Protocol):
+    """The dead-letter queue of the share group (dead_letters.DeadLetters)."""
+
+    def arrived(self, place: tuple[int, int], value: bytes | None) -> None:
+        """The topic has a record."""
+
+    def unwritten(self, batch: bytes) -> None:
+        """A leader could not write a batch, and has given up."""
+
+    def missing(self) -> list[tuple[int, int]]:
+        """The records that the topic must have and does not."""
+
+    def judge(self, final: dict[tuple[int, int], bytes]) -> None:
+        """Compare the contents with those of the topic itself."""
+
+
 class Shares(Protocol):
     """The history of the share group (shares.Shares)."""
+
+    @property
+    def letters(self) -> DeadLetters: ...
 
     def acquired(self, node: SimNode, partition: Any, runs: Iterable[Any]) -> None:
         """A leader gives out records."""

@@ -15,6 +15,7 @@ from minikafka.broker.partitions.partition import Partition
 from minikafka.broker.quorum import raft_wire
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_log import MetadataLog
+from minikafka.broker.share.dead_letters import DeadLetterQueues
 from minikafka.broker.share.fetch import ShareFetchHandlers
 from minikafka.core.raft.messages import FetchReply
 from minikafka.sim.loop import ProcessLoop
@@ -64,6 +65,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
             (RequestContext, "respond", probes.respond),
             (MarkerSender, "send", probes.send),
             (ShareFetchHandlers, "take", probes.take),
+            (DeadLetterQueues, "_written", probes.written),
         ):
             stack.enter_context(wrapped(owner, name, around))
         yield
@@ -161,3 +163,10 @@ class _Probes:
         if data is not None and (node := self._here()) is not None:
             self._invariants.shares.acquired(node, held.partition, data.acquired_records or ())
         return data, count
+
+    async def written(self, original: Any, queues: DeadLetterQueues, topic: str, source: int, batch: bytes) -> Any:
+        """Wraps `DeadLetterQueues._written`."""
+        fault = await original(queues, topic, source, batch)
+        if fault is not None:
+            self._invariants.shares.letters.unwritten(batch)
+        return fault

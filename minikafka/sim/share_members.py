@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from minikafka.client.cluster import Cluster
 from minikafka.client.errors import ClientError
 from minikafka.client.group import find_coordinator
+from minikafka.sim.attempts import Attempt, Place
 from minikafka.sim.rejoining import EXPECTED_ERRORS, Rejoin, live
-from minikafka.sim.shares import Attempt, Place
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from minikafka.wire.messages.share_fetch import ShareFetchRequest

@@ -5,27 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from minikafka.sim.dead_letters import DeadLetters
+
 if TYPE_CHECKING:
+    from minikafka.sim.attempts import Attempt, Place
     from minikafka.sim.node import SimNode
     from minikafka.sim.parts import Invariants
-
-#: Partition and offset.
-Place = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """An acknowledgement of one record at its `count`-th delivery. `is_final`: it accepts or rejects, as `kind` says; otherwise it
-    releases."""
-
-    place: Place
-    count: int
-    is_final: bool
-    kind: int
-
 
 class Shares:
     """The history of the share group."""
@@ -39,6 +26,7 @@ class Shares:
         self._released: dict[Place, int] = {}
         #: Records that may be archived: delivered as often as allowed, or with a final acknowledgement of unknown outcome.
         self._perhaps_settled: set[Place] = set()
+        self.letters = DeadLetters(invariants)
         #: Outcome -> acknowledgements.
         self.outcomes: Counter[str] = Counter()
 
@@ -50,6 +38,7 @@ class Shares:
             for offset in range(run.first_offset, run.last_offset + 1):
                 place, where = (partition.index, offset), f"{node} {partition}/{offset}"
                 self._invariants.checked["S28"] += 1
+                self.letters.delivered(place, run.delivery_count)
                 if is_unaware and (place in self._settled or place in self._released):
                     continue
                 if place in self._settled:
@@ -72,6 +61,7 @@ class Shares:
 
     def trying(self, attempt: Attempt) -> None:
         """A member is about to acknowledge a record."""
+        self.letters.trying(attempt)
         if attempt.is_final:
             self._perhaps_settled.add(attempt.place)
 
@@ -81,6 +71,7 @@ class Shares:
             self.outcomes["refused" if code else "final" if attempt.is_final else "released"] += 1
             if code:
                 continue
+            self.letters.confirmed(attempt)
             if attempt.is_final:
                 self._settled.add(attempt.place)
             else:

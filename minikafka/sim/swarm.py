@@ -22,6 +22,8 @@ SHORT_LOAD_S = 5.0
 TRANSACTIONS_SHARE = 0.25
 CONSUMERS_SHARE = 0.25
 SHARES_SHARE = 0.2
+#: Share of the share groups that have a dead-letter queue.
+DEAD_LETTERS_SHARE = 0.6
 STREAMS_SHARE = 0.15
 #: Share of the seeds in which frames arrive together.
 TOGETHER_SHARE = 0.4
@@ -94,9 +96,10 @@ class Options:
     consumer_members: int = 0
     static_members: int = 0
     session_timeout_s: float = 1.5
-    #: Members of a share group (KIP-932), and its delivery count limit.
+    #: Members of a share group (KIP-932), its delivery count limit, and whether it has a dead-letter queue (KIP-1191).
     share_members: int = 0
     delivery_count_max: int = 5
+    has_dead_letters: bool = False
     #: Members of a streams group (KIP-1071).
     streams_members: int = 0
 
@@ -316,6 +319,7 @@ def _share_group(options: Options) -> None:
         "share.coordinator.write.timeout.ms": generator.choice(("500", "5000")),
         "share.coordinator.snapshot.update.records.per.snapshot": generator.choice(("1", "10", "500")),
     }
+    options.has_dead_letters = generator.random() < DEAD_LETTERS_SHARE
 
 
 def _streams_group(options: Options) -> None:

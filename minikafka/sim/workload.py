@@ -15,6 +15,7 @@ from minikafka.client.consumer import LATEST, Consumer
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed
 from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import Producer
+from minikafka.sim import dead_letters
 from minikafka.sim.client import Client
 from minikafka.sim.consumer_members import GROUP as CONSUMERS
 from minikafka.sim.consumer_members import STATIC, ConsumerMembers
@@ -50,6 +51,8 @@ class Workload:
         self.transactors = Transactors(world, self)
         self.consumer_members = ConsumerMembers(world, self)
         self.share_members = ShareMembers(world, self, world.invariants.shares)
+        self.letters = world.invariants.shares.letters
+        self.letter_reader = dead_letters.DeadLetterReader(world, self.letters)
         self.streams_members = StreamsMembers(world, self)
         self.is_over = False
         self.clients: list[Client] = []
@@ -86,8 +89,15 @@ class Workload:
                 await admin.create_topic(
                     name, partitions=options.partitions, replication_factor=options.replication_factor, configs=configs
                 )
+            if options.has_dead_letters:
+                await admin.create_topic(
+                    dead_letters.TOPIC, partitions=options.partitions, replication_factor=options.replication_factor,
+                    configs={"min.insync.replicas": configs["min.insync.replicas"], **dead_letters.TOPIC_CONFIGS},
+                )  # fmt: skip
             if options.share_members:
-                await admin.alter_configs(GROUP_RESOURCE, SHARERS, [("set", "share.auto.offset.reset", "earliest")])
+                own = dead_letters.GROUP_CONFIGS if options.has_dead_letters else {}
+                changes = {"share.auto.offset.reset": "earliest", **own}
+                await admin.alter_configs(GROUP_RESOURCE, SHARERS, [("set", name, value) for name, value in changes.items()])
 
     def admin(self, timeout_ms: int = 10_000) -> Maintenance:
         """An admin client; use it on the world's own loop."""
@@ -101,6 +111,7 @@ class Workload:
                  ("member", self._join, options.group_members),
                  ("consumer", self.consumer_members.run, options.consumer_members - options.static_members),
                  ("sharer", self.share_members.run, options.share_members),
+                 ("letters", self.letter_reader.run, int(options.has_dead_letters)),
                  ("streamer", self.streams_members.run, options.streams_members),
                  (STATIC, self.consumer_members.run, options.static_members), ("transactor", self.transactors.write, options.transactors),
                  ("committed", self.transactors.read, options.committed_readers),
@@ -285,6 +296,16 @@ class Workload:
                 self.world.violate("S28", f"{SHARERS} was never given {left[:5]}, or only part of the times that are allowed")
                 return
             await asyncio.sleep(0.1)
+        await self._settle_letters(deadline)
+
+    async def _settle_letters(self, deadline: float) -> None:
+        # Once a bit has flipped, a leader may refuse to read what it should have copied, and a reader what was written.
+        while self.world.options.has_dead_letters and not self.world.chaos.has_rotted and (missing := self.letters.missing()):
+            if self.world.now > deadline:
+                self.world.violate("S29", f"{missing[:5]} were given up, and are not in the dead-letter queue")
+                return
+            await asyncio.sleep(0.1)
+        self.letters.judge(self.history.final)
 
     def _living(self) -> set[str]:
         return {client.life for client in self.clients if client.loop is not None and not client.loop.is_dead}

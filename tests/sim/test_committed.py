@@ -8,9 +8,11 @@ from typing import Any
 
 from minikafka.core.metadata.image import MetadataImage
 from minikafka.sim import compaction
+from minikafka.sim.attempts import Attempt
+from minikafka.sim.dead_letters import DeadLetters
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.replicas import Truth, first_difference, log_of
-from minikafka.sim.shares import Attempt, Shares
+from minikafka.sim.shares import Shares
 from minikafka.sim.swarm import Options
 from minikafka.sim.world import World
 from minikafka.wire.batch import build_batch
@@ -139,6 +141,30 @@ def test_what_a_share_group_has_settled_stays_settled() -> None:
 
     assert violations(1) == violations(3) == violations(2, (False, 0)) == violations(1, (True, 6)) == violations(1, (False, 6)) == []
     assert violations(2, (True, 0)) == violations(1, (False, 0)) == violations(4) == violations(0) == ["S28"]
+
+
+def test_the_dead_letter_queue_gets_what_is_given_up_and_nothing_else() -> None:
+    recorder: Any = Recorder(delivery_count_max=3)
+    letters = DeadLetters(recorder)
+    rejected, delivered, accepted, late = (0, 0), (0, 1), (0, 2), (0, 3)
+    letters.trying(Attempt(rejected, 1, is_final=True, kind=3))
+    letters.confirmed(Attempt(rejected, 1, is_final=True, kind=3))
+    letters.delivered(delivered, 3)
+    letters.confirmed(Attempt(delivered, 3, is_final=False, kind=2))
+    for kind in (1, 3):
+        letters.trying(Attempt(late, 1, is_final=True, kind=kind))
+        letters.confirmed(Attempt(late, 1, is_final=True, kind=kind))
+    assert letters.missing() == [rejected, delivered]
+    for place in (rejected, delivered):
+        letters.arrived(place, b"as it was")
+    assert letters.missing() == recorder.violations == []
+    letters.judge({rejected: b"as it was", delivered: b"as it was"})
+    assert recorder.violations == []
+    letters.judge({rejected: b"as it was", delivered: b"otherwise"})
+    assert recorder.violations == ["S29"]
+    letters.delivered(accepted, 1)
+    letters.arrived(accepted, None)
+    assert recorder.violations == ["S29", "S29"]
 
 
 def test_a_share_group_must_be_given_every_record_until_it_settles_it() -> None:
