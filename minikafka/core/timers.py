@@ -14,14 +14,16 @@ class TimerQueue(Generic[Key]):
     """Keyed one-shot deadlines, in milliseconds of the caller's clock.
 
     Scheduling a key again replaces its deadline. Keys that are due at the same millisecond come out in the order in which they were
-    scheduled, so that a run depends only on its inputs.
+    scheduled, so that a run depends only on its inputs. Postponing a deadline leaves the heap as it is: the key's entry moves when it
+    comes to the top.
     """
 
     __slots__ = ("_deadlines", "_heap", "_order")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Key]] = []
-        self._deadlines: dict[Key, tuple[int, int]] = {}
+        #: Key -> its deadline, its order, and the order of its entry in the heap, which is due no later.
+        self._deadlines: dict[Key, tuple[int, int, int]] = {}
         self._order = 0
 
     def __len__(self) -> int:
@@ -32,11 +34,16 @@ class TimerQueue(Generic[Key]):
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
         """Set the deadline of `key`, replacing the previous one."""
-        self._order += 1
-        self._deadlines[key] = (deadline_ms, self._order)
-        heapq.heappush(self._heap, (deadline_ms, self._order, key))
+        order = self._order = self._order + 1
+        before = self._deadlines.get(key)
+        if before is not None and before[0] <= deadline_ms:
+            self._deadlines[key] = (deadline_ms, order, before[2])
+            return
+        self._deadlines[key] = (deadline_ms, order, order)
+        heapq.heappush(self._heap, (deadline_ms, order, key))
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._deadlines):
-            self._heap = [(due, order, name) for name, (due, order) in self._deadlines.items()]
+            self._heap = [(due, order, name) for name, (due, order, _) in self._deadlines.items()]
+            self._deadlines = {name: (due, order, order) for due, order, name in self._heap}
             heapq.heapify(self._heap)
 
     def cancel(self, key: Key) -> None:
@@ -53,10 +60,22 @@ class TimerQueue(Generic[Key]):
         heap = self._heap
         while heap:
             due, order, key = heap[0]
-            if self._deadlines.get(key) == (due, order):
+            if self._is_current(key, order):
                 return key, due
             heapq.heappop(heap)
         return None
+
+    def _is_current(self, key: Key, order: int) -> bool:
+        """Whether an entry at the top of the heap, or taken from it, has its key's deadline. Renews the entry if that was postponed."""
+        entry = self._deadlines.get(key)
+        if entry is None or entry[2] != order:
+            return False
+        if entry[1] == order:
+            return True
+        due_ms, order, _ = entry
+        self._deadlines[key] = (due_ms, order, order)
+        heapq.heappush(self._heap, (due_ms, order, key))
+        return False
 
     def expired(self, now_ms: int) -> Iterator[Key]:
         """Take out every key whose deadline is at or before `now_ms`, earliest first.
@@ -66,11 +85,13 @@ class TimerQueue(Generic[Key]):
         """
         due: deque[tuple[int, int, Key]] = deque()
         while self._heap and self._heap[0][0] <= now_ms:
-            due.append(heapq.heappop(self._heap))
+            entry = heapq.heappop(self._heap)
+            if self._is_current(entry[2], entry[1]):
+                due.append(entry)
         try:
             while due:
-                deadline_ms, order, key = due.popleft()
-                if self._deadlines.get(key) == (deadline_ms, order):
+                _, order, key = due.popleft()
+                if self._is_current(key, order):
                     del self._deadlines[key]
                     yield key
         finally:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
+import pytest
+
 from minikafka.core.timers import DeadlineQueue, TimerQueue
 
 
@@ -60,3 +65,45 @@ def test_timers_left_over_by_an_aborted_pass_are_still_due() -> None:
         queue.cancel("b")
         break
     assert list(queue.expired(10)) == ["c"]
+
+
+def test_a_deadline_that_is_postponed_again_and_again_takes_no_room() -> None:
+    queue: TimerQueue[int] = TimerQueue()
+    for now in range(10_000):
+        queue.schedule(now % 10, 100 + now)
+    assert len(queue._heap) == len(queue) == 10
+    assert queue.next_deadline() == 100 + 9_990 and list(queue.expired(100 + 9_992)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_timers_are_what_a_sorted_list_of_them_would_be(seed: int) -> None:
+    chance, queue, model = random.Random(seed), TimerQueue[int](), {}
+    now, orders = 0, itertools.count()
+
+    def change() -> None:
+        key = chance.randrange(12)
+        if chance.random() < 0.15:
+            queue.cancel(key)
+            model.pop(key, None)
+        else:
+            due = now + chance.randrange(-3, 12)
+            queue.schedule(key, due)
+            model[key] = (due, next(orders))
+
+    for _ in range(1_500):
+        change()
+        if chance.random() < 0.3:
+            assert queue.next_deadline() == min((due for due, _ in model.values()), default=None)
+        if chance.random() < 0.2:
+            now += chance.randrange(6)
+            waiting = sorted((entry, key) for key, entry in model.items() if entry[0] <= now)
+            is_changed = chance.random() < 0.5
+            for key in queue.expired(now):
+                while waiting[0][0] != model.get(waiting[0][1]):
+                    waiting.pop(0)
+                assert key == waiting.pop(0)[1]
+                del model[key]
+                if is_changed:
+                    change()
+            assert not [entry for entry, key in waiting if entry == model.get(key)]
+        assert len(queue) == len(model)

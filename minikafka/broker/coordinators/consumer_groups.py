@@ -83,6 +83,10 @@ def consumer_settings(config: BrokerConfig, settings: Settings, metadata: Metada
 
     def intervals(group_id: str) -> GroupIntervals:
         own = metadata.image.config(RESOURCE_GROUP, group_id)
+        session_ms, heartbeat_ms = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+        assignment_ms = settings.group_consumer_assignment_interval_ms
+        if not own:
+            return GroupIntervals(session_ms, heartbeat_ms, assignment_ms)
 
         def value(name: str, default: int) -> int:
             text = own.get(name, "")
@@ -90,9 +94,9 @@ def consumer_settings(config: BrokerConfig, settings: Settings, metadata: Metada
             return int(text) if text.strip().isdecimal() else default
 
         return GroupIntervals(
-            session_timeout_ms=value("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms),
-            heartbeat_interval_ms=value("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
-            assignment_interval_ms=value("consumer.assignment.interval.ms", settings.group_consumer_assignment_interval_ms),
+            session_timeout_ms=value("consumer.session.timeout.ms", session_ms),
+            heartbeat_interval_ms=value("consumer.heartbeat.interval.ms", heartbeat_ms),
+            assignment_interval_ms=value("consumer.assignment.interval.ms", assignment_ms),
         )
 
     limits = ConsumerGroupConfig(

@@ -119,7 +119,9 @@ class GroupShard:
 
     def take_effects(self) -> Effects:
         """The effects that have accumulated since the last call."""
-        effects, self._rebalancer.effects = self._rebalancer.effects, Effects()
+        effects = self._rebalancer.effects
+        if effects:
+            self._rebalancer.effects = Effects()
         return effects
 
     def next_deadline(self) -> int | None:

@@ -16,7 +16,7 @@ from minikafka.core.group.consumer.assignment import Assignments
 from minikafka.core.group.consumer.checks import check_heartbeat
 from minikafka.core.group.consumer.describe import described_group
 from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
-from minikafka.core.group.consumer.heartbeat import HeartbeatPlanner
+from minikafka.core.group.consumer.heartbeat import HeartbeatPlanner, has_nothing_to_change
 from minikafka.core.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState
 from minikafka.core.group.consumer.migration import ClassicGroups, upgrade_records
 from minikafka.core.group.consumer.plans import GroupPlanner, Plan
@@ -100,6 +100,10 @@ class ConsumerGroups:
         except ApiError as error:
             self.answer(reply, error_answer(error))
             return
+        group = self.groups.get(request.group_id)
+        if group is not None and not self.turns.is_busy(request.group_id) and has_nothing_to_change(group, request, client):
+            self._keep_alive(reply, request, now_ms)
+            return
         self._touch_existing(request, now_ms)
 
         def refuse(code: ErrorCode, at_ms: int) -> None:
@@ -114,6 +118,15 @@ class ConsumerGroups:
             return self.carry_out(request.group_id, plan, reply, at_ms)
 
         self.turns.run(request.group_id, work, refuse, now_ms)
+
+    def _keep_alive(self, reply: Reply, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
+        group_id, member_id = request.group_id, request.member_id
+        intervals = self.around.intervals(group_id)
+        self.sessions.touch(group_id, member_id, now_ms + intervals.session_timeout_ms)
+        answer = ConsumerGroupHeartbeatResponse(
+            member_id=member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=intervals.heartbeat_interval_ms
+        )
+        self.answer(reply, answer)
 
     def _touch_existing(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
         """Extend the session of a member whose heartbeat waits for its turn. Does nothing if the sender is not a member."""

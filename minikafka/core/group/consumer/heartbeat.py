@@ -17,7 +17,7 @@ from minikafka.core.group.consumer.checks import (
     owned_partitions,
 )
 from minikafka.core.group.consumer.group import ConsumerGroup
-from minikafka.core.group.consumer.member import LEAVE_STATIC_EPOCH, Assignment, ConsumerMember
+from minikafka.core.group.consumer.member import LEAVE_STATIC_EPOCH, Assignment, ConsumerMember, MemberState
 from minikafka.core.group.consumer.plans import GroupPlanner, Plan, Step
 from minikafka.core.group.consumer.records import Records, current_record
 from minikafka.core.group.consumer.regexes import RefreshRule, RegexChange
@@ -97,6 +97,29 @@ def _updated(before: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
         client_id=client.client_id,
         client_host=client.host,
         classic=None,
+    )
+
+
+def has_nothing_to_change(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client) -> bool:
+    """Whether the heartbeat of a member does no more than to extend its session: it tells nothing new, the member has all of its target,
+    and the group waits for nothing. Nearly every heartbeat is such a one, and a plan for it has no records."""
+    member = group.members.get(request.member_id)
+    return (
+        member is not None
+        and request.member_epoch == member.member_epoch == group.assignment_epoch == group.epoch > 0
+        and member.state is MemberState.STABLE
+        and member.classic is None
+        and (request.instance_id is None or group.static_members.get(request.instance_id) == request.member_id)
+        and request.rebalance_timeout_ms == -1
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rack_id is None
+        and request.server_assignor is None
+        and client.client_id == member.client_id
+        and client.host == member.client_host
+        and not group.is_refresh_due
+        and not group.regexes
+        and not member.subscribed_topic_regex
     )
 
 

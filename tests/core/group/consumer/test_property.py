@@ -7,11 +7,14 @@ import random
 import pytest
 from helpers.consumer_group_world import GroupsWorld, Partitions, assigned, topic_id_of, wire_partitions
 
+from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.checks import check_commit
+from minikafka.core.group.consumer.coordinator import ConsumerGroups
 from minikafka.core.group.consumer.group import STABLE
+from minikafka.core.group.consumer.plans import Plan
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 TOPICS = ("a", "b", "c")
 REFUSED = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNRELEASED_INSTANCE_ID}
@@ -175,8 +178,23 @@ def act(world: GroupsWorld, consumers: list[Consumer], chance: random.Random, nu
         consumer.hear(chance, is_lost=chance.random() < 0.05)
 
 
+@pytest.fixture
+def kept_alive(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that there would be for heartbeats that are answered without one. Each has to say what is answered."""
+    plans: list[Plan] = []
+    keep_alive, sender = ConsumerGroups._keep_alive, Client("c", "/1.1.1.1", 1)
+
+    def checked(self: ConsumerGroups, reply: object, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
+        plans.append(self._plan(request, sender, now_ms))
+        keep_alive(self, reply, request, now_ms)
+        assert plans[-1] == Plan(member_id=request.member_id, answer=self._effects().answers[-1][1])
+
+    monkeypatch.setattr(ConsumerGroups, "_keep_alive", checked)
+    return plans
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_a_group_gives_out_every_partition_once(seed: int) -> None:
+def test_a_group_gives_out_every_partition_once(seed: int, kept_alive: list[Plan]) -> None:
     chance = random.Random(seed)
     config = ConsumerGroupConfig(assignors=chance.choice([("uniform", "range"), ("range", "uniform")]))
     intervals = GroupIntervals(assignment_interval_ms=chance.choice([0, 0, 1_000]))
@@ -190,6 +208,7 @@ def test_a_group_gives_out_every_partition_once(seed: int) -> None:
         check_nothing_twice(world, consumers)
     settle(world, consumers, chance)
     check_quiet(world, consumers)
+    assert kept_alive or world.group().regexes or not world.group().members
     before = {name: (group.state, group.owners, group.targets, group.members) for name, group in world.groups.groups.items()}
     world.fail_over()
     assert {name: (group.state, group.owners, group.targets, group.members) for name, group in world.groups.groups.items()} == before
