@@ -57,6 +57,7 @@ class Medium(Protocol):
     breaks: int
     silences: int
     wake_s: float | None
+    pending_answers_max: int
 
     def link(self, source: str, target: str) -> Link:
         """The link from one host to another."""
@@ -163,10 +164,16 @@ class SimConnection:
         if self.closed:
             _release(pieces)
             return
+        was_full = self._is_full
         if ticket == self._head_ticket and not self._ready:
             self._head_ticket = ticket + 1
             self.send(pieces)
-            return
+        else:
+            self._finish_in_order(ticket, pieces)
+        if was_full and self._arrived:
+            self._fabric.scheduler.ready(Handle(self._read_on, (), self.loop))
+
+    def _finish_in_order(self, ticket: int, pieces: list[Any]) -> None:
         self._ready[ticket] = pieces
         while self._head_ticket in self._ready:
             following = self._ready.pop(self._head_ticket)
@@ -232,11 +239,20 @@ class SimConnection:
             self._wake_later()
         elif frame is None:
             self._end("closed by the peer")
-        elif self._holds:
+        elif self._must_wait or self._arrived:
             self._arrived.append(frame)
         else:
             self._take(frame)
             _poison(frame)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so many answers are owed that no more requests are read."""
+        return self._next_ticket - self._head_ticket >= self._fabric.pending_answers_max
+
+    @property
+    def _must_wait(self) -> bool:
+        return self._holds > 0 or self._is_full
 
     def _wake_later(self) -> None:
         """Let the process read, after all that arrives meanwhile."""
@@ -253,7 +269,7 @@ class SimConnection:
         """Handle the frames that have arrived, as SocketConnection does."""
         self._is_waking = False
         arrived, taken = self._arrived, []
-        while arrived and arrived[0] is not None and not (self._holds or self.closed or self._handler is None):
+        while arrived and arrived[0] is not None and not (self._must_wait or self.closed or self._handler is None):
             frame = arrived.popleft()
             assert frame is not None
             self.has_more = (bool(arrived) and arrived[0] is not None) or self._fabric.chance() < PIECE_SHARE
@@ -264,7 +280,7 @@ class SimConnection:
             callback()
         for frame in taken:
             _poison(frame)
-        if arrived and arrived[0] is None and not self._holds:
+        if arrived and arrived[0] is None and not self._must_wait:
             self._end("closed by the peer")
 
     def after_frames(self, callback: Callable[[], None]) -> None:
@@ -290,10 +306,14 @@ class SimConnection:
     def go_on(self) -> None:
         """See Connection."""
         self._holds -= 1
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read the frames that had to wait."""
         if self._fabric.wake_s is not None and self._arrived:
             self._wake_later()
             return
-        while self._arrived and not self._holds and not self.closed:
+        while self._arrived and not self._must_wait and not self.closed:
             frame = self._arrived.popleft()
             assert frame is not None
             self._take(frame)

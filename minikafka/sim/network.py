@@ -46,6 +46,8 @@ class Fabric:
         #: Mean seconds from the arrival of a frame until the process reads, and handles it together with those that came after it. None:
         #: every frame is handled by itself, when it arrives.
         self.wake_s: float | None = None
+        #: A connection with so many requests that are not answered is not read. Apache Kafka's bound is 1.
+        self.pending_answers_max = ConnectionLimits().pending_answers_max
         self._count = 0
         self.digest = 0
         self.frames = 0

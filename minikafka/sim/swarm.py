@@ -22,6 +22,8 @@ SHORT_LOAD_S = 5.0
 TRANSACTIONS_SHARE = 0.25
 CONSUMERS_SHARE = 0.25
 SHARES_SHARE = 0.2
+#: Share of the seeds in which few requests of a connection are served at a time.
+FEW_ANSWERS_SHARE = 0.25
 #: Share of the share groups that have a dead-letter queue.
 DEAD_LETTERS_SHARE = 0.6
 STREAMS_SHARE = 0.15
@@ -78,6 +80,8 @@ class Options:
     delivery_timeout_ms: int = 15_000
     #: Mean seconds until a process reads what has arrived, all frames together; None: it handles each frame when it arrives.
     wake_s: float | None = None
+    #: How many requests of a connection are served at a time; one in Apache Kafka.
+    pending_answers_max: int = 256
     #: The batch.size of the producers: with a small one they send several batches of a partition at once.
     batch_bytes_max: int = 1 << 18
     properties: dict[str, str] = field(default_factory=dict)
@@ -183,6 +187,7 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     _share_group(options)
     _streams_group(options)
     _arrivals(options)
+    _pending_answers(options)
     drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
@@ -258,6 +263,13 @@ def _arrivals(options: Options) -> None:
     if options.batch_bytes_max < Options(0).batch_bytes_max:
         # Followers that take one batch with each fetch could not keep up with so many small ones.
         options.properties["replica.fetch.max.bytes"] = "1048576"
+
+
+def _pending_answers(options: Options) -> None:
+    """Draw how many requests of a connection are served at a time, with a separate generator, as `_more_rot`."""
+    generator = random.Random(f"swarm/answers/{options.seed}")
+    if generator.random() < FEW_ANSWERS_SHARE:
+        options.pending_answers_max = generator.choice((1, 1, 2, 8))
 
 
 def _transactions(options: Options) -> None:

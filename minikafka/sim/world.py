@@ -126,6 +126,7 @@ class World:
         self.fabric = Fabric(self.scheduler, random.Random(f"{self.seed}/network"))
         self.fabric.set_all(delay_min=options.delay_min_s, delay_mean=options.delay_mean_s)
         self.fabric.wake_s = options.wake_s
+        self.fabric.pending_answers_max = options.pending_answers_max
         self.loop = ProcessLoop(self.scheduler, "world", on_error=self.on_error)
         self.cluster_id = uuid_to_text(random.Random(f"{self.seed}/cluster").randbytes(16))
         self.lines: deque[tuple[float, str, str]] = deque(maxlen=LINES_KEPT)

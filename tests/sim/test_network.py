@@ -273,3 +273,40 @@ def test_a_paused_process_finds_all_frames_together() -> None:
         pair.run(0.1)
     pair.run(2.0)
     assert pair.server.runs == [[b"0", b"1", b"2"]]
+
+
+class Answering(End):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tickets: list[int] = []
+
+    def on_frame(self, connection: Any, frame: memoryview) -> None:
+        super().on_frame(connection, frame)
+        self.tickets.append(connection.begin())
+
+    def answer(self, ticket: int) -> None:
+        self.connections[0].finish(ticket, framed(b"answer"))
+
+
+@pytest.mark.parametrize("wake_s", [None, 0.0])
+def test_requests_beyond_the_bound_wait_for_an_answer(wake_s: float | None) -> None:
+    pair = Pair(delay_mean=0.0)
+    pair.fabric.wake_s = wake_s
+    pair.fabric.pending_answers_max = 2
+    server = pair.server = Answering()
+    pair.connect()
+    for number in range(5):
+        pair.send(b"%d" % number)
+    pair.run(1.0)
+    assert server.frames == [b"0", b"1"]
+    pair.loops["s"].call_soon(server.answer, 1)
+    pair.run(1.0)
+    assert server.frames == [b"0", b"1"], "the answer waits for the one before it"
+    pair.loops["s"].call_soon(server.answer, 0)
+    pair.run(1.0)
+    assert server.frames == [b"0", b"1", b"2", b"3"]
+    pair.loops["s"].call_soon(server.answer, 2)
+    pair.run(1.0)
+    assert server.frames == [b"0", b"1", b"2", b"3", b"4"]

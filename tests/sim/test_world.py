@@ -60,6 +60,7 @@ def test_batches_that_arrive_together_are_appended_together_in_some_seeds() -> N
     assert outcome.appended_together > 20
     drawn = [draw(seed)[0] for seed in range(100)]
     assert 25 < sum(found.wake_s is not None for found in drawn) < 55
+    assert {found.pending_answers_max for found in drawn} == {1, 2, 8, Options(0).pending_answers_max}
     assert {found.batch_bytes_max for found in drawn} == {1, 100, Options(0).batch_bytes_max}
 
 
