@@ -26,12 +26,13 @@ from minikafka.core.controller.configs import ConfigControl
 from minikafka.core.controller.features import bootstrap_records
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.state import ControllerState
-from minikafka.core.controller.topics import CLUSTER_METADATA_TOPIC, topic_name_fault
+from minikafka.core.controller.topics import CLUSTER_METADATA_TOPIC
 from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, PartitionRegistration, empty_image
 from minikafka.core.metadata.versions import NEWEST, versioned
 from minikafka.core.raft.events import AppendLeaderChange
 from minikafka.core.raft.types import ElectionState, Endpoint, ReplicaKey
 from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, Voter, VoterSet
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.spark.cluster_nodes import NodePlan, plan_nodes
 from minikafka.spark.cluster_segments import FilesFailed, LogRules, Syncer, copy_file
 from minikafka.spark.cluster_staging import check_target

@@ -23,9 +23,9 @@ from minikafka.broker.config.rules import (
 from minikafka.broker.config.table import BROKER_PROPERTIES
 from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited, text_of
 from minikafka.core.client_metrics.subscriptions import DEFAULTS, INTERVAL_MS, MATCH, METRICS
-from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from minikafka.core.node_id import parse_node_id
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.admin import broker_loggers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
+from minikafka.core.controller.configs import check_entries
 from minikafka.core.metadata.image import RESOURCE_BROKER_LOGGER
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest
@@ -57,13 +58,14 @@ class ConfigHandlers:
             answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                 resource_type=resource.resource_type, resource_name=resource.resource_name
             )
+            changes = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
             try:
+                check_entries(changes)
                 if self._authorizer is not None and not self._authorizer.allows(
                     context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
                 ):
                     raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
                 broker_loggers.check_broker_id(resource.resource_name, self._config.node_id)
-                changes = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
                 broker_loggers.alter(changes, validate_only=request.validate_only)
             except ApiError as error:
                 answer.error_code, answer.error_message = error.code, error.message

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.broker.supervise import Ends
-from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.lazy_list import lazy_list

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.produce_fast_path import ProduceFastPath
 from minikafka.broker.partitions.produce_handover import ServedHere
-from minikafka.broker.partitions.produce_preparation import Preparation, Prepared
+from minikafka.broker.partitions.produce_preparation import Preparation, Prepared, keep_last_of_each
 from minikafka.broker.partitions.produce_run import ProduceParts, ProduceRun
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -48,6 +48,7 @@ class ProduceHandlers:
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. A batch that begins a transaction waits until the coordinator has verified it."""
+        keep_last_of_each(request)
         heavy = self._preparation.heavy(context, request)
         if heavy:
             self._preparation.start(context, request, heavy, partial(self._begin, context, request))

@@ -50,7 +50,7 @@ class HeldPart:
         given = self._answer
         if answer.error_code:
             fail(given, ErrorCode(answer.error_code), answer.error_message)
-            given.record_errors = answer.record_errors
+            given.record_errors, given.log_start_offset = answer.record_errors, answer.log_start_offset
         else:
             given.base_offset = answer.base_offset
             given.log_append_time_ms = answer.log_append_time_ms

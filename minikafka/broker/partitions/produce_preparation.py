@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 #: Partition -> the result of preparing its batch, or the error for which it must not be appended.
 Prepared = dict[object, "Fitting | ApiError"]
 Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData]"]
+
+
+def keep_last_of_each(request: ProduceRequest) -> None:
+    """If a partition is named twice, its last records count, and nothing may look at the others, as in Kafka."""
+    if len(request.topic_data) > 1 or any(len(topic.partition_data) > 1 for topic in request.topic_data):
+        for _ in last_of_each(request, ("topic_data", "partition_data"), ("index",)):
+            pass  # long requests come in parts
 
 
 class Preparation:

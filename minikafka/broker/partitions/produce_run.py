@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.net.network import Clock
+    from minikafka.storage.producer_state import Verification
     from minikafka.storage.types import AppendInfo
 
 ACKS = (ACKS_ALL, 0, 1)
@@ -127,11 +128,10 @@ class ProduceRun:
 
     def run(self) -> ProduceResponse | None:
         """Handle every partition. Returns the response, or None if it follows later or never (acks=0)."""
-        topics = self._request.topic_data
-        for topic in topics if len(topics) == 1 else _merged(topics):
+        for topic in self._request.topic_data:
             answers: list[_Answer] = []
             self._response.responses.append(_TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-            for data in topic.partition_data if len(topic.partition_data) == 1 else _last_of_each(topic.partition_data):
+            for data in topic.partition_data:
                 answer = _Answer(index=data.index)
                 answers.append(answer)
                 self._produce(topic, data, answer)
@@ -140,13 +140,17 @@ class ProduceRun:
     # -- one partition ---------------------------------------------------------------------------------------------
 
     def _produce(self, topic: _Topic, data: _Data, answer: _Answer) -> None:
-        partition = None
+        partition, has_reached_log = None, False
         try:
             partition = self._parts.replicas.require(topic.name, topic.topic_id if self._by_id else None, data.index)
-            info = self._append(partition, topic, data)
+            verdict = self._admit(partition, topic, data)
+            has_reached_log = True
+            info = self._append(partition, data, verdict)
         except ApiError as error:
             if not self._keep(topic, data, answer, error.code):
                 self._refuse(partition, topic, data, answer, error)
+                if has_reached_log and answer.error_code not in EXPECTED_FAILURES and partition is not None:
+                    answer.log_start_offset = partition.log.log_start_offset
             return
         partition.produces += 1
         partition.bytes_in += len(received(data.records or b""))
@@ -158,23 +162,26 @@ class ProduceRun:
         if self._request.acks < 0 and leader is not None and leader.high_watermark <= info.last_offset:
             self._waits.append(_AppendWait(self, partition, leader, info.last_offset + 1, answer))
 
-    def _append(self, partition: Partition, topic: _Topic, data: _Data) -> AppendInfo:
-        """Append the records. Raises ApiError, with nothing appended."""
-        acks, records = self._request.acks, data.records
-        if acks not in ACKS:
+    def _admit(self, partition: Partition, topic: _Topic, data: _Data) -> Verification | None:
+        """What is checked before the log is asked. Returns what lets a transaction begin; raises ApiError."""
+        if self._request.acks not in ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
         if self._context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
-            self._check(partition, records)
+            self._check(partition, data.records)
         if self._refusals and partition.appending is not None:
             check_order(self._refusals, topic, data, partition, self._now_ms)
-        fitting = self._prepared.get(partition.key, Fitting.HERE)
-        if isinstance(fitting, ApiError):
-            raise fitting
         verdict = None if self._verdicts is None else self._verdicts.get(partition.key)
         if isinstance(verdict, ApiError):
             raise verdict
-        view = _EMPTY if records is None else cast(memoryview, records)
-        return partition.append(view, acks, self._wall_ms, self._now_ms, verification=verdict, fitting=fitting)
+        return verdict
+
+    def _append(self, partition: Partition, data: _Data, verification: Verification | None) -> AppendInfo:
+        """Append the records. Raises ApiError, with nothing appended."""
+        fitting = self._prepared.get(partition.key, Fitting.HERE)
+        if isinstance(fitting, ApiError):
+            raise fitting
+        view = _EMPTY if data.records is None else cast(memoryview, data.records)
+        return partition.append(view, self._request.acks, self._wall_ms, self._now_ms, verification=verification, fitting=fitting)
 
     def _check(self, partition: Partition, records: object) -> None:
         """Refuse records that this version of the API, or any client, must not send."""
@@ -275,18 +282,3 @@ class ProduceRun:
             self._context.close("closed after a failed produce with acks=0")
         else:
             self._context.no_response()
-
-
-def _merged(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
-    """Merge topics that are named twice."""
-    found: dict[object, ProduceRequest.TopicProduceData] = {}
-    for topic in topics:
-        first = found.setdefault((topic.name, topic.topic_id), topic)
-        if first is not topic:
-            first.partition_data = first.partition_data + topic.partition_data
-    return list(found.values())
-
-
-def _last_of_each(partitions: list[ProduceRequest.PartitionProduceData]) -> list[ProduceRequest.PartitionProduceData]:
-    """If a partition is named twice, append only its last records, as Kafka does."""
-    return list({data.index: data for data in partitions}.values())

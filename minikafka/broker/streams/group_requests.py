@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
-from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.group.coordinator import STREAMS
 from minikafka.core.group.streams.checks import check_size
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from minikafka.core.metadata.image import (
     RESOURCE_TOPIC,
 )
 from minikafka.core.node_id import parse_node_id
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -27,6 +29,17 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _KINDS = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
 
 Operation = tuple[str, int, str | None]
+
+
+def check_entries(operations: Sequence[Operation]) -> None:
+    """What is refused before anything else, whatever the resource (Kafka's ConfigAdminManager.preprocess). Raises ApiError."""
+    names = [name for name, _, _ in operations]
+    if len(set(names)) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(twice)}")
+    nulls = [name for name, operation, value in operations if operation != DELETE and value is None]
+    if nulls:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
 
 
 class ConfigControl:
@@ -95,43 +108,48 @@ class ConfigControl:
     # -- one resource ----------------------------------------------------------------------------------------------
 
     def _alter(self, kind: int, name: str, operations: Sequence[Operation]) -> list[Any]:
-        self._check_resource(kind, name)
+        """In Kafka's order, in which faults are named: the broker's checks of the request, the operations, the values, what is there."""
+        check_entries(operations)
+        self._check_kind(kind, name)
         before = self._state.image.config(kind, name)
         after = dict(before)
-        seen: dict[str, None] = {}
         for key, operation, value in operations:
-            if key in seen:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {key}")
-            seen[key] = None
             self._operate(kind, key, operation, value, after)
-        if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in seen and self._state.image.is_elr_enabled:
-            self._check_min_isr(name, after)
-        changed = {key: after[key] for key in seen if key in after and after[key] != before.get(key)}
+        altered = [key for key, _, _ in operations]
+        self._check_name(kind, name)
+        changed = {key: after[key] for key in altered if key in after and after[key] != before.get(key)}
         if any(len(value.encode()) > STRING_BYTES_MAX for value in changed.values()):
             text = f"The configuration value cannot be added because it exceeds the maximum value size of {STRING_BYTES_MAX} bytes."
             raise ApiError(ErrorCode.INVALID_CONFIG, text)
         self._judge(kind, name, changed, after)
+        if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in altered and self._state.image.is_elr_enabled:
+            self._check_min_isr(name, after)
+        if kind == RESOURCE_TOPIC and name not in self._state.image.topics_by_name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         # A broker's property is written even if its value is the same: the broker then reloads the file that it names (KAFKA-14136).
-        again = {key for key in seen if key in after} if kind == RESOURCE_BROKER else set()
-        changes: dict[str, str | None] = {key: after.get(key) for key in seen if key in again or after.get(key) != before.get(key)}
+        again = {key for key in altered if key in after} if kind == RESOURCE_BROKER else set()
+        changes: dict[str, str | None] = {key: after.get(key) for key in altered if key in again or after.get(key) != before.get(key)}
         return self._records(kind, name, changes)
 
-    def _check_resource(self, kind: int, name: str) -> None:
+    def _check_kind(self, kind: int, name: str) -> None:
         if kind not in _KINDS:
             if kind == RESOURCE_BROKER_LOGGER:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Unsupported operation: broker loggers are not altered by the controller.")
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported or unknown resource type {kind}")
-        if kind == RESOURCE_TOPIC:
-            if not name:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-            if name not in self._state.image.topics_by_name:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        elif kind == RESOURCE_BROKER and name:
+        if kind == RESOURCE_BROKER and name:
             node_id = parse_node_id(name) if name.isascii() and name.isdecimal() else None
             if node_id is None:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
             if node_id not in self._state.image.brokers and node_id not in self._state.image.controllers:
                 raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+
+    def _check_name(self, kind: int, name: str) -> None:
+        if kind == RESOURCE_TOPIC:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            fault = topic_name_fault(name)
+            if fault is not None:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         elif kind == RESOURCE_CLIENT_METRICS and not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         elif kind == RESOURCE_GROUP and not name:
@@ -143,11 +161,7 @@ class ConfigControl:
             return
         if operation not in {SET, APPEND, SUBTRACT}:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} for configuration {key}")
-        if value is None:
-            if kind in {RESOURCE_TOPIC, RESOURCE_CLIENT_METRICS}:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
-            values.pop(key, None)
-            return
+        assert value is not None, "checked before"
         if operation == SET:
             values[key] = value
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,35 +16,19 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from minikafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minikafka.wire.records.metadata_records import RemoveTopicRecord, TopicRecord
 
-NAME_LENGTH_MAX = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _ZERO_ID = bytes(16)
 
 Failure = tuple[ErrorCode, str | None]
 #: Counts partitions that are created or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED.
 Spend = Callable[[int], None]
-
-
-def topic_name_fault(name: str) -> str | None:
-    """What is wrong with a topic name, with Kafka's message (org.apache.kafka.common.internals.Topic), or None."""
-    if not name:
-        fault = "the empty string is not allowed"
-    elif name in {".", ".."}:
-        fault = f"'{name}' is not allowed"
-    elif len(name) > NAME_LENGTH_MAX:
-        fault = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-    elif _NAME.fullmatch(name) is None:
-        fault = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    else:
-        return None
-    return f"Topic name is invalid: {fault}"
 
 
 def random_uuid(random: RandomSource) -> bytes:

@@ -70,12 +70,10 @@ class Rebalancer:
         if group is None:
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-            if not request.protocol_type or not names:
-                raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if len(self.groups) >= config.groups_max:
                 raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
-            self._create_then_join(reply, request, client, now_ms)
-            return
+            # As in Kafka, the group stays, empty, even if it is refused what it asks for next.
+            group = self._create(request.group_id, now_ms)
         if not self._has_room(group, request.member_id):
             if request.member_id:
                 group.forget_announced(request.member_id)
@@ -87,8 +85,8 @@ class Rebalancer:
         else:
             self._join_new(group, reply, request, client, now_ms)
 
-    def _create_then_join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
-        group = ClassicGroup(request.group_id, self._wall_ms(now_ms))
+    def _create(self, group_id: str, now_ms: int) -> ClassicGroup:
+        group = ClassicGroup(group_id, self._wall_ms(now_ms))
         self.groups[group.group_id] = group
 
         def created(error: ErrorCode, done_ms: int) -> None:
@@ -98,7 +96,7 @@ class Rebalancer:
                 del self.groups[group.group_id]
 
         self.effects.appends.append(Append([self._record(group)], created))
-        self._join_new(group, reply, request, client, now_ms)
+        return group
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         size_max = self._config.group_size_max

@@ -11,7 +11,7 @@ from helpers.controller_core import ControllerDriver
 
 from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.controller.placement import UsableBroker, place_replicas
-from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest

@@ -271,19 +271,20 @@ def test_member_missing_its_sync_is_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
+    ("options", "code", "left"),
     [
-        ({"session_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"session_ms": 2**31 - 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"session_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT, []), ({"session_ms": 2**31 - 1}, ErrorCode.INVALID_SESSION_TIMEOUT, []),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ["Empty"]), ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID, []),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ["Empty"]),
     ],
-)
-def test_refused_joins_answer_as_kafka_does(options: dict[str, Any], code: ErrorCode) -> None:
-    joined = World().join("join", **options)
+)  # fmt: skip
+def test_refused_joins_answer_and_leave_what_they_do_in_kafka(options: dict[str, Any], code: ErrorCode, left: list[str]) -> None:
+    """An empty group may stay: DescribeGroups, DeleteGroups and OffsetDelete tell it."""
+    world = World()
+    joined = world.join("join", **options)
     assert joined is not None
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (code, -1, "")
+    assert [group.state.value for group in world.shard.groups.values()] == left
 
 
 def test_member_that_never_syncs_is_removed_from_a_stable_group_too() -> None:

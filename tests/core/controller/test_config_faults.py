@@ -1,0 +1,56 @@
+"""Of several faults of a change of configurations, the one is named that Apache Kafka 4.4 names (it was asked)."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.controller_core import ControllerDriver
+
+from minikafka.core.controller.configs import APPEND, DELETE, SET, SUBTRACT
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
+NULL = [("retention.ms", SET, None)]
+TWICE = [("retention.ms", SUBTRACT, "1"), ("retention.ms", SET, "2")]
+NO_LIST = [("retention.ms", APPEND, "5")]
+BAD = [("retention.ms", SET, "x")]
+UNKNOWN = [("no.such", SET, "1")]
+GOOD = [("retention.ms", SET, "5")]
+GONE = [("retention.ms", DELETE, None)]
+FAULTS = [
+    (TOPIC, "t", NULL, "INVALID_REQUEST"), (TOPIC, "t", TWICE, "INVALID_REQUEST"), (TOPIC, "t", NO_LIST, "INVALID_CONFIG"),
+    (TOPIC, "missing", NULL, "INVALID_REQUEST"), (TOPIC, "missing", TWICE, "INVALID_REQUEST"), (TOPIC, "missing", BAD, "INVALID_CONFIG"),
+    (TOPIC, "missing", NO_LIST, "INVALID_CONFIG"), (TOPIC, "missing", UNKNOWN, "INVALID_CONFIG"),
+    (TOPIC, "missing", GOOD, "UNKNOWN_TOPIC_OR_PARTITION"), (TOPIC, "missing", GONE, "UNKNOWN_TOPIC_OR_PARTITION"),
+    (TOPIC, "missing", [], "UNKNOWN_TOPIC_OR_PARTITION"), (TOPIC, "", NO_LIST, "INVALID_CONFIG"), (TOPIC, "", BAD, "INVALID_REQUEST"),
+    (TOPIC, "bad name", NULL, "INVALID_REQUEST"), (TOPIC, "bad name", NO_LIST, "INVALID_CONFIG"),
+    (TOPIC, "bad name", BAD, "INVALID_TOPIC_EXCEPTION"), (TOPIC, "bad name", [], "INVALID_TOPIC_EXCEPTION"),
+    (GROUP, "g", NULL, "INVALID_REQUEST"), (GROUP, "g", [*UNKNOWN, *NULL], "INVALID_REQUEST"), (GROUP, "", NO_LIST, "INVALID_CONFIG"),
+    (GROUP, "", GOOD, "INVALID_REQUEST"), (METRICS, "m", TWICE, "INVALID_REQUEST"), (METRICS, "", NO_LIST, "INVALID_CONFIG"),
+    (BROKER, "", NULL, "INVALID_REQUEST"), (BROKER, "", TWICE, "INVALID_REQUEST"), (BROKER, "x", NO_LIST, "INVALID_REQUEST"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name", "changes", "code"), FAULTS)
+def test_one_fault_is_named(kind: int, name: str, changes: list[tuple[str, int, str | None]], code: str) -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    driver.create("t")
+    request = IncrementalAlterConfigsRequest
+    configs = [request.AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    resource = request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    answer = driver.do(request(resources=[resource]))
+    assert (ErrorCode(answer.responses[0].error_code).name, driver.last_records) == (code, [])
+
+
+@pytest.mark.parametrize(("kind", "name", "changes", "code"), [row for row in FAULTS if all(change[1] == SET for change in row[2])])
+def test_one_fault_is_named_by_the_older_api(kind: int, name: str, changes: list[tuple[str, int, str | None]], code: str) -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    driver.create("t")
+    request = AlterConfigsRequest
+    configs = [request.AlterableConfig(name=key, value=value) for key, _, value in changes]
+    resource = request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    answer = driver.do(request(resources=[resource]))
+    assert (ErrorCode(answer.responses[0].error_code).name, driver.last_records) == (code, [])
