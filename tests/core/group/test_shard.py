@@ -279,7 +279,6 @@ def test_member_missing_its_sync_is_removed() -> None:
     ],
 )  # fmt: skip
 def test_refused_joins_answer_and_leave_what_they_do_in_kafka(options: dict[str, Any], code: ErrorCode, left: list[str]) -> None:
-    """An empty group may stay: DescribeGroups, DeleteGroups and OffsetDelete tell it."""
     world = World()
     joined = world.join("join", **options)
     assert joined is not None
