@@ -207,7 +207,7 @@ class BrokerParts:
             ),
             LateSaslHandlers(),
             ScramHandlers(metadata),
-            AclHandlers(None if authority is None else authority.acls, self.forwarder),
+            AclHandlers(authority, self.forwarder),
             DelegationTokenHandlers(config, authority),
         )
         for handlers in all_handlers:

@@ -230,7 +230,7 @@ class Node:
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
         handlers = ControllerHandlers(self.controller, self.quotas)
         handlers.register(dispatcher)
-        ControllerAclHandlers(None if self.authority is None else self.authority.acls, handlers.handle).register(dispatcher)
+        ControllerAclHandlers(self.authority, handlers.handle).register(dispatcher)
         ConfigDescriptions(self.config, self.metadata).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
         ScramHandlers(self.metadata).register(dispatcher)

@@ -1,4 +1,4 @@
-"""Rounds of the fuzzer (fuzz.py), each with a seed and a cluster of its own, with totals in a file, so that it can end and go on at any time.
+"""Rounds of the fuzzer (fuzz.py), each with a seed and a cluster of its own, with totals in a file: it can end and go on at any time.
 
 `PYTHONPATH=.:tests python -m bench.fuzz_campaign --totals FILE [--frames N] [--rounds N]`; what has been thrown stands in the file by
 commit and seed, and the next round takes the next seed. `--show` prints the sums.
@@ -34,14 +34,15 @@ def read(totals: Path) -> list[dict[str, Any]]:
 def add(totals: Path, seed: int, at: str, report: Report) -> None:
     """Append a round."""
     worst = {name: round(value, 4) for name, value in report.longest_turns.items() if "cpu_seconds" in name}
-    rounds = read(totals) + [
+    rounds = [
+        *read(totals),
         {
             "commit": at, "seed": seed, "frames": report.frames, "answers": report.answers, "closed": report.closed,
             "cpu_s": round(report.cpu_s, 1), "thrower_cpu_s": round(report.thrower_cpu_s, 1), "load": os.getloadavg()[0],
             "slowest_ms": round(report.slowest_ms), "longest_turns_cpu_s": worst,
             "memory_mib": {node: [round(value) for value in pair] for node, pair in report.memory_mib.items()},
             "findings": report.problems,
-        }
+        },
     ]  # fmt: skip
     beside = totals.with_suffix(".new")
     beside.write_text(json.dumps(rounds, indent=1))

@@ -24,7 +24,7 @@ def lines(old: Any, now: Any, why: str, brokers: Any = None, before: Any = None,
         base=SimpleNamespace(topics_by_id={TOPIC_ID: SimpleNamespace(partitions={0: old})}, brokers=before or {}),
         changed_topics={TOPIC_ID: SimpleNamespace(name="t", changed={0: now})},
         changed_brokers=brokers or {},
-        acls_changed=False,
+        changed_acls={},
     )
     return [f"{logging.getLevelName(level)} {text}" for level, text in change_lines(delta, why, why_fenced)]
 

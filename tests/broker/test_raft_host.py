@@ -68,7 +68,11 @@ async def test_a_snapshot_is_written_read_and_the_log_is_cleaned_behind_it(tmp_p
     with pytest.raises(ValueError, match="not within"):
         host.write_snapshot(SnapshotId(last + 2, 1), state, 5)
     host.write_snapshot(SnapshotId(13, 1), state, 5)
+    await host._snapshots.finish()
     host.write_snapshot(SnapshotId(18, 1), [FeatureLevelRecord(name="feature", feature_level=14)], 5)
+    assert host.log_start_offset == 13, "it is written in a thread"
+    host.write_snapshot(SnapshotId(19, 1), state, 5)
+    await host._snapshots.finish()
     assert host.log_start_offset == 18
     names = sorted(p.name for p in (tmp_path / "d" / "__cluster_metadata-0").glob("*.checkpoint"))
     assert names == ["00000000000000000018-0000000001.checkpoint"]

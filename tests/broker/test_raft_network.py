@@ -165,6 +165,7 @@ async def test_a_late_replica_begins_with_the_snapshot(tmp_path) -> None:
         last = controller.raft.append([feature(level)])
     await controller.raft.wait_committed(last)
     controller.raft.write_snapshot(SnapshotId(6, 1), [feature(level) for level in range(5)], 7)
+    await controller.raft._snapshots.finish()
     late = Node(2, tmp_path / "late")
     await late.bind()
     await late.start(is_controller=False, voters=voters)

@@ -46,19 +46,17 @@ def reason_of(request: Any) -> str:
 
 
 def _acl_lines(delta: MetadataDelta) -> Iterator[tuple[int, str]]:
-    before, now = delta.base.acls, delta.image().acls
-    for acl_id, record in now.items():
-        if acl_id not in before:
+    for acl_id, record in delta.changed_acls.items():
+        before = delta.base.acls.get(acl_id)
+        if before is None and record is not None:
             yield logging.INFO, f"ACL created: {Acl.of_record(record)}"
-    for acl_id, record in before.items():
-        if acl_id not in now:
-            yield logging.INFO, f"ACL removed: {Acl.of_record(record)}"
+        elif before is not None and record is None:
+            yield logging.INFO, f"ACL removed: {Acl.of_record(before)}"
 
 
 def change_lines(delta: MetadataDelta, why: str, why_fenced: Callable[[int], str] | None) -> Iterator[tuple[int, str]]:
     """(level, line) of each change. `why_fenced` gives the reason for fencing a broker whose session has ended."""
-    if delta.acls_changed:
-        yield from _acl_lines(delta)
+    yield from _acl_lines(delta)
     partitions = sum(len(topic.changed) for topic in delta.changed_topics.values())
     for broker_id, broker in delta.changed_brokers.items():
         before = delta.base.brokers.get(broker_id)

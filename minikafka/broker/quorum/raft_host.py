@@ -15,6 +15,7 @@ from minikafka.broker.quorum.raft_delivery import SHORTAGE_RETRY_S, Delivery, Ra
 from minikafka.broker.quorum.raft_figures import RaftFigures
 from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all
 from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.broker.quorum.raft_snapshots import SnapshotWriting
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.quorum import Quorum
@@ -79,6 +80,7 @@ class RaftHost:
         self._quorum: Quorum | None = None
         self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms, security)
         self._delivery = Delivery(environment.loop, self._log, self._delivered, self._fail)
+        self._snapshots = SnapshotWriting(environment, self._log, self._snapshot_written, self._fail)
         self._events: deque[ev.Event] = deque()
         #: Effects of the core that are not carried out yet, in order. The core gets no further event before all are done.
         self._effects: deque[ev.Effect] = deque()
@@ -221,6 +223,7 @@ class RaftHost:
         self._halt(NotLeader("this node is stopping"))
         if self._sync is not None:
             await asyncio.wait([self._sync])
+        await self._snapshots.finish()
         if quorum is not None:
             self._log.close() if self.failure is None else self._log.close_files()
 
@@ -313,23 +316,15 @@ class RaftHost:
 
     def write_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any], last_timestamp_ms: int) -> None:
         """Write `%020d-%010d.checkpoint`, a listener's state at `snapshot_id.end_offset`, which must not be beyond the high
-        watermark, and free the log before it by metadata.max.retention.*."""
+        watermark, in a thread, and then free the log before it by metadata.max.retention.*."""
+        self._snapshots.start(OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch), records, last_timestamp_ms, self.quorum)
+
+    def _snapshot_written(self, snapshot: OffsetAndEpoch) -> None:
         quorum = self.quorum
-        snapshot = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
-        if not quorum.log.start_offset <= snapshot.offset <= quorum.high_watermark:
-            raise ValueError(f"a snapshot at {snapshot.offset} is not within the committed log up to {quorum.high_watermark}")
-        if snapshot in quorum.log.snapshots:
+        if self._halted or snapshot in quorum.log.snapshots or snapshot.offset < quorum.log.start_offset:
             return
-        try:
-            self._log.write_snapshot(snapshot, records, last_timestamp_ms, quorum.history)
-            # A listener that has not received the log up to the new snapshot still needs it.
-            start = self._log.clean(quorum.high_watermark, self._delivery.offset, sorted([*quorum.log.snapshots, snapshot]))
-        except ResourceShortage as error:
-            logger.warning("a snapshot at offset %d is not taken, another one is later: %s", snapshot.offset, error)
-            return
-        except StorageError as error:
-            self._fail(error)
-            raise
+        # A listener that has not received the log up to the new snapshot still needs it.
+        start = self._log.clean(quorum.high_watermark, self._delivery.offset, sorted([*quorum.log.snapshots, snapshot]))
         self._feed(ev.SnapshotWritten(snapshot, start))
 
     # -- requests of peers (broker/quorum/raft_requests.py)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from minikafka.broker.config.broker_config import BrokerConfig
@@ -375,9 +376,10 @@ class MetadataLog:
         with self._disk("read a snapshot of"):
             return read_snapshot(self._filesystem, self.path(snapshot), with_records=with_records)
 
-    def write_snapshot(
+    def snapshot_writer(
         self, snapshot: OffsetAndEpoch, records: Iterable[Any], last_timestamp_ms: int, history: VoterHistory
-    ) -> None:
+    ) -> Callable[[], object]:
+        """Writes a snapshot when called, blocking, on any thread. If it raises OSError, call `snapshot_failed`."""
         voters, version = history.at(snapshot.offset)
         pieces = encode_snapshot(
             records,
@@ -387,9 +389,15 @@ class MetadataLog:
             kraft_version=version,
             voters=voters,
         )
-        with self._disk("write a snapshot of"):
-            write_snapshot_file(self._filesystem, self.path(snapshot), pieces)
+        return partial(write_snapshot_file, self._filesystem, self.path(snapshot), pieces)
+
+    def snapshot_written(self, snapshot: OffsetAndEpoch) -> None:
+        """The snapshot is on disk."""
         self._snapshot_times[snapshot] = self._wall_ms()
+
+    def snapshot_failed(self, error: OSError) -> StorageError:
+        """The error to log or raise."""
+        return self.log.fail("write a snapshot of the metadata log", error)
 
     def read_snapshot_bytes(self, snapshot: OffsetAndEpoch, position: int, bytes_max: int) -> tuple[int, bytes] | None:
         """(size of the file, bytes from `position`); None if the file does not exist."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
@@ -25,10 +26,8 @@ class _Named(IntEnum):
     @classmethod
     def of(cls: type[Kind], number: int) -> Kind:
         """The member with this number; UNKNOWN if there is none."""
-        try:
-            return cls(number)
-        except ValueError:
-            return cls(0)
+        found = cls._value2member_map_.get(number)
+        return cls(0) if found is None else cast(Kind, found)
 
     @classmethod
     def parse(cls: type[Kind], text: str) -> Kind:
@@ -189,6 +188,15 @@ class AclFilter(NamedTuple):
             and self.permission in (Permission.ANY, acl.permission)
         )
 
+    def select(self, acls: Iterable[Acl]) -> list[Acl]:
+        """Those of the ACLs that match. Some ten times as fast as `matches` for each of very many."""
+        for number, (wanted, free) in enumerate(zip(self, _FREE, strict=True)):
+            if wanted not in free and not (number == _NAME and self.pattern_type is PatternType.MATCH):
+                acls = [acl for acl in acls if acl[number] == wanted]
+        if self.pattern_type is PatternType.MATCH and self.resource_name is not None:
+            return [acl for acl in acls if self._matches_name(acl)]
+        return list(acls)
+
     def _matches_name(self, acl: Acl) -> bool:
         filter_name, name = self.resource_name, acl.resource_name
         if filter_name is None:
@@ -198,3 +206,11 @@ class AclFilter(NamedTuple):
         if acl.pattern_type is PatternType.PREFIXED:
             return filter_name.startswith(name)
         return name in (filter_name, WILDCARD)
+
+
+#: For each part of a filter, what matches everything.
+_FREE: tuple[frozenset[object], ...] = (
+    frozenset({ResourceType.ANY}), frozenset({None}), frozenset({PatternType.ANY, PatternType.MATCH}), frozenset({None}), frozenset({None}),
+    frozenset({Operation.ANY}), frozenset({Permission.ANY}),
+)  # fmt: skip
+_NAME = Acl._fields.index("resource_name")

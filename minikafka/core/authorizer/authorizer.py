@@ -14,7 +14,6 @@ from minikafka.core.authorizer.acl import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
     Acl,
-    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -38,6 +37,11 @@ class _Entry(NamedTuple):
 
     acl: Acl
     place: Place | None
+
+
+#: Name of a pattern -> principal -> ACLs by id. A resource may have a hundred thousand, each about another principal.
+_Table = dict[str, dict[str, dict[bytes, _Entry]]]
+_NO_ENTRIES: Mapping[bytes, _Entry] = {}
 
 
 class Decision(NamedTuple):
@@ -64,9 +68,13 @@ class AclAuthorizer:
         self.generation = 0
         self._without_acl = _OPEN_BY_DEFAULT if allow_everyone else _CLOSED
         self._acls: dict[bytes, _Entry] = {}
-        #: Type -> name of a literal pattern -> ACLs; WILDCARD is a name like any other.
-        self._literal: dict[ResourceType, dict[str, dict[bytes, _Entry]]] = {}
-        self._prefixed: dict[ResourceType, dict[str, dict[bytes, _Entry]]] = {}
+        #: Type -> name of a literal pattern -> principal -> ACLs; WILDCARD is a name like any other.
+        self._literal: dict[ResourceType, _Table] = {}
+        self._prefixed: dict[ResourceType, _Table] = {}
+        #: (type, principal, permission) -> ACLs.
+        self._by_principal: dict[tuple[ResourceType, str, Permission], dict[bytes, _Entry]] = {}
+        #: Type -> length of a prefix -> how many have it.
+        self._prefix_counts: dict[ResourceType, dict[int, int]] = {}
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         self._decided: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
         self._decided_by_type: dict[tuple[str, str, Operation, ResourceType], bool] = {}
@@ -83,19 +91,23 @@ class AclAuthorizer:
 
     def replace(self, records: Mapping[bytes, AccessControlEntryRecord]) -> None:
         """Set the ACLs to those of an image, by id."""
-        gone = [acl_id for acl_id in self._acls if acl_id not in records]
-        new = [record for acl_id, record in records.items() if acl_id not in self._acls]
-        if not gone and not new:
-            return
-        for acl_id in gone:
-            self._remove(acl_id)
-        for record in new:
-            self._add(record.id, Acl.of_record(record))
+        gone = {acl_id: None for acl_id in self._acls if acl_id not in records}
+        new = {acl_id: record for acl_id, record in records.items() if acl_id not in self._acls}
+        if gone or new:
+            self.change({**gone, **new})
+
+    def change(self, records: Mapping[bytes, AccessControlEntryRecord | None]) -> None:
+        """Set or, with None, remove some ACLs."""
+        for acl_id, record in records.items():
+            if acl_id in self._acls:
+                self._remove(acl_id)
+            if record is not None:
+                self._add(acl_id, Acl.of_record(record))
         self.generation += 1
         self._decided.clear()
         self._decided_by_type.clear()
 
-    def _table_of(self, acl: Acl) -> dict[str, dict[bytes, _Entry]]:
+    def _table_of(self, acl: Acl) -> _Table:
         tables = self._prefixed if acl.pattern_type is PatternType.PREFIXED else self._literal
         return tables.setdefault(acl.resource_type, {})
 
@@ -104,21 +116,33 @@ class AclAuthorizer:
         table = self._table_of(acl)
         if acl.resource_name not in table:
             table[acl.resource_name] = {}
-            self._count_prefixes(acl)
-        table[acl.resource_name][acl_id] = entry
+            self._count_prefix(acl, 1)
+        table[acl.resource_name].setdefault(acl.principal, {})[acl_id] = entry
+        self._by_principal.setdefault((acl.resource_type, acl.principal, acl.permission), {})[acl_id] = entry
 
     def _remove(self, acl_id: bytes) -> None:
         acl = self._acls.pop(acl_id).acl
         table = self._table_of(acl)
-        del table[acl.resource_name][acl_id]
-        if not table[acl.resource_name]:
+        by_principal = table[acl.resource_name]
+        del by_principal[acl.principal][acl_id]
+        if not by_principal[acl.principal]:
+            del by_principal[acl.principal]
+        if not by_principal:
             del table[acl.resource_name]
-            self._count_prefixes(acl)
+            self._count_prefix(acl, -1)
+        key = (acl.resource_type, acl.principal, acl.permission)
+        del self._by_principal[key][acl_id]
+        if not self._by_principal[key]:
+            del self._by_principal[key]
 
-    def _count_prefixes(self, acl: Acl) -> None:
+    def _count_prefix(self, acl: Acl, change: int) -> None:
         if acl.pattern_type is PatternType.PREFIXED:
-            kind = acl.resource_type
-            self._prefix_lengths[kind] = tuple(sorted({len(prefix) for prefix in self._prefixed[kind]}))
+            counts, length = self._prefix_counts.setdefault(acl.resource_type, {}), len(acl.resource_name)
+            counts[length] = counts.get(length, 0) + change
+            if not counts[length]:
+                del counts[length]
+            if counts.get(length, 0) in (0, 1):
+                self._prefix_lengths[acl.resource_type] = tuple(sorted(counts))
 
     # -- decisions -------------------------------------------------------------------------------------------------
 
@@ -138,29 +162,32 @@ class AclAuthorizer:
             return _SUPER_USER
         allow: Acl | None = None
         about_it, peer = False, Peer.of(host)
-        for entry in self._about(resource_type, name):
-            about_it, acl = True, entry.acl
-            if _applies(entry, principal, peer, operation):
-                if acl.permission is Permission.DENY:
-                    return Decision(False, acl, "")
-                allow = acl
+        for by_principal in self._about(resource_type, name):
+            about_it = True
+            for who in (principal, WILDCARD_PRINCIPAL):
+                for entry in by_principal.get(who, _NO_ENTRIES).values():
+                    if _applies(entry, peer, operation):
+                        if entry.acl.permission is Permission.DENY:
+                            return Decision(False, entry.acl, "")
+                        allow = entry.acl
         if allow is not None:
             return Decision(True, allow, "")
         return _CLOSED if about_it else self._without_acl
 
-    def _about(self, resource_type: ResourceType, name: str) -> Iterator[_Entry]:
-        """The ACLs whose pattern matches the resource."""
+    def _about(self, resource_type: ResourceType, name: str) -> Iterator[Mapping[str, Mapping[bytes, _Entry]]]:
+        """The ACLs of each pattern that matches the resource, by principal."""
         literal = self._literal.get(resource_type)
         if literal:
-            yield from literal.get(name, {}).values()
-            if name != WILDCARD:
-                yield from literal.get(WILDCARD, {}).values()
+            for pattern in (name,) if name == WILDCARD else (name, WILDCARD):
+                if pattern in literal:
+                    yield literal[pattern]
         prefixed = self._prefixed.get(resource_type)
         if prefixed:
             for length in self._prefix_lengths[resource_type]:
                 if length > len(name):
                     break
-                yield from prefixed.get(name[:length], {}).values()
+                if name[:length] in prefixed:
+                    yield prefixed[name[:length]]
 
     def allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether there is any resource of the type, existing or not, on which the principal may perform the operation (KIP-679)."""
@@ -175,23 +202,22 @@ class AclAuthorizer:
     def _allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         if self.decide(principal, host, operation, resource_type, _NO_RESOURCE).is_allowed:
             return True
-        denied: set[tuple[PatternType, str]] = set()
-        allowed: list[tuple[PatternType, str]] = []
         peer = Peer.of(host)
-        for entry in self._acls.values():
-            acl = entry.acl
-            if acl.resource_type is resource_type and _applies(entry, principal, peer, operation, by_implication=False):
-                pattern = (acl.pattern_type, acl.resource_name)
-                if acl.permission is Permission.DENY:
-                    denied.add(pattern)
-                else:
-                    allowed.append(pattern)
+
+        def patterns(permission: Permission) -> Iterator[tuple[PatternType, str]]:
+            for who in dict.fromkeys((principal, WILDCARD_PRINCIPAL)):
+                for entry in self._by_principal.get((resource_type, who, permission), _NO_ENTRIES).values():
+                    if _applies(entry, peer, operation, by_implication=False):
+                        yield entry.acl.pattern_type, entry.acl.resource_name
+
+        denied = set(patterns(Permission.DENY))
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
+        lengths = sorted({len(name) for kind, name in denied if kind is PatternType.PREFIXED})
         return any(
-            pattern == (PatternType.LITERAL, WILDCARD)
-            or not (pattern in denied or any((PatternType.PREFIXED, pattern[1][:end]) in denied for end in range(1, len(pattern[1]) + 1)))
-            for pattern in allowed
+            (kind, name) == (PatternType.LITERAL, WILDCARD)
+            or not ((kind, name) in denied or any((PatternType.PREFIXED, name[:end]) in denied for end in lengths if end <= len(name)))
+            for kind, name in patterns(Permission.ALLOW)
         )
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> list[Operation]:
@@ -202,16 +228,10 @@ class AclAuthorizer:
             if self.decide(principal, host, operation, resource_type, name).is_allowed
         ]
 
-    def select(self, acl_filter: AclFilter) -> Iterator[Acl]:
-        """The ACLs that match a filter."""
-        return (acl for acl in self.acls if acl_filter.matches(acl))
 
-
-def _applies(entry: _Entry, principal: str, peer: Peer, operation: Operation, *, by_implication: bool = True) -> bool:
-    """Whether an ACL applies to this principal, peer and operation, regardless of the resource."""
+def _applies(entry: _Entry, peer: Peer, operation: Operation, *, by_implication: bool = True) -> bool:
+    """Whether an ACL of the principal applies to this peer and operation, regardless of the resource."""
     acl, place = entry
-    if acl.principal not in (principal, WILDCARD_PRINCIPAL):
-        return False
     if acl.host not in (peer.host, WILDCARD) and (place is None or not place.holds(peer)):
         return False
     if acl.operation in (operation, Operation.ALL):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from minikafka.core.authorizer.index import AclIndex
 from minikafka.core.authorizer.ranges import InvalidRange, is_range, parsed
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, RandomSource
 from minikafka.core.controller.state import ControllerState, Result
@@ -31,14 +30,14 @@ class AclControl:
 
     def create(self, request: CreateAclsRequest) -> Result:
         """CreateAcls: each ACL succeeds or fails on its own. An ACL that exists already succeeds without a record."""
-        existing = {Acl.of_record(record) for record in self._state.image.acls.values()}
+        existing, new = self._state.image.acl_index, set[Acl]()
         results: list[CreateAclsResponse.AclCreationResult] = []
         records: list[AccessControlEntryRecord] = []
         taken: set[bytes] = set()
         for creation in request.creations:
             result = CreateAclsResponse.AclCreationResult()
             results.append(result)
-            acl = _acl_of(creation)
+            acl = acl_of(creation)
             fault = fault_of(acl)
             if fault is None and is_range(acl.host):
                 if not self._may_have_ranges:
@@ -47,8 +46,8 @@ class AclControl:
                 fault = _fault_of_range(acl.host)
             if fault is not None:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
-            elif acl not in existing:
-                existing.add(acl)
+            elif acl not in existing and acl not in new:
+                new.add(acl)
                 if len(records) == RECORDS_PER_REQUEST_MAX:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
                 records.append(acl.to_record(self._new_id(taken)))
@@ -67,7 +66,7 @@ class AclControl:
 
     def delete(self, request: DeleteAclsRequest) -> Result:
         """DeleteAcls: the answer names the ACLs of each filter; each is removed once."""
-        lookup = _Lookup({acl_id: Acl.of_record(record) for acl_id, record in self._state.image.acls.items()})
+        lookup = _Lookup(self._state.image.acl_index)
         results = []
         doomed: dict[bytes, None] = {}
         listed = 0
@@ -104,39 +103,23 @@ class AclControl:
 class _Lookup:
     """Finds the ACLs that match filters without comparing every ACL with every filter."""
 
-    def __init__(self, acls: dict[bytes, Acl]) -> None:
-        self._acls = acls
+    def __init__(self, index: AclIndex) -> None:
+        self._index = index
         self._found: dict[AclFilter, list[tuple[bytes, Acl]]] = {}
-        self._by: dict[str, dict[str, list[tuple[bytes, Acl]]]] = {}
         #: Comparisons so far, and their limit, which is enough for every deletion that is small enough.
         self.looked_at = 0
-        self.looks_max = COMPARISONS_MAX + len(acls)
+        self.looks_max = COMPARISONS_MAX + index.count
 
     def matching(self, acl_filter: AclFilter) -> list[tuple[bytes, Acl]]:
         """(id, ACL) of the ACLs that match a filter."""
         found = self._found.get(acl_filter)
         if found is None:
-            candidates = self._candidates(acl_filter)
+            candidates = self._index.candidates(acl_filter)
             self.looked_at += len(candidates)
             if self.looked_at > self.looks_max:
                 return []
-            found = self._found[acl_filter] = [entry for entry in candidates if acl_filter.matches(entry[1])]
+            found = self._found[acl_filter] = [(acl_id, acl) for acl in acl_filter.select(candidates) for acl_id in self._index.ids(acl)]
         return found
-
-    def _candidates(self, acl_filter: AclFilter) -> Collection[tuple[bytes, Acl]]:
-        if acl_filter.resource_name is not None and acl_filter.pattern_type is not PatternType.MATCH:
-            return self._index("resource_name").get(acl_filter.resource_name, ())
-        if acl_filter.principal is not None:
-            return self._index("principal").get(acl_filter.principal, ())
-        return self._acls.items()
-
-    def _index(self, name: str) -> dict[str, list[tuple[bytes, Acl]]]:
-        index = self._by.get(name)
-        if index is None:
-            index = self._by[name] = {}
-            for acl_id, acl in self._acls.items():
-                index.setdefault(getattr(acl, name), []).append((acl_id, acl))
-        return index
 
 
 def _fault_of_range(host: str) -> str | None:
@@ -147,15 +130,17 @@ def _fault_of_range(host: str) -> str | None:
     return None
 
 
-def _acl_of(creation: CreateAclsRequest.AclCreation) -> Acl:
+def acl_of(named: CreateAclsRequest.AclCreation | DeleteAclsResponse.DeleteAclsMatchingAcl) -> Acl:
+    """The ACL that a request creates, or that an answer names."""
+    pattern_type = named.resource_pattern_type if isinstance(named, CreateAclsRequest.AclCreation) else named.pattern_type
     return Acl(
-        ResourceType.of(creation.resource_type),
-        creation.resource_name,
-        PatternType.of(creation.resource_pattern_type),
-        creation.principal,
-        creation.host,
-        Operation.of(creation.operation),
-        Permission.of(creation.permission_type),
+        ResourceType.of(named.resource_type),
+        named.resource_name,
+        PatternType.of(pattern_type),
+        named.principal,
+        named.host,
+        Operation.of(named.operation),
+        Permission.of(named.permission_type),
     )
 
 

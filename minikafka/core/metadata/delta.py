@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from minikafka.core.authorizer.acl import Acl
 from minikafka.core.metadata.image import (
     RESOURCE_TOPIC,
     BrokerRegistration,
@@ -74,8 +75,8 @@ class MetadataDelta:
 
     changed_topics: topic id -> TopicDelta (created or with changed partitions); deleted_topics: topic id -> the
     topic as it was in `base`; changed_brokers: id -> registration now, None when gone; changed_controllers likewise;
-    changed_configs: the resources whose overrides changed; features_changed, quotas_changed, scram_changed, acls_changed,
-    tokens_changed.
+    changed_acls: id -> record, None when gone; changed_configs: the resources whose overrides changed; features_changed, quotas_changed,
+    scram_changed, tokens_changed.
     A topic that is deleted and created again with its name is in both, under its two ids.
     """
 
@@ -83,8 +84,8 @@ class MetadataDelta:
         "_image",
         "_owned",
         "_owned_topics",
-        "acls_changed",
         "base",
+        "changed_acls",
         "changed_brokers",
         "changed_configs",
         "changed_controllers",
@@ -111,7 +112,7 @@ class MetadataDelta:
         self.features_changed = False
         self.quotas_changed = False
         self.scram_changed = False
-        self.acls_changed = False
+        self.changed_acls: dict[bytes, AccessControlEntryRecord | None] = {}
         self.tokens_changed = False
         self.producer_ids_changed = False
         self.is_snapshot = False
@@ -153,7 +154,7 @@ class MetadataDelta:
             or self.features_changed
             or self.quotas_changed
             or self.scram_changed
-            or self.acls_changed
+            or self.changed_acls
             or self.tokens_changed
             or self.producer_ids_changed
             or self.is_snapshot
@@ -181,7 +182,9 @@ class MetadataDelta:
         delta.features_changed = base.features != image.features
         delta.quotas_changed = base.client_quotas != image.client_quotas
         delta.scram_changed = base.scram != image.scram
-        delta.acls_changed = base.acls != image.acls
+        for acl_id in {**base.acls, **image.acls}:
+            if base.acls.get(acl_id) != image.acls.get(acl_id):
+                delta.changed_acls[acl_id] = image.acls.get(acl_id)
         delta.tokens_changed = base.delegation_tokens != image.delegation_tokens
         delta.producer_ids_changed = base.next_producer_id != image.next_producer_id
         return delta
@@ -208,7 +211,7 @@ class MetadataDelta:
         container = getattr(self._image, name)
         if name not in self._owned:
             self._owned.add(name)
-            container = dict(container)
+            container = container.copy()
             setattr(self._image, name, container)
         return container
 
@@ -381,12 +384,18 @@ class MetadataDelta:
         self.scram_changed = True
 
     def _acl(self, record: AccessControlEntryRecord, _: int) -> None:
-        self._own("acls")[record.id] = record
-        self.acls_changed = True
+        self._forget_acl(record.id)
+        self._own("acls")[record.id] = self.changed_acls[record.id] = record
+        self._own("acl_index").add(record.id, Acl.of_record(record))
 
     def _remove_acl(self, record: RemoveAccessControlEntryRecord, _: int) -> None:
-        self._own("acls").pop(record.id, None)
-        self.acls_changed = True
+        self._forget_acl(record.id)
+        self.changed_acls[record.id] = None
+
+    def _forget_acl(self, acl_id: bytes) -> None:
+        before = self._own("acls").pop(acl_id, None)
+        if before is not None:
+            self._own("acl_index").remove(acl_id, Acl.of_record(before))
 
     def _delegation_token(self, record: DelegationTokenRecord, _: int) -> None:
         self._own("delegation_tokens")[record.token_id] = record

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from minikafka.core.authorizer.index import AclIndex, number_of_id
 from minikafka.core.java_hash import names_in_table_order
 from minikafka.core.metadata.versions import DIRECTORIES, NEWEST
+from minikafka.core.sharded_map import ShardedMap
 from minikafka.wire.records.metadata_records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
@@ -448,6 +450,7 @@ class MetadataImage:
     """
 
     __slots__ = (
+        "acl_index",
         "acls",
         "brokers",
         "client_quotas",
@@ -477,7 +480,8 @@ class MetadataImage:
         self.next_producer_id = 0
         self.producer_ids_broker: tuple[int, int] = (-1, -1)
         self.scram: dict[tuple[str, int], UserScramCredentialRecord] = {}
-        self.acls: dict[bytes, AccessControlEntryRecord] = {}
+        self.acls: ShardedMap[bytes, AccessControlEntryRecord] = ShardedMap(number_of_id)
+        self.acl_index = AclIndex()
         self.delegation_tokens: dict[str, DelegationTokenRecord] = {}
 
     def copy(self) -> MetadataImage:

@@ -94,8 +94,8 @@ def test_each_filter_lists_its_matches_and_they_are_removed_once(driver: Control
             ]
         )
     )
-    names = [[acl.resource_name for acl in result.matching_acls] for result in response.filter_results]
-    assert names == [["orders", "ord", "*"], ["orders"], [], []]
+    names = [sorted(acl.resource_name for acl in result.matching_acls) for result in response.filter_results]
+    assert names == [["*", "ord", "orders"], ["orders"], [], []]
     assert [(r.error_code, r.error_message) for r in response.filter_results[2:]] == [
         (ErrorCode.INVALID_REQUEST, "Unknown entryFilter."),
         (ErrorCode.INVALID_REQUEST, "Unknown patternFilter."),

@@ -48,9 +48,11 @@ class Authority:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take the ACLs of a new image."""
         self.image = image
-        if delta.acls_changed or delta.is_snapshot or not self.is_loaded:
+        if delta.is_snapshot or not self.is_loaded:
             self.acls.replace(image.acls)
             self.is_loaded = True
+        elif delta.changed_acls:
+            self.acls.change(delta.changed_acls)
 
     # -- decisions -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,98 @@
+"""What a request asks of ACLs takes no longer because a cluster has very many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from helpers.coverage_pause import without_coverage
+from helpers.live_node import broker_port, controller_port, live_node
+from helpers.peer import Peer
+from helpers.turn_lengths import TURN_UNITS, too_long
+
+from minikafka.broker.admin.acls import COMPARISONS_AT_ONCE
+from minikafka.broker.node import Node
+from minikafka.core.authorizer.acl import Acl, Operation, PatternType, Permission, ResourceType
+from minikafka.core.authorizer.authorizer import AclAuthorizer
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.messages.describe_acls import DescribeAclsRequest
+
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+COUNT = 2 * COMPARISONS_AT_ONCE
+ANY = 1
+
+
+def acl(number: int, *, topic: str | None = None, principal: str | None = None) -> Acl:
+    name, who = topic or f"t-{number}", principal or f"User:u-{number}"
+    return Acl(ResourceType.TOPIC, name, PatternType.LITERAL, who, "*", Operation.READ, Permission.ALLOW)
+
+
+def everything() -> DescribeAclsRequest:
+    return DescribeAclsRequest(
+        resource_type_filter=ANY, resource_name_filter=None, pattern_type_filter=ANY, principal_filter=None, host_filter=None,
+        operation=ANY, permission_type=ANY,
+    )  # fmt: skip
+
+
+def fill(node: Node) -> None:
+    """As if the metadata log had them: most are about one topic, or of one principal."""
+    assert node.authority is not None and node.controller is not None
+    made = [acl(n, topic="many" if n % 3 == 0 else None, principal="User:busy" if n % 3 == 1 else None) for n in range(COUNT)]
+    delta = MetadataDelta(node.metadata.image)
+    delta.apply_all([one.to_record(number.to_bytes(16)) for number, one in enumerate(made)])
+    node.metadata.image = image = delta.image()
+    node.authority.on_metadata(delta, image)
+    node.controller.core.state.image = image
+
+
+async def create_and_delete(peer: Peer, names: Iterator[str]) -> None:
+    name = next(names)
+    creation = CreateAclsRequest.AclCreation(
+        resource_type=2, resource_name="many", resource_pattern_type=3, principal=name, host="*", operation=3, permission_type=3,
+    )  # fmt: skip
+    answer = await peer.ask(CreateAclsRequest(creations=[creation]), 3)
+    assert [one.error_code for one in answer.results] == [0]
+    wanted = DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=ANY, resource_name_filter="many", pattern_type_filter=ANY, principal_filter=name, host_filter=None,
+        operation=ANY, permission_type=ANY,
+    )  # fmt: skip
+    answer = await peer.ask(DeleteAclsRequest(filters=[wanted]), 3)
+    assert len(answer.filter_results[0].matching_acls) == 1
+
+
+async def describe(peer: Peer) -> None:
+    peer.send(everything(), 3)
+    assert len(await peer.frame()) > 20 * COUNT  # decoding it here would be a turn, too
+
+
+async def decide(authorizer: AclAuthorizer, names: Iterator[str]) -> None:
+    name, topic = next(names), ResourceType.TOPIC
+    assert not authorizer.decide(name, "10.0.0.1", Operation.READ, topic, "many").is_allowed
+    assert not authorizer.allows_some(name, "10.0.0.1", Operation.READ, topic)
+    assert authorizer.allows_some("User:busy", name, Operation.READ, topic)
+
+
+async def test_no_turn_looks_at_all_of_them(tmp_path: Path) -> None:
+    names = (f"User:new-{number}" for number in count())
+    with without_coverage():
+        async with live_node(tmp_path, SETTINGS) as node, Peer(broker_port(node)) as peer, Peer(controller_port(node)) as direct:
+            fill(node)
+            answer = await peer.ask(everything(), 3)
+            assert sum(len(resource.acls) for resource in answer.resources) == COUNT
+            assert node.authority is not None
+            for work, units in (
+                (partial(create_and_delete, peer, names), TURN_UNITS),
+                (partial(describe, peer), TURN_UNITS),
+                (partial(describe, direct), TURN_UNITS),
+                (partial(decide, node.authority.acls, names), 1),
+            ):
+                await work()
+                found = await too_long(work, units)
+                assert not found, f"{work}: {found}"
