@@ -83,8 +83,8 @@ def test_a_broken_rule_is_found_reported_and_shrunk(monkeypatch: pytest.MonkeyPa
         return moved or original(leader, now_ms)
 
     monkeypatch.setattr(PartitionLeader, "advance", advance)
-    options, faults = draw(2, duration_s=5.0)
-    outcome = run_seed(2, duration_s=5.0)
+    options, faults = draw(3, duration_s=5.0)
+    outcome = run_seed(3, duration_s=5.0)
     assert outcome.violation is not None and outcome.violation.rule in ("S7", "S9", "S14", "S15")
     assert "the last 60 events" in outcome.story and "records-0" in outcome.story and str(outcome.seed) in outcome.story
     assert shrink(options, faults, outcome.violation.rule) == []
