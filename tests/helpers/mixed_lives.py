@@ -37,8 +37,9 @@ class Member:
         self.owned: Partitions = set()
         self.waits_for: str | None = None
         self.names = chance.sample(TOPICS, chance.randint(1, 2))
-        #: When it last confirmed its assignment: it stops reading when its session has expired by its own clock.
-        self.heard_ms = world.now_ms
+        #: When it sent the last request whose answer confirmed its assignment: it stops reading when its session has expired by its own
+        #: clock. An answer may be late, and the coordinator counts from the request.
+        self.heard_ms = self.sent_ms = world.now_ms
 
     @property
     def member_id(self) -> str:
@@ -73,7 +74,7 @@ class ConsumerMember(Member):
             self.waits_for = None
             self._hear(answer, chance)
             return
-        self.waits_for = f"{self.name} beats"
+        self.waits_for, self.sent_ms = f"{self.name} beats", self.world.now_ms
         if self.epoch == 0:
             self.owned = set()
             self.world.beat(self.waits_for, self.member_id, 0, sorted(self.names))
@@ -87,7 +88,7 @@ class ConsumerMember(Member):
         if chance.random() < 0.05:
             return  # the answer is lost
         if code is ErrorCode.NONE:
-            self.epoch, self.heard_ms = answer.member_epoch, self.world.now_ms
+            self.epoch, self.heard_ms = answer.member_epoch, self.sent_ms
             if answer.assignment is not None:
                 names = {topic_id_of(name): name for name in TOPICS}
                 wanted = {(names[topic.topic_id], index) for topic in answer.assignment.topic_partitions for index in topic.partitions}
@@ -160,7 +161,7 @@ class ClassicMember(Member):
             self._lost(code)
 
     def _sync(self) -> None:
-        joined, self.waits_for = self.joined, f"{self.name} syncs"
+        joined, self.waits_for, self.sent_ms = self.joined, f"{self.name} syncs", self.world.now_ms
         given: dict[str, bytes] = {}
         if joined.leader == joined.member_id:
             everything = [(name, index) for name in TOPICS for index in range(self.world.topics.topics[name].partition_count)]
@@ -178,7 +179,7 @@ class ClassicMember(Member):
             return
         wanted = partitions_of(bytes(answer.assignment))
         is_revoked = bool(self.owned - wanted)
-        self.epoch, self.heard_ms, self.owned, self.must_join = joined.generation_id, self.world.now_ms, wanted, is_revoked
+        self.epoch, self.heard_ms, self.owned, self.must_join = joined.generation_id, self.sent_ms, wanted, is_revoked
 
     def leave(self) -> None:
         if self.id:

@@ -168,6 +168,26 @@ def test_a_failed_write_leaves_the_group_classic() -> None:
     assert (answer.error_code, answer.generation_id, answer.leader) == (NONE, generation + 1, one)
 
 
+def test_who_is_no_member_is_told_so_while_a_classic_group_becomes_a_consumer_group() -> None:
+    """Told to join again, it would go on reading what the group has given to others."""
+    world = MixedWorld()
+    one, two, generation = classic(world)
+    world.is_stalled = True
+    world.beat("joins", "c", 0, ["t"])
+    assert world.alive("stranger", generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.sync("now", "stranger", generation).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.alive(one, generation - 1, "k1") is ErrorCode.ILLEGAL_GENERATION
+    assert world.alive(two, generation, "k1") is ErrorCode.FENCED_INSTANCE_ID
+    empty = MixedWorld()
+    one, _, generation = classic(empty)
+    empty.advance(SESSION_MS + 1)
+    assert empty.kinds() == [("Empty", "classic")]
+    empty.is_stalled = True
+    empty.beat("joins", "c", 0, ["t"])
+    assert empty.alive(one, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert empty.sync("now", one, generation).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_member_that_waits_for_the_upgrade_joins_the_consumer_group() -> None:
     world = MixedWorld()
     one, two, generation = classic(world)

@@ -9,7 +9,7 @@ import pytest
 from helpers.mixed_groups import MixedWorld
 from helpers.mixed_lives import play
 
-POLICIES = ("bidirectional", "bidirectional", "upgrade", "disabled")
+POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
 
 
 @pytest.mark.parametrize("seed", range(30))
