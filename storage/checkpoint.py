@@ -45,7 +45,7 @@ def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
         return []
     if not data.endswith(b"\n"):
         # If the file was not synced, a power cut may leave "2 2" of "2 25", which would pass for a valid entry.
-        raise CorruptFile("the last line is cut short")
+        raise CorruptFile("the last line is truncated")
     if lines[0].strip() != _VERSION:
         raise CorruptFile(f"version {lines[0].strip()[:20]!r} is not {_VERSION}")
     if len(lines) < 2 or not lines[1].strip().isdigit():

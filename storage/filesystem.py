@@ -235,7 +235,7 @@ def write_all(file: File, data: Buffer, position: int) -> None:
     while written < size:
         count = file.pwrite(view[written:], position + written)
         if count <= 0:
-            raise OSError(5, "the disk accepted no more bytes", file.path)
+            raise OSError(5, "the disk accepts no more data", file.path)
         written += count
 
 
@@ -265,7 +265,7 @@ def copy_file(source: File, target: File, size: int) -> None:
     while position < size:
         data = source.pread(min(_COPY_BYTES, size - position), position)
         if not data:
-            raise OSError(errno.EIO, "the file is shorter than it was", source.path)
+            raise OSError(errno.EIO, "the file is shorter than before", source.path)
         write_all(target, data, position)
         position += len(data)
 

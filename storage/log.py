@@ -164,7 +164,7 @@ class Log:
         if self.topic_id == topic_id:
             return
         if self.topic_id != _ZERO_UUID:
-            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} is the log of another topic of that name")
+            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} is the log of another topic with the same name")
         with self.disk("write partition.metadata"):
             path = f"{self.directory}/{PARTITION_METADATA}"
             write_partition_metadata(self.filesystem, path, topic_id, sync=False, is_new=self.is_new)

@@ -525,4 +525,4 @@ class LogAppender:
         if isinstance(error, StorageError):
             return
         # A bug of ours between write and publish: the state in memory may be wrong now.
-        self._disk.give_up(StorageError(f"an append to {self._disk.name} failed half-way", path=self._disk.directory, cause=error))
+        self._disk.give_up(StorageError(f"an append to {self._disk.name} failed halfway", path=self._disk.directory, cause=error))

@@ -274,7 +274,7 @@ class LogDirectory:
             return checkpoint.read_offset_checkpoint(self.filesystem, f"{self.path}/{name}")
         except CorruptFile as error:
             # Without it, at worst more is read again than necessary, and the high watermark comes from the leader.
-            _log.warning("%s/%s is not valid (%s); going on without it", self.path, name, error)
+            _log.warning("%s/%s is not valid (%s) and is ignored", self.path, name, error)
             self.is_clean = self.is_clean and name != checkpoint.RECOVERY_POINT_CHECKPOINT
             return {}
 

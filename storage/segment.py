@@ -568,11 +568,11 @@ class Segment:
             first_timestamp, _ = times.entry(0)
             ascends = times.entries == 1 or timestamp > first_timestamp
             if not ascends or relative < 0 or self.size == 0:
-                raise CorruptFile(f"{times.path}: the entries do not ascend")
+                raise CorruptFile(f"{times.path}: the entries are not in ascending order")
             found = self.translate(times.last_offset)
             position, _ = (-1, 0) if found is None else found
             if position < 0 or self._max_timestamp_at(position) != timestamp:
-                raise CorruptFile(f"{times.path}: the last entry does not fit its batch")
+                raise CorruptFile(f"{times.path}: the last entry does not match its batch")
         elif self.size > 0 and self._max_timestamp_at(0) >= 0:
             # A cleanly closed segment has an entry unless no record has a timestamp.
             raise CorruptFile(f"{times.path}: the entries are missing")

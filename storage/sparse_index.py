@@ -283,7 +283,7 @@ class SparseIndex:
         size = self.ENTRY.size
         data = read_all(file, count * size, start * size)
         if len(data) != count * size:
-            raise OSError(errno.EIO, "the index is shorter than it was", self.path)
+            raise OSError(errno.EIO, "the index is shorter than before", self.path)
         return data
 
     def _write_pending(self, file: File) -> None:

@@ -208,7 +208,7 @@ class HeavyBatch(ApiError):
     """The batch takes long to check: run `Log.prepare` on another thread first. Nothing has been done."""
 
     def __init__(self) -> None:
-        super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the batch has to be prepared first")
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the batch must be prepared first")
 
 
 class Fitting(IntEnum):

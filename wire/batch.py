@@ -69,7 +69,7 @@ class RecordBatch:
     def __init__(self, view: Buffer, position: int = 0) -> None:
         """Raises CorruptRecord when there are fewer bytes than a header has."""
         if len(view) - position < OVERHEAD:
-            raise CorruptRecord(f"a batch has at least {OVERHEAD} bytes, {len(view) - position} are there")
+            raise CorruptRecord(f"a batch has at least {OVERHEAD} bytes, but only {len(view) - position} are left")
         self._view = view if isinstance(view, memoryview) else memoryview(view)
         self.position = position
 
@@ -220,9 +220,9 @@ class RecordBatch:
         """Raises CorruptRecord for a length that does not fit, another magic than 2, or a wrong checksum."""
         size = self.size_in_bytes
         if size < OVERHEAD or self.position + size > len(self._view):
-            raise CorruptRecord(f"a batch claims {size} bytes, {len(self._view) - self.position} are there")
+            raise CorruptRecord(f"a batch claims {size} bytes, but only {len(self._view) - self.position} are left")
         if self.magic != MAGIC_V2:
-            raise CorruptRecord(f"a batch has magic {self.magic}, only {MAGIC_V2} is supported")
+            raise CorruptRecord(f"a batch has magic {self.magic}, but only {MAGIC_V2} is supported")
         if not self.crc_valid():
             raise CorruptRecord(f"a batch at offset {self.base_offset} fails its checksum")
 
@@ -242,7 +242,7 @@ class RecordBatch:
         ) = HEADER.unpack_from(view, position)  # fmt: skip
         end = position + LOG_OVERHEAD + length
         if end < position + OVERHEAD or end > len(view):
-            raise CorruptRecord(f"a batch claims {length + LOG_OVERHEAD} bytes, {len(view) - position} are there")
+            raise CorruptRecord(f"a batch claims {length + LOG_OVERHEAD} bytes, but only {len(view) - position} are left")
         body: Buffer = view[position + OVERHEAD : end]
         if attributes & CODEC_MASK and count:
             body = decompress(self.compression, body, size_max)

@@ -26,7 +26,7 @@ LZ4_LEVEL_DEFAULT = 0
 ZSTD_LEVEL_DEFAULT = 3
 GZIP_WINDOW = 31
 
-_CUT = "the compressed records are cut short"
+_CUT = "the compressed records are truncated"
 
 Buffer = bytes | bytearray | memoryview
 
@@ -209,11 +209,11 @@ def _snappy_windows(view: memoryview, size_max: int) -> Iterator[bytes]:
     position, size_left = len(XERIAL_HEADER), size_max
     while position < len(view):
         if position + 4 > len(view):
-            raise CorruptRecord("a snappy block's length is cut short")
+            raise CorruptRecord("a snappy block's length is truncated")
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if not 0 <= size <= len(view) - position:
-            raise CorruptRecord(f"a snappy block claims {size} bytes, {len(view) - position} are there")
+            raise CorruptRecord(f"a snappy block claims {size} bytes, but only {len(view) - position} are left")
         block = _decompress_snappy_block(view[position : position + size], size_left)
         size_left -= len(block)
         yield block
@@ -230,7 +230,7 @@ def _decompress_snappy_block(view: memoryview, size_max: int) -> bytes:
         if byte < 0x80:
             break
     if size > SNAPPY_RATIO_MAX * len(view):
-        raise CorruptRecord(f"a snappy block of {len(view)} bytes claims to hold {size}")
+        raise CorruptRecord(f"a snappy block of {len(view)} bytes claims to contain {size}")
     if size > size_max:
         raise _too_large(size_max)
     return bytes(cramjam.snappy.decompress_raw(bytes(view)))

@@ -74,7 +74,7 @@ def decode_control(record: Record) -> EndTransactionMarker | Data:
         raise CorruptRecord(f"a {kind.name} control record has no value")
     if kind in (ControlType.ABORT, ControlType.COMMIT):
         if len(value) < _MARKER.size:
-            raise CorruptRecord("a transaction marker is cut short")
+            raise CorruptRecord("a transaction marker is truncated")
         return EndTransactionMarker(kind, _MARKER.unpack_from(value)[1])
     version = int.from_bytes(value[:2], "big") if kind is not ControlType.LEADER_CHANGE else 0
     cls = _CLASSES[kind]

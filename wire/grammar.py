@@ -27,7 +27,7 @@ def _left(stream: io.BytesIO) -> int:
 
 def _take(stream: io.BytesIO, count: int, path: str) -> bytes:
     if not 0 <= count <= _left(stream):
-        raise StreamError(f"{count} bytes wanted, {_left(stream)} left", path=path)
+        raise StreamError(f"{count} bytes needed, {_left(stream)} left", path=path)
     return stream.read(count)
 
 

@@ -62,7 +62,7 @@ def decode_request_header(view: memoryview | bytes, position: int = 0) -> tuple[
         if length >= 0:
             end = position + length
             if end > len(view):
-                raise WireError(f"the client id is {length} bytes long, {len(view) - position} are there")
+                raise WireError(f"the client id is {length} bytes long, but only {len(view) - position} are left")
             client_id = str(view[position:end], "utf-8", "replace")
             position = end
         flexible = FLEXIBLE_FROM.get(api_key)
@@ -72,7 +72,7 @@ def decode_request_header(view: memoryview | bytes, position: int = 0) -> tuple[
             else:
                 position = skip_tagged_fields(view, position)
     except (struct.error, IndexError) as error:
-        raise WireError("the request header is cut short") from error
+        raise WireError("the request header is truncated") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
@@ -97,7 +97,7 @@ def end_of_flexible_header(view: memoryview | bytes, position: int) -> int:
     try:
         return skip_tagged_fields(view, position)
     except IndexError:
-        raise WireError("the request header is cut short") from None
+        raise WireError("the request header is truncated") from None
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -119,7 +119,7 @@ def decode_response_header(view: memoryview | bytes, api_key: int, api_version: 
         if response_header_version(api_key, api_version):
             position = position + 1 if view[position] == 0 else skip_tagged_fields(view, position)
     except (struct.error, IndexError) as error:
-        raise WireError("the response header is cut short") from error
+        raise WireError("the response header is truncated") from error
     return correlation_id, position
 
 

@@ -68,7 +68,7 @@ def decode_records(
                 length, position = decode_varint(body, position)
             end = position + length
             if length < 0 or end > size:
-                raise CorruptRecord(f"a record claims {length} bytes, {size - position} are left")
+                raise CorruptRecord(f"a record claims {length} bytes, but only {size - position} are left")
             timestamp = body[position + 1]
             if timestamp < 0x80:
                 timestamp = (timestamp >> 1) ^ -(timestamp & 1)
@@ -89,11 +89,11 @@ def decode_records(
                 headers = []
                 position += 1
             if position != end:
-                raise CorruptRecord(f"a record of {length} bytes holds {position - end + length}")
+                raise CorruptRecord(f"a record of {length} bytes contains {position - end + length}")
             stamped = base_timestamp + timestamp if log_append_time is None else log_append_time
             yield new(Record, (base_offset + offset, stamped, key, value, headers))
     except IndexError as error:
-        raise CorruptRecord("the records are cut short") from error
+        raise CorruptRecord("the records are truncated") from error
     if position != size:
         raise CorruptRecord(f"{size - position} bytes follow the last record of the batch")
 
@@ -123,5 +123,5 @@ def _decode_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, i
         return None, position
     after = position + length
     if after > end:
-        raise CorruptRecord(f"a field claims {length} bytes, {end - position} are left in its record")
+        raise CorruptRecord(f"a field claims {length} bytes, but its record has only {end - position} left")
     return body[position:after], after

@@ -22,7 +22,7 @@ def uuid_from_text(text: str) -> bytes:
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{text!r} is not a base64 uuid of 22 characters") from error
     if len(value) != 16:
-        raise ValueError(f"{text!r} has {len(value)} bytes, a uuid has 16")
+        raise ValueError(f"{text!r} has {len(value)} bytes; a uuid has 16")
     return value
 
 

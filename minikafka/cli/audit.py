@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from minikafka.cli.audit_reports import explain_finding, fail, read_report, show_tables, show_trend
+from minikafka.cli.audit_reports import explain_finding, fail, read_report, show_tables, show_trend, takes_explain, takes_trend
 from minikafka.cli.common import BOOTSTRAP_VARIABLES, command_config_option
 from minikafka.cli.spark_options import EngineOptions, spark_options
 
@@ -20,6 +20,7 @@ EXIT_INCOMPLETE = 3
 _SETTINGS = ("topics", "digest", "split_bytes", "self_check", "acked", "compacted", "transaction_timeout_ms", "wire_ledger")
 #: Subcommands. A directory of the same name takes precedence.
 VERBS = {"explain": explain_finding, "trend": show_trend}
+TAKES = {"explain": takes_explain, "trend": takes_trend}
 
 
 @click.command("audit")
@@ -98,12 +99,12 @@ def audit(
     files that the scans wrote.
 
     `minikafka audit explain REPORT F1` explains finding F1 of a report in detail. `minikafka audit trend DIR` lists the runs whose
-    reports were written to DIR or directly below it. A directory named `explain` or `trend` is audited instead.
+    reports were written to DIR or directly below it. To audit a directory of that name, write ./explain or ./trend.
 
     Exit status: 0 all compared replicas are equal and intact, 1 divergence or corruption, 2 wrong usage, 3 incomplete (something could
     not be compared).
     """
-    if log_dirs and log_dirs[0] in VERBS and not os.path.isdir(log_dirs[0]):
+    if log_dirs and log_dirs[0] in VERBS and _is_verb(log_dirs, compare_summaries):
         VERBS[log_dirs[0]](log_dirs[1:], output)
     partitions: tuple[tuple[str, int], ...] = ()
     if rerun is not None:
@@ -125,6 +126,18 @@ def audit(
     if report_dir is not None:
         _write(report, report_dir, is_announced=output == "table" and not quiet)
     sys.exit(report["exit_code"])
+
+
+def _is_verb(arguments: tuple[str, ...], compare_summaries: bool) -> bool:
+    """Whether `explain` or `trend` is the verb where something of that name could be audited: only if what follows is what it takes."""
+    word, *rest = arguments
+    if not (os.path.isdir(word) or (compare_summaries and os.path.exists(word))):
+        return True
+    if not TAKES[word](rest):
+        return False
+    kind = "a directory" if os.path.isdir(word) else "a file"
+    click.echo(f"minikafka audit: {word} is also {kind} here: to audit it, write ./{word}", err=True)
+    return True
 
 
 def _check_apart(scan: str | None, compare_summaries: bool, questions: str, has_others: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +21,18 @@ def fail(text: str, status: int = EXIT_USAGE) -> NoReturn:
     """Print a one-line error and exit."""
     click.echo(f"minikafka audit: {text}", err=True)
     sys.exit(status)
+
+
+def takes_explain(arguments: list[str]) -> bool:
+    """Whether these are a report and a finding."""
+    return len(arguments) == 2 and re.fullmatch(r"[Ff]\d+", arguments[1]) is not None and not os.path.isdir(arguments[1])
+
+
+def takes_trend(arguments: list[str]) -> bool:
+    """Whether this is a directory of reports."""
+    from minikafka.spark import trend
+
+    return len(arguments) == 1 and os.path.isdir(arguments[0]) and bool(trend.read(arguments[0]))
 
 
 def explain_finding(arguments: tuple[str, ...], output: str) -> NoReturn:

@@ -51,7 +51,7 @@ def sizes(text: str, least: int, most: int, option: str) -> list[int]:
 @click.option("--in-flight", type=click.IntRange(1, 100), default=3, show_default=True, help="Requests in flight per partition.")
 @click.option("--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Duration of each measurement.")
 @click.option(
-    "--megabytes-max", type=click.FloatRange(1), default=500.0, show_default=True, help="Most megabytes that one measurement writes."
+    "--megabytes-max", type=click.FloatRange(1), default=500.0, show_default=True, help="Maximum megabytes per measurement."
 )
 @click.option("--topic", default=None, help="Topic to create and delete [default: a random name].")
 @traceback_option

@@ -31,7 +31,7 @@ _ALLOWED = {
 @click.option("--list", "actions", flag_value="list", multiple=True, help="List the names of the subscriptions.")
 @click.option("--name", help="The subscription's name.")
 @click.option("--generate-name", is_flag=True, help="Give the subscription a random name.")
-@click.option("--metrics", metavar="M1,M2", multiple=True, help="Prefixes of metric names. * selects all, an empty value none.")
+@click.option("--metrics", metavar="M1,M2", multiple=True, help="Prefixes of metric names. * selects all metrics, an empty value none.")
 @click.option("--interval", metavar="MS", help="How often clients push metrics, in milliseconds. An empty value resets to the default.")
 @click.option(
     "--match",

@@ -34,7 +34,7 @@ LOG_END_BYTES = 64 << 10
 @click.option(
     "--directory",
     type=click.Path(file_okay=False),
-    help="Keep the data in this directory for the next run. Without it, data are deleted at the end.",
+    help="Keep the data in this directory for the next run. By default, the data is deleted at the end.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic; may be repeated.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
@@ -274,6 +274,6 @@ def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
     console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
     if client_files is not None:
         console.print(f"Client settings: {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
-    console.print("Ctrl-C stops it." if is_kept else "Ctrl-C stops it and deletes its data; --directory keeps them.")
+    console.print("Ctrl-C stops it." if is_kept else "Ctrl-C stops it and deletes its data; --directory keeps the data.")
     click.echo(made.bootstrap_servers)
     sys.stdout.flush()

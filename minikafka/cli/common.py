@@ -1,7 +1,7 @@
 """Shared by the client commands: the bootstrap address, output formats, readable errors, exit codes.
 
-Exit codes: 0 done; 1 the cluster refused or the data are not as asked; 2 wrong usage; 3 the cluster cannot be reached or does not answer in
-time; 130 interrupted.
+Exit codes: 0 done; 1 the cluster refused, or the data is not what you asked for; 2 wrong usage; 3 the cluster cannot be reached or does not
+answer in time; 130 interrupted.
 """
 
 from __future__ import annotations

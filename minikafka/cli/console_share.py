@@ -21,7 +21,7 @@ DEFAULT_GROUP = "console-share-consumer"
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option("--group", help=f"Share group (default: {DEFAULT_GROUP}).")
 @click.option("--max-messages", type=click.IntRange(0), help="Stop after this many records.")
-@click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record has come for this long.")
+@click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record arrives for this long.")
 @click.option("--reject", is_flag=True, help="Reject every record instead of accepting it: it is not delivered again.")
 @click.option("--release", is_flag=True, help="Release every record instead of accepting it: it can be delivered again.")
 @click.option("--reject-message-on-error", is_flag=True, help="Accepted, no effect: every record can be shown.")

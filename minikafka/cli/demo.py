@@ -13,7 +13,7 @@ ROWS_DEFAULT = 50_000
 @click.command("demo")
 @click.option("--rows", default=ROWS_DEFAULT, show_default=True, help="Number of rows to bulk-load.")
 @click.option(
-    "--engine", type=click.Choice(["auto", "spark", "local"]), default="auto", show_default=True, help="Engine of load and audit."
+    "--engine", type=click.Choice(["auto", "spark", "local"]), default="auto", show_default=True, help="Engine for the load and the audit."
 )
 @click.option("--keep", is_flag=True, help="Keep the brokers' directories.")
 @click.option("--seed", default=None, type=int, help="Random seed for the table's contents.")

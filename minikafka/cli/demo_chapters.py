@@ -164,7 +164,7 @@ class Demo:
                 pid = node.process.pid if node.process else 0
                 story.say(f"   node {node.node_id}  127.0.0.1:{node.port}  {node.roles:<18}  pid {pid}")
             asyncio.run(self._create(cluster))
-            with story.working("waiting for the engine of load and audit"):
+            with story.working("waiting for the load and audit engine"):
                 driver = engine.driver()
             if engine.note:
                 story.say(engine.note)
@@ -241,15 +241,15 @@ class Demo:
             await self._orphan_records(cluster, victim, partition)
             killed = time.monotonic()
             cluster.kill(victim)
-            story.say(f"[bold red]SIGKILL[/] to node {victim}, the leader, while acks=all writing goes on")
+            story.say(f"[bold red]SIGKILL[/] to node {victim}, the leader, while a producer writes with acks=all")
             after = await self._elected(admin, partition, before.leader_epoch)
             story.say(
                 f"{TOPIC}-{partition}: leader [bold]{after.leader}[/], epoch {after.leader_epoch}, in sync {after.isr}"
                 f"  ({time.monotonic() - killed:.2f} s after the kill)"
             )
             count = len(self._ledger.acknowledged)
-            await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writing to go on")
-            story.say(f"writing went on: longest pause between two acknowledgements {self._ledger.longest_gap_s:.2f} s")
+            await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writes to resume")
+            story.say(f"writes resumed: the longest pause between two acknowledgements was {self._ledger.longest_gap_s:.2f} s")
             story.chapter("The dead broker comes back")
             with story.working(f"starting node {victim} again"):
                 restarted = time.monotonic()
@@ -286,7 +286,7 @@ class Demo:
         story.say(f"node [bold]{next_one}[/] is the active controller  ({time.monotonic() - killed:.2f} s after the kill)")
         await self._all(admin, lambda p: p.leader not in (-1, active), "leaders for all partitions")
         story.say(f"every partition has a live leader  ({time.monotonic() - killed:.2f} s after the kill)")
-        await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writing to go on")
+        await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writes to resume")
         with story.working(f"starting node {active} again"):
             await asyncio.to_thread(cluster.restart, active)
         await self._all(admin, lambda p: len(p.isr) == 3, "three in-sync replicas everywhere")

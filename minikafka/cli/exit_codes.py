@@ -7,7 +7,7 @@ import click
 #: Common to all commands.
 COMMON: dict[int, str] = {
     0: "done",
-    1: "the cluster refused, or the data are not as asked",
+    1: "the cluster refused the request, or the data is not what you asked for",
     2: "wrong usage or configuration",
     3: "the cluster cannot be reached or does not answer in time",
     130: "interrupted (Ctrl-C)",
@@ -25,19 +25,19 @@ STATUSES: dict[str, dict[int, str]] = {
     "doctor": {
         0: "every advertised listener answers, and no check fails",
         1: "something is wrong: a listener does not answer, or a check fails",
-        3: "nothing answers at the address itself",
+        3: "nothing answers at that address",
     },
     "dump-log": {1: "a file is damaged, or an index is wrong", 2: "a file cannot be read"},
     "health": {0: "healthy", 1: "not healthy, or with `-e` not within `--timeout`"},
     "install-shims": {1: "a file of that name already exists"},
-    "load": {0: "every row is in the topic, once", 1: "refused, or rows are missing"},
+    "load": {0: "every row is in the topic exactly once", 1: "refused, or rows are missing"},
     "share-groups": {1: "refused, or a requested group does not exist"},
     "streams-groups": {1: "refused, or a requested group does not exist"},
     "sim": {1: "an invariant was violated, and the output names the seed"},
     "start": {0: "stopped cleanly", 1: "the node could not start or continue"},
     "storage": {1: "`format`: refused; `info`: something is wrong"},
     "verifiable-producer": {1: "a record was not acknowledged"},
-    "verify-files": {0: "the files are whole", 1: "they are not"},
+    "verify-files": {0: "the files are intact", 1: "they are not"},
 }
 
 

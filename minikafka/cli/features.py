@@ -86,7 +86,7 @@ def _levels(pairs: tuple[str, ...], release: str | None) -> dict[str, int]:
 
 def _update(bootstrap: str, levels: dict[str, int], verb: str, kind: int, *, dry_run: bool, traceback: bool) -> None:
     if not levels:
-        raise click.UsageError("say which: --feature NAME=LEVEL")
+        raise click.UsageError("specify a feature: --feature NAME=LEVEL")
     past = {"upgrade": "upgraded", "downgrade": "downgraded", "disable": "disabled"}[verb]
 
     async def work(admin: Maintenance) -> int:
@@ -134,7 +134,7 @@ def upgrade(
 @_feature_option
 @_metadata_option
 @click.option("--release-version", help="Set the levels of this release.")
-@click.option("--unsafe", is_flag=True, help="Even if metadata are lost.")
+@click.option("--unsafe", is_flag=True, help="Go ahead even if metadata is lost.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
@@ -154,7 +154,7 @@ def downgrade(
 
 @features.command("disable")
 @click.option("--feature", "names", multiple=True, required=True, help="Feature; may be repeated.")
-@click.option("--unsafe", is_flag=True, help="Even if metadata are lost.")
+@click.option("--unsafe", is_flag=True, help="Go ahead even if metadata is lost.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
@@ -204,7 +204,7 @@ def feature_dependencies(pairs: tuple[str, ...], output: str) -> None:
     """Show which levels of other features a feature level requires."""
     levels: dict[str, Any] = _levels(pairs, None)
     if not levels:
-        raise click.UsageError("say which: --feature NAME=LEVEL")
+        raise click.UsageError("specify a feature: --feature NAME=LEVEL")
     if output != "table":
         rows = [{"feature": name, "level": level, "needs": dict(DEPENDENCIES.get((name, level), ()))} for name, level in levels.items()]
         emit(rows, output, ["feature", "level"])

@@ -50,12 +50,12 @@ _OPTIONS = (
     click.option("--delimiter", default="", callback=_one_character,
                  help="CSV separator; \\t is a tab [default: a comma, in .tsv files a tab]."),
     click.option("--unpacked-bytes-max", type=_COUNT, default=0, metavar="BYTES",
-                 help="Most bytes that a compressed file may unpack to [default: 250 times its size, at least 256 MiB]."),
+                 help="Maximum size of a compressed file once unpacked, in bytes [default: 250 times its size, at least 256 MiB]."),
     click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes per task."),
     click.option("--job-id", "job", default="",
                  help="Name of the load. Repeating a command with the same name resumes the load [default: random]."),
     click.option("--throttle", "bytes_per_second", type=_COUNT, default=0, metavar="BYTES",
-                 help="Most bytes per second, over all tasks."),
+                 help="Maximum bytes per second, over all tasks."),
     click.option("--dry-run", is_flag=True, help="Read, partition and encode, but do not send or write anything."),
 )  # fmt: skip
 
@@ -196,7 +196,7 @@ def _status_and_text(error: Exception, source: Source) -> tuple[int, str] | None
     if isinstance(error, (TableError, ValueError)):
         return 2, str(error)
     if isinstance(error, BrokerError):
-        return EXIT_UNREACHABLE, f"the rows are loaded, but the audit failed: {error.text}"
+        return EXIT_UNREACHABLE, f"the rows were loaded, but the audit failed: {error.text}"
     if isinstance(error, (LoadFailed, ProduceFailed)):
         return EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_REFUSED, str(error)
     if isinstance(error, OSError):
@@ -299,7 +299,7 @@ def _line(report: LoadReport, dry_run: bool) -> str:
     line = f"{what} {report.rows:,} rows ({human_bytes(report.bytes)} in {report.batches:,} batches) into {report.topic}, "
     line += f"{report.partitions} partitions, in {report.seconds:.2f} s ({report.rows_per_second:,.0f} rows/s)"
     if report.already_done:
-        return f"Job {report.job} is done already: {report.rows:,} rows are in {report.topic}; nothing was sent"
+        return f"Job {report.job} is already done: {report.rows:,} rows are in {report.topic}; nothing was sent"
     if not dry_run:
         line += f"; acknowledged by all in-sync replicas: {report.acknowledged:,}"
         line += ", confirmed by the leaders" if report.reconciled else ""

@@ -110,7 +110,7 @@ def pair(context: click.Context, types: Sequence[str], names: Sequence[str], def
             asked.append((plural, name, False))
     kinds = [plural for plural, _, _ in asked]
     if len(set(kinds)) != len(kinds):
-        raise click.UsageError("give only one entity of each type")
+        raise click.UsageError("specify only one entity of each type")
     if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
         raise click.UsageError("only users and clients can be combined")
     return asked

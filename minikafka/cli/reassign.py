@@ -37,7 +37,7 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 @click.option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}')
 @click.option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"t"}]}')
 @click.option("--broker-list", help="Brokers to place replicas on: 1,2,3.")
-@click.option("--throttle", type=int, default=-1, help="Most bytes per second between brokers; -1: unlimited.")
+@click.option("--throttle", type=int, default=-1, help="Maximum bytes per second between brokers; -1: unlimited.")
 @click.option(
     "--replica-alter-log-dirs-throttle",
     type=int,
@@ -48,7 +48,7 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
 @click.option("--disable-rack-aware", is_flag=True, help="Ignore racks when proposing replicas.")
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse plans that change the number of replicas.")
-@click.option("--timeout", type=int, default=10000, show_default=True, help="Milliseconds for a request.")
+@click.option("--timeout", type=int, default=10000, show_default=True, help="Request timeout in milliseconds.")
 def reassign_partitions(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
     """Move replicas between brokers."""
     action = options["action"]

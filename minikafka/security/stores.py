@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import ssl
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -230,6 +229,8 @@ def _normalized(text: str) -> str:
 @contextlib.contextmanager
 def _file_of(text: str) -> Iterator[str]:
     """A temporary file with this content, readable only by this user."""
+    import tempfile
+
     handle, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(handle, "w") as file:

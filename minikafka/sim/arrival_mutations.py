@@ -27,10 +27,10 @@ def _any_sequence(original: Any) -> Any:
 
 TOGETHER = (("wake_s", 0.001), ("batch_bytes_max", 1), ("batch_records_max", 8))
 ARRIVAL_MUTATIONS: list[dict[str, Any]] = [
-    {"name": "one-offset-for-a-run", "breaks": "all batches that are appended together are acknowledged with the offset of the first",
+    {"name": "one-offset-for-a-run", "breaks": "batches that are appended together are all acknowledged with the first one's offset",
      "patches": (("minikafka.broker.partitions.produce_fast_path:ProduceFastPath._answer_run", _one_offset_for_all),), "options": TOGETHER},
-    {"name": "refused-runs-count", "breaks": "batches that cannot be appended together are acknowledged and appended nowhere",
+    {"name": "refused-runs-count", "breaks": "batches that cannot be appended together are acknowledged but never appended",
      "patches": (("minikafka.broker.partitions.partition:Partition.append_run", _refused_counts),), "options": TOGETHER},
-    {"name": "repeats-in-a-run", "breaks": "batches that are appended together are stored again when they are sent again",
+    {"name": "repeats-in-a-run", "breaks": "batches that were appended together are stored a second time when they are resent",
      "patches": (("minikafka.storage.log_append:BatchRun._continue", _any_sequence),), "options": TOGETHER, "profile": "network"},
 ]  # fmt: skip

@@ -53,7 +53,7 @@ def check(invariants: Invariants, node: SimNode, directory: str, truth: Truth) -
     # A tombstone may be gone, and a record of a transaction that was aborted.
     lost = [offset for key, (offset, crc, counts) in last.items() if counts and offset not in found and crc != _crc(key, None)]
     if lost:
-        invariants.world.violate("S4", f"{node} {directory}: the last records of their keys, at {lost[:5]}, are missing")
+        invariants.world.violate("S4", f"{node} {directory}: the latest records of their keys, at {lost[:5]}, are missing")
 
 
 def contents(inode: Inode, batch: Batch) -> Iterator[Content]:
@@ -72,4 +72,4 @@ def _compare(invariants: Invariants, node: SimNode, directory: str, truth: Truth
     for offset, key, crc in held:
         invariants.checked["S4"] += 1
         if truth.contents.get(offset, ())[:2] != (key, crc):
-            invariants.world.violate("S4", f"{node} {directory}: the record at {offset} is not the one that was committed there")
+            invariants.world.violate("S4", f"{node} {directory}: the record at {offset} differs from the one committed there")

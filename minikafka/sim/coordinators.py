@@ -26,10 +26,10 @@ def check_bounds(invariants: Invariants, node: SimNode) -> None:
             invariants.checked["S26"] += 1
             replayed, high_watermark = led.reader.next_offset, led.partition.log.high_watermark
             if led.partition.log.failure is None and replayed > max(high_watermark, led.partition.log.log_start_offset):
-                text = f"has replayed {runtime.topic.name}-{index} up to {replayed}, the high watermark is {high_watermark}"
+                text = f"has replayed {runtime.topic.name}-{index} up to {replayed}, but the high watermark is {high_watermark}"
                 invariants.world.violate("S26", f"{node} {text}")
             if led.is_loaded and replayed < led.end_offset:
-                text = f"serves {runtime.topic.name}-{index}, replayed up to {replayed}, which ended at {led.end_offset}"
+                text = f"serves {runtime.topic.name}-{index}, replayed up to {replayed}, but its log ends at {led.end_offset}"
                 invariants.world.violate("S26", f"{node} {text}")
 
 
@@ -45,7 +45,7 @@ def check_all(invariants: Invariants) -> None:
             shards: dict[int, Any] = dict((broker.groups if is_groups else broker.transactions).runtime.loaded())
             name = f"{topic.name}-{index}"
             if index not in shards:
-                invariants.world.violate("S26", f"{node} leads {name} and does not serve it")
+                invariants.world.violate("S26", f"{node} leads {name} but does not serve it")
             elif is_groups:
                 _check_groups(invariants, node, name, shards[index])
             else:
@@ -58,10 +58,10 @@ def _check_groups(invariants: Invariants, node: SimNode, name: str, shard: Any) 
     if found != stored:
         both = {place: (found.get(place), stored.get(place)) for place in {**found, **stored}}
         differences = {place: pair for place, pair in both.items() if pair[0] != pair[1]}
-        invariants.world.violate("S26", f"{node} {name}: (offset in memory, in the log) are {differences}")
+        invariants.world.violate("S26", f"{node} {name}: offsets differ as (in memory, in the log): {differences}")
     in_memory = {(group, *key) for group in shard.offsets.group_ids() for key in shard.offsets.open_partitions(group)}
     if in_memory != opened:
-        invariants.world.violate("S26", f"{node} {name}: open in memory are {sorted(in_memory)}, in the log {sorted(opened)}")
+        invariants.world.violate("S26", f"{node} {name}: open transactions in memory {sorted(in_memory)}, in the log {sorted(opened)}")
 
 
 def _offsets_of(node: SimNode, directory: str) -> tuple[dict[Place, int], set[Place]]:

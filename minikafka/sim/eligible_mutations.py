@@ -31,10 +31,10 @@ def _commit_any_answer(original: Any) -> Any:
 
 ELECTION_TESTS = ("tests/core/controller/test_elections.py",)
 ELIGIBLE_MUTATIONS: list[dict[str, Any]] = [
-    {"name": "min-isr-forgets-all", "breaks": "who alone can bring a partition back is forgotten when min.insync.replicas changes",
+    {"name": "min-isr-forgets-all", "breaks": "a change of min.insync.replicas forgets the only replicas that can bring a partition back",
      "patches": (("minikafka.core.controller.configs:ConfigControl._clear_eligible", _clear_all),), "tests": ELECTION_TESTS},
-    {"name": "eligible-beside-enough", "breaks": "who was eligible stays so beside a leader that commits without them",
+    {"name": "eligible-beside-enough", "breaks": "replicas stay eligible beside a leader that commits without them",
      "tests": ELECTION_TESTS, "patches": (("minikafka.core.controller.change:PartitionChange._elect", _never_enough_after_election),)},
-    {"name": "shrink-before-metadata", "breaks": "a leader acts on a smaller in-sync set before it knows by which min.insync.replicas",
+    {"name": "shrink-before-metadata", "breaks": "a leader acts on a smaller in-sync set before it knows which min.insync.replicas applies",
      "patches": (("minikafka.core.partition.isr:IsrState.commit", _commit_any_answer),), "tests": ("tests/core/partition/test_leader.py",)},
 ]

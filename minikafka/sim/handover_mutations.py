@@ -86,18 +86,20 @@ def _hand_on_while_leading(original: Any) -> Any:
 _LEAVING = (("properties", {"minikafka.handover.ms": "1000"}), ("producers", 3), ("pace_s", 0.05))
 
 HANDOVER_MUTATIONS: list[dict[str, Any]] = [
-    {"name": "handed-on-twice", "breaks": "a produce is handed on again when the connection to the new leader broke",
+    {"name": "handed-on-twice", "breaks": "a produce request is forwarded again when the connection to the new leader broke",
      "patches": ((f"{LINES}._refuse_all", _hand_on_again),), "tests": TESTS},
-    {"name": "handed-on-and-acknowledged", "breaks": "a produce is acknowledged when it is handed on, before the new leader has stored it",
+    {"name": "handed-on-and-acknowledged", "breaks": "a produce request is acknowledged when it is forwarded, before the new leader "
+                                                     "has stored it",
      "patches": ((f"{HOST}._hand_on", _answer_at_once),), "profile": "crashes", "options": _LEAVING},
-    {"name": "handed-on-before-proof", "breaks": "produces follow each other before the new leader has accepted the first",
+    {"name": "handed-on-before-proof", "breaks": "produce requests follow each other before the new leader has accepted the first",
      "patches": ((f"{LINES}._move", _prove_before_the_answer),), "tests": TESTS},
-    {"name": "refusal-is-an-answer", "breaks": "a new leader that does not know of its office yet is not asked again",
+    {"name": "refusal-is-an-answer", "breaks": "a new leader that does not know yet that it leads is not asked again",
      "patches": ((f"{CORE}:verdict_of", _believe_refusals),), "tests": TESTS},
-    {"name": "handed-on-while-leading", "breaks": "what waits is handed on though this broker leads after all",
+    {"name": "handed-on-while-leading", "breaks": "waiting requests are forwarded although this broker leads after all",
      "patches": ((f"{CORE}:next_turn", _hand_on_while_leading),), "tests": TESTS},
-    {"name": "handed-on-out-of-order", "breaks": "what waits for the next leader leaves in another order",
+    {"name": "handed-on-out-of-order", "breaks": "requests that wait for the next leader leave in a different order",
      "patches": ((f"{LINES}.take", _last_first),), "tests": TESTS},
-    {"name": "hint-to-a-crowd", "breaks": "a client learns of the new leader while it sends what it had to keep back", "tests": TESTS,
+    {"name": "hint-to-a-crowd", "breaks": "a client learns of the new leader while it sends the requests that it had to "
+                                          "hold back", "tests": TESTS,
      "patches": ((f"{LINES}._leave_with_hint", _to_a_crowd),)},
 ]

@@ -91,7 +91,7 @@ class GroupHistory:
             last = max(settled, key=lambda commit: commit.number)
             allowed = {commit.offset for commit in attempts if commit.settled < 0 or commit.settled > last.number}
             if stored not in allowed:
-                self._world.violate("S22", f"{self.name} committed {last.offset} of {index}, and {stored} is stored")
+                self._world.violate("S22", f"{self.name} committed {last.offset} of {index}, but {stored} is stored")
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class History:
         """A client read a record. All reads at one offset must return the same value."""
         write = self.writes.get(value)
         if write is None or write.partition != partition:
-            self.world.violate("L8", f"{client} read {value!r} at {partition}/{offset}, which nobody wrote there")
+            self.world.violate("L8", f"{client} read {value!r} at {partition}/{offset}, which no client wrote there")
             return
         checked = self.world.invariants.checked
         checked["S13"] += 1
@@ -171,12 +171,12 @@ class History:
         for index, end in self.ends.items():
             missing = [offset for offset in range(end) if (index, offset) not in self.final]
             if missing:
-                self.world.violate("L8", f"partition {index} has no records at {missing[:5]}, though it ends at {end}")
+                self.world.violate("L8", f"partition {index} has no records at {missing[:5]}, although it ends at {end}")
         order: dict[tuple[str, int], tuple[int, Write]] = {}
         for write in self.writes.values():
             places = where.get(write.value, [])
             if write.offset is not None and places != [(write.partition, write.offset)]:
-                self.world.violate("L8", f"lost: {write.value!r} was acknowledged at {write.partition}/{write.offset} and is at {places}")
+                self.world.violate("L8", f"lost: {write.value!r} was acknowledged at {write.partition}/{write.offset}, but is at {places}")
             # A record of unknown outcome may be stored, at any time, or not at all.
             if places and write.offset is not None:
                 last = order.get((write.client, write.partition))

@@ -96,12 +96,12 @@ class Invariants:
             if batch.base >= high_watermark:
                 break
             if batch.last >= high_watermark:
-                self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is inside of the batch {batch.base}-{batch.last}")
+                self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is inside the batch {batch.base}-{batch.last}")
             committed = truth.at(batch.base)
             if committed is not None:
                 self.checked["S4"] += 1
                 if committed.key != batch.key:
-                    text = f"{batch.key} is below high watermark {high_watermark}, {committed.key} is committed"
+                    text = f"{batch.key} is below high watermark {high_watermark}, but {committed.key} is committed"
                     self._fail("S4", f"{node} {log.name}: {text}")
             elif batch.base == truth.end or not truth.batches:
                 self._commit(node, log, truth, batch)
@@ -110,7 +110,7 @@ class Invariants:
                 if log.topic == GROUPS_TOPIC:
                     self.memberships.committed(node, log, batch)
             elif batch.base > truth.end:
-                self._fail("S4", f"{node} {log.name}: {batch.base} is committed, the truth ends at {truth.end}")
+                self._fail("S4", f"{node} {log.name}: {batch.base} counts as committed, but the reference log ends at {truth.end}")
         if is_metadata:
             self._metadata_committed(node, high_watermark)
         else:
@@ -146,7 +146,8 @@ class Invariants:
             or (i in self.world.nodes and self._has_snapshot(self.world.nodes[i], high_watermark))
         ]  # fmt: skip
         if 2 * len(holders) <= len(voters):
-            self._fail("S19", f"{node} commits metadata up to {high_watermark}, which only {holders} of {list(voters)} have on disk")
+            self._fail("S19", f"{node} commits metadata up to {high_watermark}, which only {holders} of the voters {list(voters)} "
+                              "have on disk")
 
     @staticmethod
     def _has_snapshot(node: SimNode, offset: int) -> bool:
@@ -161,10 +162,10 @@ class Invariants:
         self.checked["S15"] += 1
         self.checked["S11"] += 1
         if leader.min_isr > len(leader.isr.committed):
-            self._fail("S15", f"{node} {log.name}: high watermark {high_watermark} moves with in-sync replicas {leader.isr.committed} only")
+            self._fail("S15", f"{node} {log.name}: high watermark {high_watermark} advances with only {leader.isr.committed} in sync")
         leadership = (node.node_id, *key, partition.leader_epoch)
         if self._leader_high_watermarks.get(leadership, -1) > high_watermark:
-            self._fail("S11", f"{node} {log.name}: the high watermark goes back to {high_watermark} in epoch {partition.leader_epoch}")
+            self._fail("S11", f"{node} {log.name}: the high watermark falls back to {high_watermark} in epoch {partition.leader_epoch}")
         self._leader_high_watermarks[leadership] = high_watermark
         self.isolation.check_reach(node, partition)
         self._check_holders(log.topic, key)
@@ -195,7 +196,7 @@ class Invariants:
                 self._fail(
                     "S9",
                     f"{node} is in the in-sync set {registration.isr} (eligible {registration.elr}, leader {registration.leader} in epoch"
-                    f" {registration.leader_epoch}) of {topic}-{key[1]} and has {what} where {lost.key} is committed",
+                    f" {registration.leader_epoch}) of {topic}-{key[1]} but has {what} where {lost.key} is committed",
                 )
 
     def is_compacted(self, topic: str) -> bool:
@@ -236,7 +237,7 @@ class Invariants:
         found, committed = batch_at(node.disk, log.directory, offset), truth.at(offset)
         is_held = found is not None and committed is not None and found.key == committed.key
         if is_held and (log.high_watermark > offset or self._is_counted_on(node, key)):
-            self._fail("S12", f"{node} {log.name} is cut to {offset}, below what is committed ({truth.end}); its high watermark is"
+            self._fail("S12", f"{node} {log.name} is truncated to {offset}, below the committed offset {truth.end}; its high watermark is"
                               f" {log.high_watermark}")  # fmt: skip
 
     def truncated(self, log: Any) -> None:
@@ -269,7 +270,7 @@ class Invariants:
         self.checked["S19"] += 1
         before = max((offset for epoch, offset in self._named.items() if epoch <= role.epoch), default=0)
         if named <= role.epoch_start or named < before:
-            self._fail("S19", f"{node} names {named} in epoch {role.epoch}, which began at {role.epoch_start}, after {before} was named")
+            self._fail("S19", f"{node} names {named} in epoch {role.epoch}, which began at {role.epoch_start}, after naming {before}")
         self._named[role.epoch] = named
 
     def acknowledging(self, node: SimNode, response: Any, client_id: str) -> None:
@@ -302,7 +303,7 @@ class Invariants:
             found = None if truth is None else truth.at(batch[0])
             is_lost = found is None or found.key != batch
             if is_lost and registration is not None and registration.leader_epoch <= batch[2]:
-                text = f"{batch} was acknowledged with acks=1 and is lost, though nobody else was elected"
+                text = f"{batch} was acknowledged with acks=1 but is lost, although no other leader was elected"
                 self._fail("S14", f"partition {log[1]} of {self.image.topics_by_id[log[0]].name}: {text}")
 
     def acknowledged(self, partition: int, offset: int, name: str = "records") -> None:
@@ -310,7 +311,7 @@ class Invariants:
         topic = self.image.topics_by_name.get(name)
         truth = None if topic is None else self.truths.get((topic.topic_id, partition))
         if truth is None or truth.at(offset) is None:
-            self._fail("S14", f"{name}-{partition}/{offset} is acknowledged and not committed")
+            self._fail("S14", f"{name}-{partition}/{offset} is acknowledged but not committed")
 
     def ending(self, node: SimNode) -> None:
         """A process ends: remember its logs, because the next process has to find them again (S23)."""
@@ -332,13 +333,13 @@ class Invariants:
             found = [batch.key for batch in log_of(node.disk, log.directory)]
             written, durable, _ = before.get(log.directory, ([], [], True))
             if found != [batch.key for batch in written][: len(found)]:
-                self._fail("S23", f"{node} {log.name}: the recovered log is no prefix of the log before")
+                self._fail("S23", f"{node} {log.name}: the recovered log is not a prefix of the log before the crash")
             must = len(durable) if self.has_lost(node) else len(written)
             if len(found) < must:
-                self._fail("S23", f"{node} {log.name}: {len(found)} batches are recovered, {must} must be there")
+                self._fail("S23", f"{node} {log.name}: {len(found)} batches are recovered, but at least {must} must be")
             end = found[-1][1] + 1 if found else log.log_start_offset
             if log.log_end_offset != end:
-                self._fail("S23", f"{node} {log.name}: the log says that it ends at {log.log_end_offset}, its file ends at {end}")
+                self._fail("S23", f"{node} {log.name}: the log claims to end at {log.log_end_offset}, but its file ends at {end}")
 
     # -- metadata --------------------------------------------------------------------------------------------------
 
@@ -352,7 +353,7 @@ class Invariants:
                 del self._images[oldest]
                 self._image_records.pop(oldest, None)
         elif published is not image and self._differ(published, image):
-            self._fail("S19", f"{node} has another image at offset {image.offset} than others")
+            self._fail("S19", f"{node} has a different metadata image at offset {image.offset} than other nodes")
         if self.image is not None and image.offset <= self.image.offset:
             return
         before, self.image = self.image, image
@@ -391,7 +392,7 @@ class Invariants:
         if not set(isr) <= set(replicas) or not set(elr) <= set(replicas) or set(isr) & set(elr) or len(set(isr)) < len(isr):
             self._fail("S8", f"{name}: replicas {replicas}, in sync {isr}, eligible {elr}")
         if not isr and not elr and not registration.last_known_elr and not self.world.chaos.injected["min_isr"]:
-            self._fail("S8", f"{name}: nobody is in sync or eligible in epoch {registration.leader_epoch}")
+            self._fail("S8", f"{name}: no replica is in sync or eligible in epoch {registration.leader_epoch}")
         self._check_holders(topic.name, (topic.topic_id, index))
 
     def _check_fenced(self, image: Any) -> None:
@@ -402,7 +403,7 @@ class Invariants:
                 for node_id in registration.isr:
                     broker = image.brokers.get(node_id)
                     if broker is None or broker.fenced:
-                        self._fail("S8", f"{topic.name}-{index}: broker {node_id} is fenced and in the in-sync set {registration.isr}")
+                        self._fail("S8", f"{topic.name}-{index}: broker {node_id} is fenced but in the in-sync set {registration.isr}")
 
     def min_isr(self, topic: str, registration: Any) -> int:
         """The effective min.insync.replicas of a partition in the newest metadata."""
@@ -472,7 +473,7 @@ class Invariants:
                 f" point {log.recovery_point}",
             )
         if log.topic_id != partition.topic_id:
-            self._fail("S20", f"{node} {partition}: the log is of another topic")
+            self._fail("S20", f"{node} {partition}: the log belongs to another topic")
         if fetchers > (0 if leader is not None else 1):
             self._fail("S18", f"{node} {partition}: {fetchers} fetchers, {'leader' if leader else 'follower'}")
         if leader is not None:
@@ -490,14 +491,14 @@ class Invariants:
             self._fail("S6", f"{node} leads {partition} in epoch {partition.leader_epoch}, which is {elected}'s")
         if leader.high_watermark > partition.log.log_end_offset or leader.log_end_offset != partition.log.log_end_offset:
             end = partition.log.log_end_offset
-            self._fail("S1", f"{node} {partition}: the core believes in end {leader.log_end_offset}, the log ends at {end}")
+            self._fail("S1", f"{node} {partition}: the core assumes that the log ends at {leader.log_end_offset}, but it ends at {end}")
         if (
             registration is not None
             and registration.leader_epoch == partition.leader_epoch
             and registration.partition_epoch == leader.isr.partition_epoch
             and not set(registration.isr) <= set(leader.isr.maximal)
         ):
-            self._fail("S8", f"{node} {partition}: waits for {leader.isr.maximal}, the controller may elect {registration.isr}")
+            self._fail("S8", f"{node} {partition}: waits for {leader.isr.maximal}, but the controller may elect {registration.isr}")
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -507,7 +508,7 @@ class Invariants:
 
     def why_not_quiet(self) -> tuple[str, str]:
         """The first rule that does not hold yet, and a text."""
-        return rest.unrest(self) or ("L1", "it has just become quiet")
+        return rest.unrest(self) or ("L1", "it has only just become quiet")
 
     def at_rest(self) -> None:
         """S3-S5, S17, S19, S21, S26, L4: compare the logs, images and coordinators of all nodes."""

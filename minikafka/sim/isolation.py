@@ -77,7 +77,7 @@ class Isolation:
                     fail("S17", f"{where} begins in epoch {epoch} at {batch.base}, after the marker of epoch {after}")
                 opened[producer_id] = (epoch, batch.base)
             elif current[0] != epoch:
-                fail("S17", f"{where} writes at {batch.base} in epoch {epoch}, but epoch {current[0]} is open since {current[1]}")
+                fail("S17", f"{where} writes at {batch.base} in epoch {epoch}, but epoch {current[0]} has been open since {current[1]}")
             return
         commits = _commits(node, log.directory, batch)
         if self._outcomes.setdefault((producer_id, epoch), commits) != commits:
@@ -88,7 +88,7 @@ class Isolation:
             del opened[producer_id]
             self._ended.setdefault(key, []).append((current[1], batch.base))
             if current[0] != epoch - 1:
-                fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base}, its transaction is of epoch {current[0]}")
+                fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base}, but its transaction has epoch {current[0]}")
             if not commits:
                 self.aborted.setdefault(key, set()).add((producer_id, current[1], batch.base))
 
@@ -106,7 +106,8 @@ class Isolation:
             held = from_offset(node.disk, log.directory, start)
             if not any(b.attributes & _CONTROL and b.producer_id == producer_id and b.last < end for b in held):
                 self._world.violate(
-                    "S17", f"{node} {log.name}: the last stable offset is {log.last_stable_offset}, a transaction is open since {start}"
+                    "S17", f"{node} {log.name}: the last stable offset is {log.last_stable_offset}, but a transaction has been open "
+                           f"since {start}"
                 )
 
     def check_reach(self, node: SimNode, partition: Any) -> None:
@@ -122,7 +123,7 @@ class Isolation:
         by_epoch = self._reached.setdefault(key, {})
         for epoch, before in by_epoch.items():
             if epoch <= leader.leader_epoch and (reached[0] < before[0] or reached[1] < before[1]):
-                text = f"readers got to {before} in epoch {epoch}, and get to {reached} in epoch {leader.leader_epoch}"
+                text = f"readers reached {before} in epoch {epoch}, but only {reached} in epoch {leader.leader_epoch}"
                 self._world.violate("S25", f"{node} {partition}: {text} (high watermark, last stable offset)")
         by_epoch[leader.leader_epoch] = reached
 
@@ -132,7 +133,7 @@ class Isolation:
         unstable = [first for first, end in self._ended.get(key, ()) if first < high_watermark <= end]
         unstable += [first for _, first in self.open.get(key, {}).values()]
         if last_stable_offset < max(min([high_watermark, *unstable]), log.log_start_offset):
-            where = f"the last stable offset is {last_stable_offset}, the high watermark {high_watermark}"
+            where = f"the last stable offset is {last_stable_offset}, but the high watermark is {high_watermark}"
             self._world.violate("S25", f"{node} {partition}: {where}, transactions are open at {sorted(unstable)}")
 
     # -- at rest ---------------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class Isolation:
                 log = partition.log
                 if log.last_stable_offset < log.high_watermark:
                     opened = log.producer_state.open_transactions()
-                    return "S17", f"{topic.name}-{index}: the last stable offset is {log.last_stable_offset}, open are {opened}"
+                    return "S17", f"{topic.name}-{index}: the last stable offset is {log.last_stable_offset}; open transactions: {opened}"
         for node, _, shard in self._shards():
             for found in [] if shard is None else shard.transactions:
                 pending = shard.pending_state(found.transactional_id)
@@ -193,10 +194,11 @@ class Isolation:
         if not self._invariants.is_compacted(STATE_TOPIC):
             for name, found in marked.items():
                 for producer_id, epoch in found.keys() - decisions.keys():
-                    world.violate("S17", f"{name[0]}-{name[1]} has a marker of producer {producer_id}, epoch {epoch}, that nobody decided")
+                    world.violate("S17", f"{name[0]}-{name[1]} has a marker of producer {producer_id}, epoch {epoch}, that no "
+                                         "coordinator decided")
         for node, index, shard in self._shards():
             if shard is None:
-                world.violate("S17", f"{node} leads {STATE_TOPIC}-{index} and has not loaded it")
+                world.violate("S17", f"{node} leads {STATE_TOPIC}-{index} but has not loaded it")
 
     def _check_index(self, node: SimNode, name: str, index: int, expected: set[tuple[int, int, int]]) -> None:
         log = node.partition(name, index).log
@@ -204,7 +206,8 @@ class Isolation:
             entries = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
         found = sorted(entry[:3] for entry in entries)
         if found != sorted(expected):
-            self._world.violate("S17", f"{node} {name}-{index}: the index of aborted transactions has {found}, the log {sorted(expected)}")
+            self._world.violate("S17", f"{node} {name}-{index}: the index of aborted transactions has {found}, but the log has "
+                                       f"{sorted(expected)}")
 
     def _decisions(self) -> dict[tuple[int, int], tuple[bool, list[tuple[str, int]]]]:
         """The decisions in the coordinators' logs: (producer id, epoch) -> (whether it commits, partitions)."""

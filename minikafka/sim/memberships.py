@@ -110,7 +110,7 @@ class Memberships:
             for partition in (*member.assigned, *member.pending):
                 if owners.setdefault(partition, member_id) != member_id:
                     both = f"{owners[partition]} and {member_id}"
-                    self._world.violate("S27", f"{where}: partition {partition[1]} of {group_id} is both {both}'s")
+                    self._world.violate("S27", f"{where}: partition {partition[1]} of {group_id} belongs to both {both}")
 
     def _check_commit(self, where: str, key: kinds.OffsetCommitKey, value: Any) -> None:
         """A commit counts only from a member in its epoch, or in an earlier one in which it had the partition already (KIP-1251)."""
@@ -119,13 +119,13 @@ class Memberships:
         epoch, group = int(text), self.groups.get(key.group, Group())
         member = group.members.get(member_id)
         if member is None:
-            self._world.violate("S27", f"{where}: a commit of {member_id}, which is no member of {key.group}")
+            self._world.violate("S27", f"{where}: a commit of {member_id}, which is not a member of {key.group}")
             return
         topic = self._invariants.image.topics_by_name.get(key.topic)
         partition = (b"" if topic is None else topic.topic_id, key.partition)
         since = member.assigned.get(partition, member.pending.get(partition, member.epoch))
         if not since <= epoch <= member.epoch:
-            text = f"in epoch {epoch}, it is in {member.epoch} and has the partition since {since}"
+            text = f"in epoch {epoch}, but it is in {member.epoch} and has had the partition since {since}"
             self._world.violate("S27", f"{where}: a commit of {member_id} for {key.partition} {text}")
 
     # -- answers ---------------------------------------------------------------------------------------------------------
@@ -159,10 +159,10 @@ class Memberships:
             return None
         group, topic = self.groups.get(GROUP, Group()), self._invariants.image.topics_by_name[TOPIC]
         if len(group.members) != expected:
-            return "S27", f"{GROUP} has the members {list(group.members)}, {expected} take part"
+            return "S27", f"{GROUP} has the members {list(group.members)}, but {expected} take part"
         behind = {member_id: member.epoch for member_id, member in group.members.items() if member.epoch != group.epoch or member.pending}
         if behind or group.target_epoch != group.epoch:
-            return "S27", f"{GROUP} is in epoch {group.epoch}, its targets in {group.target_epoch}, behind are {behind}"
+            return "S27", f"{GROUP} is in epoch {group.epoch}, its targets are in {group.target_epoch}; lagging members: {behind}"
         owned = sorted(partition for member in group.members.values() for partition in member.assigned)
         wanted = [(topic.topic_id, index) for index in sorted(topic.partitions)]
         if owned != wanted:

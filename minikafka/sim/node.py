@@ -191,7 +191,7 @@ class SimNode:
         try:
             await node.stop()
         except Exception as error:  # the process ends all the same, with another status
-            reason = f"{reason}; cannot stop in order: {type(error).__name__}: {error}"
+            reason = f"{reason}; cannot stop cleanly: {type(error).__name__}: {error}"
         self._ended(loop, reason)
 
     def _ended(self, loop: ProcessLoop, reason: str) -> None:

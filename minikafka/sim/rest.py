@@ -34,20 +34,20 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
         if before is not None and (batch.base != before.last + 1 or batch.epoch < before.epoch):
             fail("S2", f"{where}: {batch.key} follows {before.key}")
         if batch.epoch > partition.leader_epoch:
-            fail("S2", f"{where}: {batch.key} is of a later epoch than {partition.leader_epoch}")
+            fail("S2", f"{where}: {batch.key} has a later epoch than {partition.leader_epoch}")
         if before is None or batch.epoch != before.epoch:
             expected.append((batch.epoch, batch.base))
         before = batch
     end = before.last + 1 if before is not None else log.log_start_offset
     if end != log.log_end_offset:
-        fail("S2", f"{where}: the file ends at {end}, the log believes in {log.log_end_offset}")
+        fail("S2", f"{where}: the file ends at {end}, but the log assumes {log.log_end_offset}")
         return
     expected = [(epoch, max(start, log.log_start_offset)) for epoch, start in expected if start >= log.log_start_offset or not expected]
     entries = list(log.epochs.entries)
     while entries and entries[-1][1] >= end:
         entries.pop()  # an epoch that has no record yet
     if log.log_start_offset == 0 and [entry for entry in expected if entry[0] >= 0] != entries:
-        fail("S3", f"{where}: leader-epoch-checkpoint has {log.epochs.entries}, the log {expected}")
+        fail("S3", f"{where}: leader-epoch-checkpoint has {log.epochs.entries}, but the log has {expected}")
     if not batches:
         return
     step = max(len(batches) // LOOKUPS, 1)
@@ -59,7 +59,7 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
             found = int.from_bytes(piece.read()[:8], "big")
             piece.release()
             if found != batch.base:
-                fail("S21", f"{where}: offset {batch.last} is looked up in the batch {found}, it is in {batch.base}")
+                fail("S21", f"{where}: looking up offset {batch.last} finds batch {found}, but it is in {batch.base}")
 
 
 def check_bytes(invariants: Invariants, node: SimNode, directory: str) -> None:
@@ -84,9 +84,9 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
         if not node.is_running or node.node is None:
             return "L1", f"{node} is {node.state} ({node.exit_reason})"
     if world.chaos.rot.batches:
-        return "L1", f"the others cannot do without the rotten copies yet: {world.chaos.rot.batches}"
+        return "L1", f"the other replicas still need the rotten copies: {world.chaos.rot.batches}"
     if world.chaos.rot.metadata:
-        return "L1", f"the others cannot do without the rotten metadata logs yet: {world.chaos.rot.metadata}"
+        return "L1", f"the other nodes still need the rotten metadata logs: {world.chaos.rot.metadata}"
     for node in world.brokers:
         broker = image.brokers.get(node.node_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown or broker.epoch != node.broker_epoch():
@@ -94,7 +94,7 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
     for node in world.nodes.values():
         assert node.node is not None
         if node.node.metadata.offset < image.offset:
-            return "L1", f"{node} has the metadata up to {node.node.metadata.offset} of {image.offset}"
+            return "L1", f"{node} has metadata only up to offset {node.node.metadata.offset} of {image.offset}"
     if world.options.is_dynamic and sorted(invariants.voters()) != sorted(node.node_id for node in world.controllers):
         return "L1", f"the voters are {invariants.voters()}"
     for topic in image.topics_by_id.values():
@@ -122,7 +122,7 @@ def _partition_unrest(invariants: Invariants, topic: Any, index: int, registrati
     for node_id in registration.replicas:
         partition = world.nodes[node_id].partition(topic.name, index)
         if partition is None or partition.topic_id != topic.topic_id:
-            return "L3", f"n{node_id} holds no replica of {name}"
+            return "L3", f"n{node_id} has no replica of {name}"
         if partition.leader_epoch != registration.leader_epoch:
             return "L3", f"n{node_id} is in epoch {partition.leader_epoch} of {name}, not {registration.leader_epoch}"
         if partition.leader is not None and partition.leader.isr.pending is not None:

@@ -42,10 +42,10 @@ class Shares:
                 if is_unaware and (place in self._settled or place in self._released):
                     continue
                 if place in self._settled:
-                    self._world.violate("S28", f"{where} is delivered again, after an acknowledgement that was confirmed")
+                    self._world.violate("S28", f"{where} is delivered again after its acknowledgement was confirmed")
                 if not self._released.get(place, 0) < run.delivery_count <= limit:
                     before = self._released.get(place, 0)
-                    text = f"is delivered for the {run.delivery_count}th time, {before} deliveries are confirmed, {limit} are allowed"
+                    text = f"is delivered for the {run.delivery_count}th time: {before} deliveries are confirmed and {limit} are allowed"
                     self._world.violate("S28", f"{where} {text}")
                 if run.delivery_count == limit:
                     self._perhaps_settled.add(place)

@@ -63,7 +63,7 @@ class StreamsMemberships:
         for member_id, member in self._members.items():
             for task in (*member.active, *member.pending):
                 if owners.setdefault(task, member_id) != member_id:
-                    self._world.violate("S27", f"{where}: task {task} of {GROUP} is both {owners[task]}'s and {member_id}'s")
+                    self._world.violate("S27", f"{where}: task {task} of {GROUP} belongs to both {owners[task]} and {member_id}")
 
     def answered(self, node: SimNode, response: Any) -> None:
         """A heartbeat is answered: in one epoch a task is given to one member as active."""
@@ -82,10 +82,10 @@ class StreamsMemberships:
         if not expected:
             return None
         if len(self._members) != expected:
-            return "S27", f"{GROUP} has the members {list(self._members)}, {expected} take part"
+            return "S27", f"{GROUP} has the members {list(self._members)}, but {expected} take part"
         behind = {member_id: member.epoch for member_id, member in self._members.items() if member.epoch != self._epoch or member.pending}
         if behind or self._target_epoch != self._epoch:
-            return "S27", f"{GROUP} is in epoch {self._epoch}, its targets in {self._target_epoch}, behind are {behind}"
+            return "S27", f"{GROUP} is in epoch {self._epoch}, its targets are in {self._target_epoch}; lagging members: {behind}"
         owned = sorted(task for member in self._members.values() for task in member.active)
         wanted = [(SUBTOPOLOGY, index) for index in sorted(self._invariants.image.topics_by_name[TOPIC].partitions)]
         if owned != wanted:

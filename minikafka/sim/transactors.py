@@ -224,7 +224,7 @@ class Transactors:
             pass  # ending the transaction shows the failure
         try:
             await producer.commit()
-            self.world.violate("S17", f"{client.name}: a producer that had been fenced committed, after transaction {attempt.number}")
+            self.world.violate("S17", f"{client.name}: a fenced producer committed after transaction {attempt.number}")
         except EXPECTED_ERRORS:
             await self._settle(client, successor, own, client.random.random() < 0.5)
         await successor.close(0)
@@ -280,7 +280,7 @@ class Transactors:
             self._workload.consumed += 1
             is_hasty = value.startswith(HASTY)
             if not is_hasty and (attempt is None or partition != record.partition):
-                self.world.violate("L8", f"{reader} read {value!r} at {place} of {TOPIC}, which nobody wrote there")
+                self.world.violate("L8", f"{reader} read {value!r} at {place} of {TOPIC}, which no client wrote there")
                 return
             if record.offset < position or record.offset in offsets:
                 self.world.violate("L8", f"{reader} read {place} of {TOPIC} after {position}")
@@ -323,7 +323,7 @@ class Transactors:
         try:
             await producer.commit()
         except EXPECTED_ERRORS as error:
-            self.world.violate("L7", f"nothing can be committed after everything healed: {error}")
+            self.world.violate("L7", f"nothing can be committed although everything has healed: {error}")
         self._ended(attempt, "committed")
         await producer.close()
         keys = [(TOPIC, index) for index in range(options.partitions)]
@@ -371,7 +371,7 @@ class Transactors:
                             f" {len(attempt.values)} records are read, {missing[0]!r} is not")  # fmt: skip
             for partition, value in attempt.values if visible else ():
                 if value in self._acked and where[value] != (partition, self._acked[value]):
-                    fail("L8", f"{value!r} was acknowledged at {partition}/{self._acked[value]} and is at {where[value]}")
+                    fail("L8", f"{value!r} was acknowledged at {partition}/{self._acked[value]}, but is at {where[value]}")
                 before = last.get((attempt.transactional_id, partition))
                 if before is not None and before[0] >= where[value][1]:
                     fail("L8", f"out of order: {value!r} at {where[value]} after {before[1]!r} at {before[0]}")
@@ -385,12 +385,12 @@ class Transactors:
                     fail("S17", f"{key[0]} copied {SOURCE}-{key[1]} from {first} on after it had copied up to {end}")
                 end = next_first
             if end != stored:
-                fail("S17", f"{key[0]} has copied {SOURCE}-{key[1]} up to {end}, and {stored} is stored")
+                fail("S17", f"{key[0]} has copied {SOURCE}-{key[1]} up to {end}, but {stored} is stored")
         for reader, partitions in self._read.items():
             for index, (offsets, position) in partitions.items():
                 unseen = [offset for (number, offset) in self._final if number == index and offset < position and offset not in offsets]
                 if unseen:
-                    fail("S17", f"{reader} is at {position} of {TOPIC}-{index} and was not given {unseen[:5]}")
+                    fail("S17", f"{reader} is at {position} of {TOPIC}-{index} but was not given {unseen[:5]}")
 
 
 class Source:

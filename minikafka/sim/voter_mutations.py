@@ -41,12 +41,12 @@ def _change_at_once(original: Any) -> Any:
 
 
 VOTER_MUTATIONS: list[dict[str, Any]] = [
-    {"name": "voters-when-committed", "breaks": "a change of the voters counts only when it is committed (KIP-853)",
+    {"name": "voters-when-committed", "breaks": "a change of voters takes effect only when it is committed (KIP-853)",
      "patches": (("minikafka.core.raft.replica:Replica.voters", _voters_when_committed),), "tests": TESTS},
-    {"name": "removed-voter-counts", "breaks": "what a removed voter or an observer has counts for the majority",
+    {"name": "removed-voter-counts", "breaks": "a removed voter or an observer counts towards the majority",
      "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _count_everybody),), "tests": TESTS},
     {"name": "voter-changes-overlap", "breaks": "the voters change again before the last change is committed",
      "patches": (("minikafka.core.raft.membership:_refusal", _change_at_once),), "tests": TESTS},
-    {"name": "names-what-it-learned", "breaks": "a new leader names the high watermark that it learned as a follower",
+    {"name": "names-what-it-learned", "breaks": "a new leader reports the high watermark that it learned as a follower",
      "patches": (("minikafka.core.raft.leading:named_high_watermark", _names_what_it_learned),)},
 ]  # fmt: skip

@@ -293,7 +293,7 @@ class Workload:
         shares = self.world.invariants.shares
         while self.world.options.share_members and (left := shares.unsettled(self.history.final)):
             if self.world.now > deadline:
-                self.world.violate("S28", f"{SHARERS} was never given {left[:5]}, or only part of the times that are allowed")
+                self.world.violate("S28", f"{SHARERS} was never given {left[:5]}, or not as often as allowed")
                 return
             await asyncio.sleep(0.1)
         await self._settle_letters(deadline)
@@ -323,7 +323,7 @@ class Workload:
             write = await self._send(client, producer, index)
             await producer.flush()
             if write.offset is None:
-                self.world.violate("L7", f"partition {index} takes no record after everything healed: {write.error}")
+                self.world.violate("L7", f"partition {index} takes no record although everything has healed: {write.error}")
         await producer.close()
         consumer = self._consumer(client, auto_offset_reset="none")
         await consumer.start()

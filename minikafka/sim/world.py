@@ -305,7 +305,7 @@ class World:
         if not self._until(self.invariants.is_quiet, HEAL_TIMEOUT_S):
             self.violate(*self.invariants.why_not_quiet())
             return
-        self._await(self.workload.finish(), HEAL_TIMEOUT_S, "the clients do not come to an end")
+        self._await(self.workload.finish(), HEAL_TIMEOUT_S, "the clients do not finish")
         if self.violation is None and not self._until(self.invariants.is_quiet, HEAL_TIMEOUT_S):
             self.violate(*self.invariants.why_not_quiet())
         if self.violation is None:

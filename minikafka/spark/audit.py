@@ -336,7 +336,7 @@ def completed(plan: Plan, results: list[PartitionResult], options: AuditOptions)
     for key in (plan.replicas.keys() | plan.missing.keys()) - by_key.keys():
         by_key[key] = nothing_of(*key)
         if key in plan.replicas:
-            text = "the partition was planned, but no verdict came back"
+            text = "the partition was planned, but its verdict is missing"
             by_key[key].findings.add(Finding("not-compared", text, *key, tuple(one.broker for one in plan.replicas[key])))
     for key, findings in plan.missing.items():
         for finding in findings:
@@ -368,7 +368,7 @@ def _hold_against_ledger(
     items = []
     for key, promised in sorted(acknowledged.items()):
         if key not in results or key not in seen:
-            text = f"{len(promised.offsets)} acknowledged records of {key[0]}-{key[1]}, but none of its replicas was given"
+            text = f"{len(promised.offsets)} acknowledged records of {key[0]}-{key[1]}, but none of its replicas were given"
             plan.findings.add(Finding("acked-unchecked", text, *key))
             continue
         items += [(key, (one.broker, [summary.task for summary in one.summaries], promised)) for one in seen[key].views]

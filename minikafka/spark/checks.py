@@ -94,7 +94,7 @@ def offsets(batches: Batches, expected: int, cleaned_to: int, never: bool = True
                 batches,
                 index,
                 "offset-order",
-                f"batch {here}..{int(last[index])} stands where offset {next_offset} is next: offsets go back or repeat",
+                f"batch {here}..{int(last[index])} where offset {next_offset} was expected: offsets go back or repeat",
             )
         elif here > cleaned_to:
             text = f"offsets {next_offset}..{here - 1} are missing before the batch {here}..{int(last[index])}"
@@ -185,10 +185,10 @@ class OffsetIndexCheck:
         skips = ~misplaced & (batches.base_offset[np.maximum(at, 0)] > self.offset[entries])
         yield from self._between(batches, np.concatenate((self.unplaced, entries[~misplaced & ~skips])))
         for entry in entries[misplaced].tolist():
-            yield self._finding(entry, f"points at byte {int(self.position[entry])}, which is no start of a batch")
+            yield self._finding(entry, f"points at byte {int(self.position[entry])}, which is not the start of a batch")
         for entry in entries[skips].tolist():
             row = int(at[entry - int(entries[0])])
-            yield self._finding(entry, f"points at the batch that begins at offset {int(batches.base_offset[row])}, behind its own offset")
+            yield self._finding(entry, f"points at the batch that begins at offset {int(batches.base_offset[row])}, after its own offset")
 
     def _between(self, batches: Batches, entries: Column) -> Iterator[Finding]:
         last_offset = batches.last_offset
@@ -197,7 +197,7 @@ class OffsetIndexCheck:
         at = np.minimum(np.searchsorted(last_offset, self.offset[entries]), len(last_offset) - 1)
         inside = (last_offset[at] != self.offset[entries]) & (self.offset[entries] >= self.cleaned_to)
         for entry in entries[inside].tolist():
-            yield self._finding(entry, "names an offset inside a batch, not the last one of a batch")
+            yield self._finding(entry, "names an offset inside a batch instead of a batch's last offset")
 
     def finish(self, end_position: int, end_offset: int, growing: bool) -> Iterator[Finding]:
         """Entries beyond the last batch. `growing`: the broker is running and ahead of this reader, or will rebuild the index."""
@@ -259,7 +259,7 @@ class TimeIndexCheck:
             return
         for entry in range(self.seen, len(self.offset)):
             if int(self.offset[entry]) >= self.cleaned_to:
-                yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", ERROR)
+                yield self._finding(entry, f"names an offset beyond the segment's end {end_offset}", ERROR)
         newest, latest = int(self.timestamp[-1]) if len(self.timestamp) else -1, int(self.running)
         if latest >= 0 and newest != latest:
             said = f"the last entry says {newest}" if len(self.timestamp) else "no entry" if self.is_there else "the file is missing"
@@ -276,7 +276,7 @@ def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
     for index in range(len(states)):
         producer, last, first = (int(states[name][index]) for name in ("producer_id", "last_offset", "first_offset"))
         if last >= name_offset or first >= name_offset or first < -1:
-            text = f"producer {producer}: last offset {last}, open since {first}, in a snapshot of what lies below {name_offset}"
+            text = f"producer {producer}: last offset {last}, open since {first}, in a snapshot of offsets below {name_offset}"
             yield Finding("producer-snapshot", text, offset=name_offset)
 
 
@@ -306,7 +306,7 @@ def epoch_checkpoint(
         if after[0] <= before[0] or after[1] < before[1]:
             yield Finding(
                 "epoch-checkpoint",
-                f"entry `{after[0]} {after[1]}` after `{before[0]} {before[1]}`: epochs and offsets must rise",
+                f"entry `{after[0]} {after[1]}` after `{before[0]} {before[1]}`: epochs and offsets must increase",
                 offset=after[1],
             )
     if not clean:
@@ -326,13 +326,13 @@ def epoch_checkpoint(
         elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first and not start < first <= cleaned):
             yield Finding(
                 "epoch-checkpoint",
-                f"epoch {epoch} starts at {start} by the checkpoint and at {first} by the batches",
+                f"epoch {epoch} starts at {start} according to the checkpoint but at {first} according to the batches",
                 offset=min(start, first),
             )
     yield from _between_runs(entries, runs, log_start)
     for epoch, start in entries:
         if start > log_end:
-            yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
+            yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, beyond the log's end {log_end}", offset=start)
 
 
 def _between_runs(entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int) -> Iterator[Finding]:
@@ -353,7 +353,7 @@ def _between_runs(entries: list[tuple[int, int]], runs: list[tuple[int, int, int
         newer_before = readable and before > 0 and runs[before - 1][0] > epoch
         if inside or older_behind or newer_before:
             run = runs[before - 1 if newer_before and not inside else before]
-            text = f"epoch {epoch} starts at {start} by the checkpoint, but the batches {run[1]}..{run[2]} are of epoch {run[0]}"
+            text = f"epoch {epoch} starts at {start} according to the checkpoint, but batches {run[1]}..{run[2]} have epoch {run[0]}"
             yield Finding("epoch-checkpoint", text, offset=start)
 
 
@@ -364,8 +364,8 @@ def bounds(high_watermark: int | None, recovery_point: int | None, cleaned: int,
         text = f"high watermark checkpoint {high_watermark}, but the log ends at {log_end}: {missing}"
         yield Finding("committed-missing", text, offset=log_end)
     if recovery_point is not None and recovery_point > log_end:
-        yield Finding("checkpoint-bounds", f"recovery point {recovery_point} is behind the log's end {log_end}", offset=log_end)
+        yield Finding("checkpoint-bounds", f"recovery point {recovery_point} is beyond the log's end {log_end}", offset=log_end)
     if cleaned > log_end:
-        yield Finding("checkpoint-bounds", f"the cleaner's checkpoint {cleaned} is behind the log's end {log_end}", offset=log_end)
+        yield Finding("checkpoint-bounds", f"the cleaner's checkpoint {cleaned} is beyond the log's end {log_end}", offset=log_end)
     if log_start > log_end:
-        yield Finding("checkpoint-bounds", f"log start {log_start} is behind the log's end {log_end}", offset=log_end)
+        yield Finding("checkpoint-bounds", f"log start {log_start} is beyond the log's end {log_end}", offset=log_end)

@@ -201,16 +201,16 @@ def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, 
     committed, knows = max(((min(high_watermark, end), broker) for broker, _, end, high_watermark, _ in replicas), default=(-1, ""))
     for broker, topic_id, end, _, epoch in replicas:
         if topic_id and claim.topic_id and topic_id != claim.topic_id:
-            text = f"broker {broker}'s directory belongs to topic id {topic_id}, the controller knows the topic as {claim.topic_id}"
-            cause = "the topic was deleted and created again while this broker was away, or the directory was copied from another cluster"
+            text = f"broker {broker}'s directory belongs to topic id {topic_id}, but the controller has topic id {claim.topic_id}"
+            cause = "the topic was deleted and recreated while this broker was away, or the directory was copied from another cluster"
             yield Finding("topic-id", text, brokers=(broker,), cause=cause)
             continue
         if broker in claim.complete and end < committed:
             role = "in sync" if broker in claim.isr else "an eligible leader"
             text = f"the controller counts broker {broker} as {role}, but its log ends at {end}; "
             text += f"broker {knows} has committed up to {committed}"
-            cause = "the replica lost its tail (unclean restart, disk replaced) and was not taken out of the in-sync set"
+            cause = "the replica lost its tail (unclean restart, replaced disk) but was not removed from the in-sync set"
             yield Finding("isr-claim", text, brokers=(broker,), offset=end, cause=cause)
         if epoch > claim.leader_epoch:
-            text = f"broker {broker} has batches of leader epoch {epoch}, the controller knows epochs up to {claim.leader_epoch}"
-            yield Finding("epoch-unknown", text, brokers=(broker,), cause="metadata was lost or rolled back after a leader had written")
+            text = f"broker {broker} has batches of leader epoch {epoch}, but the controller knows epochs only up to {claim.leader_epoch}"
+            yield Finding("epoch-unknown", text, brokers=(broker,), cause="metadata was lost or rolled back after a leader wrote")

@@ -131,7 +131,7 @@ def check_file(task: tuple[str, str, int, int]) -> str:
             if actual != size:
                 return f"{path} has {actual:,} bytes, the manifest says {size:,}"
             if checksum_of(file.fileno()) != checksum:
-                return f"{path} has another CRC-32C than the manifest says"
+                return f"{path} does not have the CRC-32C in the manifest"
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:

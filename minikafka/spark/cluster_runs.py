@@ -196,7 +196,7 @@ def check_shared(staging: str, job: str) -> None:
     except OSError:
         pass
     raise FilesFailed(
-        f"an executor on {os.uname().nodename} does not see {os.path.dirname(staging)} as the driver does: "
+        f"an executor on {os.uname().nodename} does not see the same {os.path.dirname(staging)} as the driver: "
         "--to-files needs a directory that all of them share"
     )
 
@@ -316,5 +316,5 @@ def read_index(path: str, partition: int, partitions: int) -> np.ndarray[Any, An
         file.seek((partitions + 1) * BOUND.itemsize + begin * BATCH.itemsize)
         data = file.read((end - begin) * BATCH.itemsize)
     if len(data) != (end - begin) * BATCH.itemsize:
-        raise FilesFailed(f"{path}.index is cut: does every executor see the same files there?")
+        raise FilesFailed(f"{path}.index is truncated: does every executor see the same files there?")
     return np.frombuffer(data, BATCH)

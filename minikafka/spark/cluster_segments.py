@@ -261,7 +261,7 @@ def _place(view: memoryview, start: int, size: int, count: int, offset: int) -> 
     """Set a batch's base offset and leader epoch 0. Both fields precede the part that the CRC covers."""
     header = HEADER.unpack_from(view, start)
     if header[1] != size - LOG_OVERHEAD or header[3] != MAGIC_V2 or header[12] != count or header[6] != count - 1:
-        raise FilesFailed("a run does not hold what was written to it: does every executor see the same files?")
+        raise FilesFailed("a run does not contain what was written to it: does every executor see the same files?")
     _PLACE.pack_into(view, start, offset, size - LOG_OVERHEAD, 0)
 
 
@@ -314,7 +314,7 @@ def _copied(origin: int, target: int) -> None:
     while done < size:
         data = os.pread(origin, CHUNK_BYTES, done)
         if not data:
-            raise FilesFailed("a file shrank while it was copied to another replica")
+            raise FilesFailed("a file shrank while it was being copied to another replica")
         done += os.pwrite(target, data, done)
 
 

@@ -142,10 +142,10 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
         complete = [other for other in holders if other.clean and (other.claim is None or other.node in other.claim.complete)]
         text = f"the log of broker {one.broker} begins at {start}; the topic is only compacted, and no log-start-offset-checkpoint says why"
         if complete and one.is_only_compacted:
-            text += f", and {names_of(other.broker for other in complete)} holds what lies before"
+            text += f", and {names_of(other.broker for other in complete)} has the earlier records"
             findings.add(finding_of("prefix-missing", text, views, (one.broker,), start))
         elif one.is_only_compacted or holders:
-            text += ": it is unknown whether records were deleted or lost"
+            text += ": it is unclear whether records were deleted or lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), start))
 
 
@@ -215,9 +215,9 @@ def _unfenced(views: list[ReplicaView], found: set[str]) -> Iterator[str]:
     if all(map(_has_high_watermark, leading)):
         return
     if "replica-tail" in found:
-        yield "the replicas differ, and no high watermark says what is committed"
+        yield "the replicas differ, and no high watermark shows what is committed"
     elif shortest < longest and longest > committed_to:
-        yield f"logs end between {shortest} and {longest}, and no high watermark says what is committed"
+        yield f"logs end between {shortest} and {longest}, and no high watermark shows what is committed"
 
 
 def _has_high_watermark(one: ReplicaView) -> bool:
@@ -316,7 +316,7 @@ def _topic_ids(views: list[ReplicaView], findings: FindingList) -> None:
                 views,
                 tuple(one.broker for one in odd),
                 cause=(
-                    "the topic was deleted and created again while this broker was away, or the directory was copied from another cluster"
+                    "the topic was deleted and recreated while this broker was away, or the directory was copied from another cluster"
                 ),
             )
         )

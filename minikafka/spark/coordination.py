@@ -286,5 +286,5 @@ def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int]
     for key, one in sorted(seen.items()):
         for producer, offset in sorted(one.opened.items()):
             if producer not in undecided:
-                text = f"producer {producer}'s transaction is open since offset {offset}, but no coordinator has it: it never ends"
+                text = f"producer {producer}'s transaction has been open since offset {offset}, but no coordinator knows it: it never ends"
                 yield Finding("txn-open", text, *key, offset=offset)

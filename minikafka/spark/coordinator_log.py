@@ -95,7 +95,7 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
     fields = Fields(value)
     version, offset = fields.integer(2), fields.integer(8)
     if not 0 <= version <= FLEXIBLE_OFFSET:
-        raise FormatError(f"unknown version {version} of a committed offset")
+        raise FormatError(f"a committed offset has the unknown version {version}")
     epoch = fields.integer(4) if version >= 3 else -1
     if version < FLEXIBLE_OFFSET:
         _text(fields)
@@ -117,7 +117,7 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     group, topic_id, partition = _text(fields), fields.uuid(), fields.integer(4)
     fields = Fields(value)
     if version := fields.integer(2):
-        raise FormatError(f"unknown version {version} of a share group's state")
+        raise FormatError(f"a share group's state has the unknown version {version}")
     fields.integer(4 if kind == SHARE_UPDATE else 8)  # epochs of the snapshot and of the state
     epoch, reach = fields.integer(4), fields.integer(8)
     if kind == SHARE_SNAPSHOT:
@@ -139,7 +139,7 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
     fields = Fields(value)
     version = fields.integer(2)
     if not 0 <= version <= FLEXIBLE_TRANSACTION:
-        raise FormatError(f"unknown version {version} of a transaction's state")
+        raise FormatError(f"a transaction's state has the unknown version {version}")
     producer, epoch, timeout, state = (fields.integer(size) for size in (8, 2, 4, 1))
     is_flexible = version >= FLEXIBLE_TRANSACTION
     for _ in range(max(0, fields.varint() - 1 if is_flexible else fields.integer(4))):
@@ -149,7 +149,7 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
             _text(fields)
             fields.raw(4 * max(0, fields.integer(4)))
     if not 0 <= state < len(STATES):
-        raise FormatError(f"unknown state {state} of a transaction")
+        raise FormatError(f"a transaction has the unknown state {state}")
     return TransactionState(name, producer, epoch, timeout, state, fields.integer(8), fields.integer(8))
 
 
@@ -171,6 +171,6 @@ def overdue(found: Iterable[TransactionState], now_ms: int) -> Iterator[tuple[Tr
     """Transactions that their coordinator should have ended long ago, and why. `now_ms`: a time until which it certainly ran."""
     for one in found:
         if one.state == ONGOING and one.start_ms >= 0 and now_ms - one.start_ms > 2 * one.timeout_ms:
-            yield one, f"is open since {(now_ms - one.start_ms) // 1000} s, its timeout is {one.timeout_ms // 1000} s"
+            yield one, f"has been open for {(now_ms - one.start_ms) // 1000} s, its timeout is {one.timeout_ms // 1000} s"
         elif one.state in UNDECIDED - {ONGOING} and one.update_ms >= 0 and now_ms - one.update_ms > 2 * one.timeout_ms:
-            yield one, f"is in state {STATES[one.state]} since {(now_ms - one.update_ms) // 1000} s: its markers are not written"
+            yield one, f"is in state {STATES[one.state]} since {(now_ms - one.update_ms) // 1000} s: its markers have not been written"

@@ -215,7 +215,7 @@ class _Sink:
 
     def transaction(self) -> Any:
         """The transaction for a task's rows. Only streams have one."""
-        raise OptionError("exactlyOnce works only for streams; minikafka load and load_dataframe write each row of a table once")
+        raise OptionError("exactlyOnce works only for streaming queries; minikafka load and load_dataframe write each row of a table once")
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from minikafka.spark.sink import write_batches

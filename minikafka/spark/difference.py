@@ -211,7 +211,7 @@ class Comparison:
         if len(going) < 2 or equal_cells([pages.view for pages in going], key) is not None or any(pages.page.failed for pages in going):
             return
         changed = tuple(pages.view.broker for pages in going if not pages.is_as_scanned)
-        text = "digests differ, but the same replicas reread do not: files changed between the two readings; audit again"
+        text = "digests differed, but a second reading of the same replicas did not: files changed in between; audit again"
         self.findings.add(finding_of("not-compared", text, self.views, changed, key[1] << self.shift))
 
     def _take(self, going: list[_Pages], rows: int, committed: bool) -> None:
@@ -339,15 +339,15 @@ def likely_cause(sides: list[dict[str, Any]]) -> str:
     """The usual cause of a pattern of differences (one side per distinct content)."""
     held = [side for side in sides if side["base_offset"] is not None]
     if any(not side["crc_valid"] for side in held):
-        return "bit rot or a torn write: one copy no longer has the bytes that its CRC was made for"
+        return "bit rot or a torn write: one copy no longer matches its CRC"
     epochs = {side["epoch"] for side in held}
     if len(held) < len(sides):
-        return "one copy lacks the batch: it was lost after it had been acknowledged, or never copied"
+        return "one copy lacks the batch: it was lost after it was acknowledged, or never copied"
     if len(epochs) > 1 and len({side["crc"] for side in held}) == 1:
         return "the same records with different leader epochs: a follower stamped or kept a wrong epoch (the CRC does not cover it)"
     if len(epochs) > 1:
         both = " and ".join(map(str, sorted(epochs)))
-        return f"two leaders wrote these offsets in epochs {both}: a deposed leader's records were not cut off"
+        return f"two leaders wrote these offsets in epochs {both}: a deposed leader's records were not truncated"
     if len({(side["base_offset"], side["last_offset"]) for side in held}) > 1:
-        return "batches were lost, repeated or exchanged on one copy"
-    return "the same epoch, valid CRCs and different bytes: a log was changed after replication, or two brokers led in one epoch"
+        return "batches were lost, repeated or swapped in one copy"
+    return "the same epoch, valid CRCs and different bytes: a log was changed after replication, or two brokers led in the same epoch"

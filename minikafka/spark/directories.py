@@ -140,7 +140,7 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
             findings.add(Finding("checkpoint-format", f"{name}: {error}", brokers=(directory.broker,), file=os.path.join(path, name)))
     directory.unread = [replace(one, brokers=(directory.broker,)) for one in directory.unread]
     if not directory.unread and (why := _why_no_broker_starts(properties, directory)):
-        text = f"a broker does not start with {path}: {why}"
+        text = f"a broker will not start with {path}: {why}"
         findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=os.path.join(path, "meta.properties")))
     return directory
 
@@ -149,13 +149,13 @@ def _why_no_broker_starts(properties: dict[str, str], directory: LogDirectory) -
     """What Apache Kafka refuses in meta.properties (MetaProperties, MetaPropertiesEnsemble.verify); "" if nothing."""
     node, version, directory_id = properties.get("node.id", properties.get("broker.id")), properties.get("version"), directory.directory_id
     if not node:
-        return "it has checkpoints, but no meta.properties that says of which broker" if _has_checkpoint(directory) else ""
+        return "it has checkpoints, but no meta.properties to say which broker it belongs to" if _has_checkpoint(directory) else ""
     if version not in {"0", "1"}:
         return f"meta.properties has version {version}"
     if version == "1" and not directory.cluster_id:
         return "meta.properties names no cluster"
     if "directory.id" in properties and not _is_directory_id(directory_id):
-        return f"directory.id is {directory_id!r}, no UUID that a directory can have"
+        return f"directory.id is {directory_id!r}, which is not a valid directory UUID"
     return ""
 
 

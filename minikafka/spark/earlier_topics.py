@@ -67,7 +67,7 @@ def forget_earlier_topics(
                 copies.remove(replica)
                 if key in claims and replica.node not in claims[key].complete:
                     aside.add((*key, replica.node))
-                text = f"{replica.path} is of an earlier topic {key[0]} (id {replica.topic_id}), which was deleted"
+                text = f"{replica.path} belongs to an earlier topic {key[0]} (id {replica.topic_id}), which was deleted"
                 findings.add(Finding("stray-replica", text, *key, brokers=(replica.broker,), file=replica.path))
             elif _may_be_old(image, replica):
                 _without_lines(replica, _forget_lines(directory, key))

@@ -89,7 +89,7 @@ class LocalEngine:
                 return pending.get(LOOK_SECONDS)
             is_whole = self._pool is pool and {one.pid for one in pool._pool} == self._pids
             if not is_whole and not pending.ready():
-                raise ProcessKilledError("a worker process was killed, perhaps because memory ran out")
+                raise ProcessKilledError("a worker process was killed, perhaps because the machine ran out of memory")
 
     def gather(
         self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],

@@ -55,7 +55,7 @@ def what_a_task_says(error: Exception) -> str | None:
     lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
     linkage = next((line for line in lines if re.search(r"java\.lang\.(NoSuch\w+|NoClassDefFound|AbstractMethod)Error", line)), None)
     if linkage is not None:
-        return f"a JAR in the packages was built for another version of Spark: {linkage.removeprefix(': ')}"
+        return f"a JAR of the packages was built for another version of Spark: {linkage.removeprefix(': ')}"
     return f"a Spark task failed: {lines[-1] if lines else what_spark_says(error)}"
 
 

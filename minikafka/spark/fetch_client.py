@@ -59,7 +59,7 @@ class _Reader:
     def raw(self, size: int) -> memoryview:
         end = self.position + size
         if size < 0 or end > len(self.data):
-            raise BrokerError("an answer ends too early: not a Kafka broker?")
+            raise BrokerError("a response ends too early: is this a Kafka broker?")
         piece = self.data[self.position : end]
         self.position = end
         return piece
@@ -74,7 +74,7 @@ class _Reader:
     def count(self) -> int:
         number = self.integer(4)
         if number > len(self.data):
-            raise BrokerError("an answer announces more elements than it has bytes")
+            raise BrokerError("a response claims more elements than it has bytes")
         return max(0, number)
 
     def integers(self) -> list[int]:
@@ -88,12 +88,12 @@ class _Reader:
             if byte < 0x80:
                 return value
             shift += 7
-        raise BrokerError("an answer has a number that does not end: not a Kafka broker?")
+        raise BrokerError("a response contains a number that does not end: is this a Kafka broker?")
 
     def compact_count(self) -> int:
         number = self.varint() - 1
         if number > len(self.data):
-            raise BrokerError("an answer announces more elements than it has bytes")
+            raise BrokerError("a response claims more elements than it has bytes")
         return max(0, number)
 
     def compact(self) -> str:
@@ -188,14 +188,14 @@ class Connection:
             self.socket.sendall(struct.pack(">i", len(frame)) + frame)
             size = int.from_bytes(self._exactly(4), "big", signed=True)
             if not 4 <= size <= ANSWER_BYTES_MAX:
-                raise BrokerError(f"broker {self.place} answers with a frame of {size} bytes: it is not a Kafka broker, or it expects TLS")
+                raise BrokerError(f"broker {self.place} sent a frame of {size} bytes: it is not a Kafka broker, or it expects TLS")
             answer = _Reader(memoryview(self._exactly(size)))
         except BrokerError:
             raise
         except OSError as error:
             raise BrokerError(f"broker {self.place} does not answer: {error.strerror or error}", is_away=True) from error
         if answer.integer(4) != self.correlation:
-            raise BrokerError(f"broker {self.place} answers with the wrong correlation id")
+            raise BrokerError(f"broker {self.place} answered with the wrong correlation id")
         return answer
 
     def _exactly(self, size: int) -> bytearray:
@@ -387,7 +387,7 @@ def _by_topic(partitions: Iterable[tuple[str, int]], fields: Any) -> bytes:
 
 def first_answer(bootstrap: str, security: Security, topics: Iterable[str] = ()) -> ClusterState:
     """Metadata from the first bootstrap server that answers. Raises BrokerError, ValueError for text that is not host:port."""
-    failure = BrokerError("no bootstrap server given")
+    failure = BrokerError("no bootstrap server was given")
     for part in filter(None, (piece.strip() for piece in bootstrap.split(","))):
         host, _, port = part.rpartition(":")
         if not host or not port.isdigit():

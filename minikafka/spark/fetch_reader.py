@@ -81,7 +81,8 @@ class FetchReader:
             batches, _, why = walk(found.records, self.position)
             if len(batches) == 0:
                 if why == "length":
-                    raise BrokerError(f"broker {self.place.host}:{self.place.port} sends bytes at offset {self.offset} that are no batch")
+                    raise BrokerError(f"broker {self.place.host}:{self.place.port} sends bytes at offset {self.offset} that are "
+                                      "not a batch")
                 empty += 1
                 if empty > EMPTY_MAX:
                     self.stopped = "shrunk"
@@ -108,4 +109,4 @@ class FetchReader:
             )
         if self.offset <= asked:
             where = f"broker {self.place.host}:{self.place.port}"
-            raise BrokerError(f"{where} sends a batch that ends at {self.offset - 1} where it was asked for offset {asked}")
+            raise BrokerError(f"{where} sent a batch that ends at {self.offset - 1} when asked for offset {asked}")

@@ -172,11 +172,11 @@ def _conflicts(offsets: list[int], elections: list[tuple[int, str]]) -> Iterator
         explained = [offset for offset in left if begin <= offset < max(end, begin + 1)]
         left = [offset for offset in left if offset not in set(explained)]
         if explained:
-            text = f"different records were acknowledged at {in_words(ranges(explained))}, one after the other: the first were lost by "
+            text = f"different records were acknowledged at {in_words(ranges(explained))}, one after the other: the first were lost in "
             yield Finding("acked-conflict", text + words, offset=explained[0], cause="an unclean election")
     if left:
         text = f"different records were acknowledged at {in_words(ranges(left))}"
-        cause = "two leaders acknowledged at once, or the first ones were lost before the others were written"
+        cause = "two leaders acknowledged at once, or the earlier records were lost before the later ones were written"
         yield Finding("acked-conflict", text, offset=left[0], cause=cause)
 
 
@@ -201,16 +201,16 @@ def judge_ledger(
         nowhere = common[common >= start]
         if len(nowhere):
             text = f"{len(nowhere)} acknowledged records are on no replica: {in_words(ranges(nowhere.tolist()))}"
-            cause = "records were lost after they had been acknowledged (unclean election, lost tails)"
+            cause = "records were lost after they were acknowledged (unclean election, lost log tails)"
             findings.append(Finding("acked-missing", text, brokers=tuple(one.broker for one in held), offset=int(nowhere[0]), cause=cause))
     for one in held:
         start = max(cleaned_below, log_starts[one.broker])
         lost = one.missing_all[(one.missing_all >= start) & (one.missing_all < promises[one.broker])]
         lost = np.setdiff1d(lost, nowhere, assume_unique=True)
         if len(lost):
-            text = f"broker {one.broker} lacks {len(lost)} acknowledged records that it must hold: {in_words(ranges(lost.tolist()))}"
+            text = f"broker {one.broker} lacks {len(lost)} acknowledged records that it must have: {in_words(ranges(lost.tolist()))}"
             findings.append(Finding("acked-missing", text, brokers=(one.broker,), offset=int(lost[0])))
         if one.different_count:
-            text = f"broker {one.broker} holds {one.different_count} other records than acknowledged: {in_words(ranges(one.different))}"
+            text = f"broker {one.broker} holds {one.different_count} records other than acknowledged: {in_words(ranges(one.different))}"
             findings.append(Finding("acked-differs", text, brokers=(one.broker,), offset=one.different[0]))
     return findings

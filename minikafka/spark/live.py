@@ -47,7 +47,7 @@ def add_live_replicas(
             raise BrokerError(f"topic {name} does not exist")
     cluster_ids = {directory.cluster_id for directory in plan.directories if directory.cluster_id}
     if cluster_ids and state.cluster_id and state.cluster_id not in cluster_ids:
-        text = f"the running cluster is {state.cluster_id}, the directories are of {', '.join(cluster_ids)}"
+        text = f"the running cluster is {state.cluster_id}, but the directories belong to {', '.join(cluster_ids)}"
         plan.findings.add(Finding("cluster-id", text))
     brokers_with_directories = {directory.broker for directory in plan.directories}
     by_broker: dict[int, list[tuple[str, int]]] = {}
@@ -88,7 +88,7 @@ def _report_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> No
     for one, high_watermark in behind:
         now = state.partitions.get((one.topic, one.partition))
         if now is not None and int(one.node) in now.isr:
-            text = f"broker {one.node} is in sync, but knows offsets up to {one.high_watermark} as committed, "
+            text = f"broker {one.node} is in sync, but considers offsets committed only up to {one.high_watermark} as committed, "
             text += f"another replica up to {high_watermark}"
             text += f", also {FOLLOWERS_WAIT_S:.0f} s later: what it holds from there on was not compared"
             one.findings.add(Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark))

@@ -181,10 +181,10 @@ def begin_job(
     if earlier is None:
         earlier = ledger.begin(job, fingerprint, _producer_ids(options, plan["tasks"]), plan)
     if earlier.fingerprint != fingerprint:
-        raise LoadFailed(f"job {job} was begun with another table, topic or batch layout; use a new --job-id for a new load")
+        raise LoadFailed(f"job {job} was started with another table, topic or batch layout; use a new --job-id for a new load")
     if earlier.summary is None and time.time_ns() // 1_000_000 - earlier.started_ms > RESUME_MS_MAX:
         raise LoadFailed(
-            f"job {job} was begun more than {RESUME_MS_MAX // 3_600_000} hours ago: the brokers may have forgotten its producers, "
+            f"job {job} was started more than {RESUME_MS_MAX // 3_600_000} hours ago: the brokers may have forgotten its producers, "
             "so it cannot be resumed without writing rows twice"
         )
     return earlier

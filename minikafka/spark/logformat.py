@@ -265,7 +265,7 @@ def parse_checkpoint(data: bytes, fields: int) -> list[tuple[str, ...]]:
         raise FormatError("the count of entries is missing")
     entries = [tuple(_SPACES.split(line.rstrip(_JAVA_SPACES))) for line in lines[2:]]
     if len(entries) != int(lines[1]):
-        raise FormatError(f"announces {int(lines[1])} entries and has {len(entries)}")
+        raise FormatError(f"the count says {int(lines[1])} entries, but there are {len(entries)}")
     for entry in entries:
         if len(entry) != fields or not (_is_integer(entry[-2], 31) and _is_integer(entry[-1], 63)):
             raise FormatError(f"bad line {' '.join(entry)!r}")

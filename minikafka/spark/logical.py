@@ -167,9 +167,9 @@ def _lost_keys(one: Column, other: Column, fence: int, cleaned: tuple[int, int],
     for behind, rows in ((0, inside & (a["offset"] < b["offset"])), (1, inside & (b["offset"] < a["offset"]))):
         ahead = b if behind == 0 else a
         for row in np.flatnonzero(rows & ~ahead["tombstone"])[:1].tolist():
-            found.append((int(ahead["offset"][row]), behind, "lacks the latest record of a key, and has an older one"))
+            found.append((int(ahead["offset"][row]), behind, "lacks the latest record of a key but has an older one"))
         for row in np.flatnonzero(rows & ahead["tombstone"])[:1].tolist():
-            found.append((int(ahead["offset"][row]), behind, "still has a key alive that the other deleted by a tombstone"))
+            found.append((int(ahead["offset"][row]), behind, "still has a key that the other replica deleted with a tombstone"))
     for row in np.flatnonzero(inside & (a["offset"] == b["offset"]) & (a["content"] != b["content"]))[:1].tolist():
         found.append((int(a["offset"][row]), 1, "has a different record there"))
     for behind, mine, theirs in ((1, one, other), (0, other, one)):
@@ -177,5 +177,5 @@ def _lost_keys(one: Column, other: Column, fence: int, cleaned: tuple[int, int],
             continue
         alone = ~np.isin(mine["key"], theirs["key"], assume_unique=True) & ~mine["tombstone"] & (mine["offset"] < fence)
         for row in np.flatnonzero(alone)[:1].tolist():
-            found.append((int(mine["offset"][row]), behind, "has no record of a key that the other holds"))
+            found.append((int(mine["offset"][row]), behind, "has no record for a key that the other replica has"))
     return found

@@ -145,7 +145,7 @@ class Fields:
                 return value
             shift += 7
             if shift > 35:
-                raise FormatError("a varint of a metadata record is too long")
+                raise FormatError("a metadata record contains a varint that is too long")
 
     def uuid(self) -> str:
         return base64.urlsafe_b64encode(self.raw(16)).decode().rstrip("=")
@@ -166,7 +166,7 @@ class Fields:
     def _count(self, size: int) -> int:
         count = max(0, self.varint() - 1)
         if count * size > len(self.data) - self.position:
-            raise FormatError("a metadata record announces more elements than it has bytes")
+            raise FormatError("a metadata record claims more elements than it has bytes")
         return count
 
     def tagged(self) -> dict[int, Fields]:
@@ -179,7 +179,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     fields = Fields(value)
     frame = fields.varint()
     if frame != 1:
-        raise FormatError(f"unknown frame version {frame} of a metadata record")
+        raise FormatError(f"a metadata record has the unknown frame version {frame}")
     kind, version = fields.varint(), fields.varint()
     metadata_state.note(image.state, kind, Fields(value, fields.position))
     if kind == TOPIC:
@@ -306,7 +306,7 @@ def snapshot_values(path: str) -> list[bytes]:
     with open(path, "rb") as file:
         data = memoryview(file.read(SNAPSHOT_BYTES_MAX + 1))
     if len(data) > SNAPSHOT_BYTES_MAX:
-        raise FormatError(f"it is larger than the {SNAPSHOT_BYTES_MAX} bytes that are read")
+        raise FormatError(f"it is larger than {SNAPSHOT_BYTES_MAX} bytes, the most that the audit reads")
     batches, used, _ = walk(data)
     if used != len(data):
         raise FormatError(f"{len(data) - used} bytes after its last whole batch")
@@ -322,7 +322,7 @@ def snapshot_values(path: str) -> list[bytes]:
         else:
             values.append(value)
     if not kinds or kinds[0] != SNAPSHOT_HEADER or kinds[-1] != SNAPSHOT_FOOTER:
-        raise FormatError("it lacks a snapshot header or footer: it is incomplete")
+        raise FormatError("it has no snapshot header or footer, so it is incomplete")
     return values
 
 

@@ -88,7 +88,7 @@ def _only_member(path: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if len(files) != 1:
         names = ", ".join(info.filename for info in files[:5]) + (", ..." if len(files) > 5 else "")
         raise PackedError(
-            f"{path}: the archive has to hold one table and holds {len(files)} files ({names}): unpack it, and load the files"
+            f"{path}: the archive must contain exactly one table but contains {len(files)} files ({names}): unpack it and load the files"
         )
     if files[0].flag_bits & ENCRYPTED:
         raise PackedError(f"{path}: the archive is encrypted; unpack it first")

@@ -137,7 +137,7 @@ def _partitions_in(facts: DirectoryFacts, scope: PlanScope) -> list[Listed]:
         future = logformat.parse_future_name(name)
         parsed = future or logformat.parse_partition_name(name)
         if parsed is None and name.endswith("-future"):
-            text = f"{path} is a copy of a partition, but its name does not say which"
+            text = f"{path} is a copy of a partition, but its name does not say of which one"
             facts.findings.append(Finding("unreadable", text, brokers=(directory.broker,), file=path))
         if parsed is not None and scope.has(parsed):
             found.append((parsed, path, future is not None))

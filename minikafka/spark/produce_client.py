@@ -167,7 +167,7 @@ class LoadProducer:
         """Whether an earlier run wrote this batch and a later one. A leader accepts batches only in order."""
         end = state.next_sequence + batch.records - 1
         if state.next_sequence <= state.written < end:
-            raise ProduceFailed(f"{self.topic}-{batch.partition}: the job was begun with other batch sizes, so it cannot be resumed")
+            raise ProduceFailed(f"{self.topic}-{batch.partition}: the job was started with other batch sizes, so it cannot be resumed")
         if end >= state.written:
             return False
         state.next_sequence += batch.records
@@ -190,7 +190,7 @@ class LoadProducer:
     def _said(self, partition: int, error: BaseException | None) -> ProduceFailed:
         code = getattr(error, "code", ErrorCode.REQUEST_TIMED_OUT)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return TopicGone(f"topic {self.topic} does not exist any more: it was deleted while rows were being written")
+            return TopicGone(f"topic {self.topic} no longer exists: it was deleted while rows were being written")
         if code.retriable:
             return ProduceFailed(f"{self.topic}-{partition}: not acknowledged within {self.delivery_ms / 1000:.0f} s: {error}")
         hint = "; use a smaller --batch-size" if code in TOO_LARGE else ""

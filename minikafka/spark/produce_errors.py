@@ -33,7 +33,7 @@ def checked(bootstrap: str) -> str:
         if not host or not port.isdigit():
             raise ValueError(f"{part!r} is not host:port")
     if not parts:
-        raise ValueError("no bootstrap server given")
+        raise ValueError("no bootstrap server was given")
     return bootstrap
 
 

@@ -195,7 +195,7 @@ class ProducerScan:
             part.timestamp = int(header["max_timestamp"][row])
             if is_marker:
                 if part.coordinator_epoch > coordinator >= 0:
-                    text = f"producer {producer}: marker of coordinator epoch {coordinator} after one of epoch {part.coordinator_epoch}"
+                    text = f"producer {producer}: a marker of coordinator epoch {coordinator} follows one of epoch {part.coordinator_epoch}"
                     yield Finding("txn-marker", text, offset=base, position=int(batches.position[row]))
                 if epoch != part.epoch:
                     part.data, part.last_sequence, part.last_offset, part.offset_delta = True, -1, -1, 0
@@ -233,14 +233,14 @@ def sequence_finding(
     producer: int, epoch: int, first: int, offset: int, before_epoch: int, before_last: int, position: int = -1
 ) -> Finding:
     if epoch < before_epoch:
-        text = f"producer {producer} writes with epoch {epoch} after epoch {before_epoch}: a fenced producer got through"
+        text = f"producer {producer} wrote with epoch {epoch} after epoch {before_epoch}: a fenced producer got through"
         return Finding("producer-epoch", text, offset=offset, position=position)
     expected = (before_last + 1) % SEQUENCES
     behind = (expected - first) % SEQUENCES
     if behind < SEQUENCES // 2:
-        text = f"producer {producer} (epoch {epoch}) repeats sequence {first}, the next is {expected}: its records are in the log twice"
+        text = f"producer {producer} (epoch {epoch}) repeats sequence {first} (expected {expected}): its records are in the log twice"
     else:
-        text = f"producer {producer} (epoch {epoch}) jumps to sequence {first}, the next is {expected}: batches between are missing"
+        text = f"producer {producer} (epoch {epoch}) jumps to sequence {first} (expected {expected}): the batches in between are missing"
     return Finding("producer-sequence", text, offset=offset, position=position)
 
 

@@ -149,14 +149,14 @@ def _state_findings(node: Node, ever: set[str]) -> Iterator[str]:
         yield node.unread
     elif state is None:
         if node.holds_records:
-            yield "it is missing, although the log has records: the node may vote twice in an epoch"
+            yield "it is missing although the log has records: the node might vote twice in an epoch"
     else:
         yield from _contradictions(node, state, ever)
 
 
 def _contradictions(node: Node, state: dict[str, Any], ever: set[str]) -> Iterator[str]:
     if state["leaderEpoch"] < node.epoch:
-        yield f"it knows epochs up to {state['leaderEpoch']}, the log has epoch {node.epoch}"
+        yield f"it knows epochs up to {state['leaderEpoch']}, but the log has epoch {node.epoch}"
     for name, words in (("leaderId", "the leader"), ("votedId", "it voted for")):
         if ever and state[name] >= 0 and str(state[name]) not in ever:
             yield f"{words} {state[name]} was never a voter (voters: {', '.join(sorted(ever))})"
@@ -169,7 +169,7 @@ def _contradictions(node: Node, state: dict[str, Any], ever: set[str]) -> Iterat
 def _without_beginning(path: str) -> Iterator[str]:
     begin = min(begins_of(path), default=0)
     if begin > 0 and all(end < begin for end, _, _ in snapshots_of(path)):
-        yield f"the log begins at {begin}, and no snapshot holds what was before"
+        yield f"the log begins at {begin}, and no snapshot has what came before"
 
 
 def _two_leaders(nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -222,7 +222,7 @@ def _missing_static_voters(nodes: Sequence[Node], directories: Sequence[Director
     given = {directory.broker: directory.path for directory in directories if directory.cluster_id}
     for voter in sorted({voter for node in nodes for voters in _voter_sets(node) for voter in voters} - present):
         if voter in given:
-            text = f"node {voter} is a voter of the quorum, but its directories that were given hold no metadata log"
+            text = f"node {voter} is a voter of the quorum, but its directories that were given contain no metadata log"
             yield _finding("not-compared", text, (voter,), given[voter], WARNING)
 
 

@@ -53,7 +53,7 @@ def _gzip(data: memoryview, bytes_max: int) -> bytes:
     inflate = zlib.decompressobj(31)
     result = inflate.decompress(data, bytes_max + 1)
     if not inflate.eof and len(result) <= bytes_max:
-        raise FormatError("gzip data is cut")
+        raise FormatError("gzip data is truncated")
     return result
 
 
@@ -68,7 +68,7 @@ def _snappy(data: memoryview, bytes_max: int) -> bytes:
         size = int.from_bytes(data[position : position + 4], "big", signed=True)
         position += 4
         if not 0 <= size <= len(data) - position:
-            raise FormatError("snappy block is cut")
+            raise FormatError("snappy block is truncated")
         total += _snappy_size(data[position : position + size], bytes_max - total)
         blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + size])))
         position += size
@@ -94,7 +94,7 @@ def _lz4(data: memoryview, bytes_max: int) -> bytes:
     frame = lz4.frame.LZ4FrameDecompressor()
     result: bytes = frame.decompress(data, bytes_max + 1)
     if not frame.eof and len(result) <= bytes_max:
-        raise FormatError("lz4 frame is cut")
+        raise FormatError("lz4 frame is truncated")
     return result
 
 
@@ -278,7 +278,7 @@ def _lockstep(sections: _Sections, batches: Batches, wrong: dict[int, str], visi
     counts = header["count"].astype(np.int64)
     impossible = (counts < 0) | (counts > (ends - starts))
     for index in indexes[impossible].tolist():
-        wrong[index] = f"{int(batches.header['count'][index])} records cannot be in its bytes"
+        wrong[index] = f"{int(batches.header['count'][index])} records cannot fit in its bytes"
     alive = np.flatnonzero(~impossible)
     if len(alive) < LOCKSTEP_MIN:
         _one_by_one(sections, batches, alive, wrong, visit)
@@ -304,7 +304,7 @@ def _lockstep(sections: _Sections, batches: Batches, wrong: dict[int, str], visi
         step += 1
     finished = position == ends
     for index in indexes[~finished].tolist():
-        wrong.setdefault(index, "bytes are left behind its last record")
+        wrong.setdefault(index, "bytes are left after its last record")
 
 
 def _one_by_one(sections: _Sections, batches: Batches, alive: Column, wrong: dict[int, str], visit: Visitor) -> None:
@@ -328,7 +328,7 @@ def _one_by_one(sections: _Sections, batches: Batches, alive: Column, wrong: dic
             rows.append(fields)
         else:
             if position != end:
-                wrong.setdefault(index, "bytes are left behind its last record")
+                wrong.setdefault(index, "bytes are left after its last record")
         if rows:
             columns = np.array(rows, np.int64).T
             offset, timestamp = columns[1] + int(header["base_offset"]), columns[0] + int(header["base_timestamp"])

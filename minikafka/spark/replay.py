@@ -167,14 +167,14 @@ class Replayer:
         if int(row["version"]) != 0:
             wrong.append(f"version {int(row['version'])}, expected 0")
         if said != producer:
-            wrong.append(f"producer {said}, the marker is producer {producer}'s")
+            wrong.append(f"producer {said}, but the marker is producer {producer}'s")
         if not ended < said_first < offset:
-            wrong.append(f"first offset {said_first}, the transaction before ended at {ended}")
+            wrong.append(f"first offset {said_first}, but the previous transaction ended at {ended}")
         elif said_first != first and not (said_first < floor and (first < 0 or said_first < first)):
-            wrong.append(f"first offset {said_first}, by the log {first}")
+            wrong.append(f"first offset {said_first}, but the log says {first}")
         stable = min([begin for begin, _ in self.outcome.open.values()] + [offset + 1])
         if said_stable != stable and not said_stable < floor:
-            text = f"last stable offset {said_stable}, by the log {stable}"
+            text = f"last stable offset {said_stable}, but the log says {stable}"
             if not wrong and stable == offset + 1 and said_stable > stable:
                 self._unsettled.append(_Unsettled(producer, offset, said_stable, text, file))
             else:
@@ -215,7 +215,7 @@ def _rising(aborts: Column, file: str) -> Iterator[Finding]:
     """Entries stand in the order of their markers (TransactionIndex.append): a reader stops where a stable offset is far enough."""
     for index in np.flatnonzero(np.diff(aborts["last_offset"].astype(np.int64)) <= 0).tolist():
         before, offset = (int(aborts["last_offset"][at]) for at in (index, index + 1))
-        text = f"the index's entry of the transaction aborted at {offset} stands behind the one of {before}"
+        text = f"the index's entry of the transaction aborted at {offset} comes after the one of {before}"
         yield Finding("txn-index-target", text, offset=offset, file=file)
 
 
@@ -258,7 +258,7 @@ def _snapshot(
         wrong = []
         if replayed is None:
             if last_offset >= max(begin, cleaned_to):
-                wrong.append(f"last offset {last_offset}, but the log from {begin} on has nothing of it")
+                wrong.append(f"last offset {last_offset}, but the log has nothing from it from {begin} on")
         else:
             found = {"epoch": (epoch, replayed.epoch)}
             if not cleaned_to or replayed.last_offset >= cleaned_to:
@@ -272,7 +272,7 @@ def _snapshot(
                 found["open transaction since"] = (first, replayed.open_since)
             if (replayed.coordinator_epoch >= 0 or begin == 0) and not cleaned_to:
                 found["coordinator epoch"] = (coordinator, replayed.coordinator_epoch)
-            wrong += [f"{name} {said}, by the log {true}" for name, (said, true) in found.items() if said != true]
+            wrong += [f"{name} {said}, but the log says {true}" for name, (said, true) in found.items() if said != true]
         if wrong:
             yield Finding("producer-replay", f"snapshot {offset}, producer {producer}: " + "; ".join(wrong), offset=offset)
     for producer, replayed in sorted(states.items()):
@@ -280,9 +280,9 @@ def _snapshot(
             continue
         if oldest_kept is not None and replayed.timestamp > oldest_kept and replayed.last_offset >= max(begin, log_start):
             text = f"snapshot {offset} does not know producer {producer}, which wrote up to offset {replayed.last_offset}, "
-            yield Finding("producer-replay", text + "and knows one that was silent for longer", offset=offset)
+            yield Finding("producer-replay", text + "although it knows one that has been silent for longer", offset=offset)
         elif replayed.open_since >= 0:
-            text = f"snapshot {offset} does not know producer {producer}, whose transaction is open since offset {replayed.open_since}"
+            text = f"snapshot {offset} does not know producer {producer}, with a transaction open since offset {replayed.open_since}"
             yield Finding("producer-replay", text, offset=offset)
 
 
@@ -291,5 +291,5 @@ def _hanging(times: list[tuple[int, int]], opened: dict[int, tuple[int, int]], l
         newest = max((last for end, last in times if end > offset), default=-1)
         if timestamp >= 0 and newest - timestamp > limit_ms:
             age = (newest - timestamp) // 1000
-            text = f"producer {producer}'s transaction is open since offset {offset}, {age} s before the newest records"
+            text = f"producer {producer}'s transaction has been open since offset {offset}, {age} s before the newest records"
             yield Finding("txn-open", text, offset=offset)

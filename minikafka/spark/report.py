@@ -160,7 +160,7 @@ def why_incomplete(report: dict[str, Any]) -> str:
         return "only one replica of each partition was given, so nothing was compared (--self-check accepts each replica's own checks)"
     if summary["incomplete"]:
         why = next((one["message"] for one in report["findings"] if one["check"] in compare.INCOMPLETE_CHECKS), "")
-        return f"of {summary['incomplete']} partitions not everything was compared; the first reason: {why}"
+        return f"{summary['incomplete']} partitions were not compared completely; the first reason: {why}"
     unread = next((one["message"] for one in report["findings"] if one["check"] in {"unreadable", "acked-unchecked"}), "")
     return unread or "nothing was compared: the partitions are empty or nothing in them is committed"
 
@@ -227,14 +227,15 @@ def prometheus(report: dict[str, Any]) -> str:
     finished = datetime.datetime.fromisoformat(run["started"]).timestamp() + run["seconds"]
     results = {result: sum(summary[verdict.lower()] for verdict in verdicts) for result, verdicts in _RESULTS.items()}
     return exposition("minikafka_audit", [
-        ("last_run_timestamp_seconds", "When the last audit ended.", {(): finished}),
-        ("exit_code", "Of the last audit: 0 passed, 1 replicas differ or are damaged, 3 incomplete.", {(): report["exit_code"]}),
-        ("partitions", "Partitions by what the last audit says of them.", {(("result", name),): count for name, count in results.items()}),
+        ("last_run_timestamp_seconds", "Time when the last audit ended.", {(): finished}),
+        ("exit_code", "Exit status of the last audit: 0 passed, 1 replicas differ or are damaged, 3 "
+                      "incomplete.", {(): report["exit_code"]}),
+        ("partitions", "Partitions by verdict of the last audit.", {(("result", name),): count for name, count in results.items()}),
         ("verdicts", "Partitions by verdict.", {(("verdict", verdict),): summary[verdict.lower()] for verdict in compare.VERDICTS}),
-        ("replicas", "Replicas that were read.", {(): summary["replicas"]}),
-        ("batches_compared", "Record batches that were compared.", {(): summary["batches_compared"]}),
-        ("records_compared", "Records in them.", {(): summary["records_compared"]}),
-        ("bytes_compared", "Bytes of them.", {(): summary["bytes_compared"]}),
+        ("replicas", "Replicas read.", {(): summary["replicas"]}),
+        ("batches_compared", "Record batches compared.", {(): summary["batches_compared"]}),
+        ("records_compared", "Records in the batches compared.", {(): summary["records_compared"]}),
+        ("bytes_compared", "Bytes in the batches compared.", {(): summary["bytes_compared"]}),
         ("errors", "Findings that are errors.", {(): summary["errors"]}),
         ("warnings", "Findings that are warnings.", {(): summary["warnings"]}),
         ("seconds", "How long the last audit took.", {(): run["seconds"]}),

@@ -8,13 +8,13 @@ from typing import Any
 from minikafka.spark import trend
 
 STATES = {
-    "match": ("#2e9e6b", "equal and sound"),
+    "match": ("#2e9e6b", "equal and intact"),
     "lagging": ("#e0b040", "equal, but shorter"),
     "pending": ("#8f7bd6", "differs above the high watermark only"),
     "single": ("#7aa7c7", "only copy, checked against itself"),
     "empty": ("#c9d1d9", "no records"),
     "skipped": ("#b0a090", "nothing to compare or unreadable"),
-    "missing": ("#e8703a", "a replica that should be here is not"),
+    "missing": ("#e8703a", "a replica that should be here is missing"),
     "corrupt": ("#a3461f", "damaged"),
     "divergent": ("#d8412f", "differs from the others"),
     "lost": ("#7a0c2e", "acknowledged records are lost"),
@@ -41,8 +41,8 @@ def html(report: dict[str, Any], runs: list[dict[str, Any]] | None = None) -> st
 
 def _banner(report: dict[str, Any]) -> str:
     said = {
-        "PASS": "Every replica that was compared holds the same records, and each log is sound.",
-        "FAIL": "Replicas differ, or a log is damaged. What was found stands below, the worst first.",
+        "PASS": "Every replica that was compared holds the same records, and each log is intact.",
+        "FAIL": "Replicas differ, or a log is damaged. The findings are below, worst first.",
         "INCOMPLETE": "Not everything could be compared, so this is no proof.",
     }[report["outcome"]]
     cluster, run = report["cluster"], report["run"]
@@ -92,7 +92,7 @@ def _verdicts(report: dict[str, Any]) -> str:
         )
     head = "<tr><th>topic</th><th class='n'>partitions</th><th class='n'>batches compared</th><th class='n'>records</th><th>verdicts</th></tr>"
     hidden = len(order) - len(body)
-    more = f"<p class='dim'>{hidden:,} topics more are in report.json.</p>" if hidden > 0 else ""
+    more = f"<p class='dim'>{hidden:,} more topics are in report.json.</p>" if hidden > 0 else ""
     return f"<section><h2>Topics</h2><table>{head}{''.join(body)}</table>{more}</section>"
 
 
@@ -134,20 +134,20 @@ def _heat_map(report: dict[str, Any]) -> str:
         f"<span><i style='background:{colour}'></i>{text}</span>" for state, (colour, text) in STATES.items() if state in used
     )
     hidden = len(report["partitions"]) - PARTITIONS_DRAWN_MAX
-    more = f"<p class='dim'>{hidden:,} partitions more are in report.json.</p>" if hidden > 0 else ""
+    more = f"<p class='dim'>{hidden:,} more partitions are in report.json.</p>" if hidden > 0 else ""
     return f"<section><h2>Replicas</h2><p class='legend'>{legend}</p><div class='maps'>{''.join(blocks)}</div>{more}</section>"
 
 
 def _findings(report: dict[str, Any]) -> str:
     found = report["findings"]
     if not found:
-        return "<section><h2>Findings</h2><p class='quiet'>None. Nothing to see, which is the point.</p></section>"
+        return "<section><h2>Findings</h2><p class='quiet'>None. Nothing to see, and that is the point.</p></section>"
     order = {"error": 0, "warning": 1, "note": 2}
     ones = sorted(found, key=lambda finding: order[finding["level"]])[:FINDINGS_DRAWN_MAX]
     partitions = {(one["topic"], one["partition"]): one for one in report["partitions"]}
     cards = [_card(finding, partitions.get((finding["topic"], finding["partition"]))) for finding in ones]
     total = sum(row["count"] for row in report["finding_counts"])
-    more = f"<p class='dim'>{total - len(ones):,} findings more were counted.</p>" if total > len(ones) else ""
+    more = f"<p class='dim'>{total - len(ones):,} more findings were counted but not kept.</p>" if total > len(ones) else ""
     return f"<section><h2>Findings</h2>{''.join(cards)}{more}</section>"
 
 

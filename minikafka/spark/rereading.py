@@ -121,7 +121,7 @@ class Rereading:
             return None
         offset, behind, text = worst
         replica, odd, good = one.replica, (one, other)[behind], (one, other)[1 - behind]
-        cause = "a cleaner removed what it had to keep, or the replica missed records while it was away longer than delete.retention.ms"
+        cause = "a cleaner removed something it had to keep, or the replica was away for longer than delete.retention.ms and missed records"
         text = f"compared by key with broker {good.broker}, broker {odd.broker} {text} (offset {offset})"
         return Finding("replica-differs", text, replica.topic, replica.partition, (odd.broker,), offset, cause=cause)
 

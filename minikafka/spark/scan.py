@@ -211,7 +211,7 @@ class _Scan:
             entries = np.zeros(1, logformat.TIME_ENTRY)  # the record at the segment's first offset, of 1970
         behind = size - entries.nbytes
         if behind:
-            text = f"{behind} bytes of zeros behind its last entry: a broker takes them for entries"
+            text = f"{behind} zero bytes follow its last entry: a broker takes them for entries"
             self.add([Finding("index-format", text)], "." + extension)
         return entries
 
@@ -229,7 +229,7 @@ class _Scan:
     def _wire_tail(self, reader: FetchReader) -> None:
         self.summary.taken_up = reader.taken_up
         if reader.stopped:
-            text = f"records from offset {reader.offset} on were deleted while the replica was read"
+            text = f"records from offset {reader.offset} on were deleted while the replica was being read"
             self.add([Finding("replica-reread", text, offset=reader.offset)], ".log")
 
     def _batches(self, batches: Batches) -> None:
@@ -324,11 +324,12 @@ class _Scan:
         sample = os.pread(descriptor, min(rest, 1 << 16), reader.position)
         if reader.stopped == "shrunk" or not sample:
             summary.stopped = "shrunk"
-            self.add([Finding("replica-reread", f"the file was cut to {reader.position + len(sample)} bytes while it was read")], ".log")
+            self.add([Finding("replica-reread", f"the file was cut to {reader.position + len(sample)} bytes while it was "
+                                                "being read")], ".log")
             return
         end_offset = summary.end_offset if summary.end_offset >= 0 else task.base_offset
         zeros = not any(sample)
-        what = f"{rest} bytes behind the last whole batch at byte {reader.position} " + (
+        what = f"{rest} bytes after the last whole batch, at byte {reader.position} " + (
             "are zeros" if zeros else self._describe(sample, rest)
         )
         crashed = task.next_base < 0 and task.clean is False
@@ -400,7 +401,7 @@ class _Scan:
 def _dead_link(path: str) -> Iterator[Finding]:
     """A file that is gone since it was listed is none of the log any more; a link that leads nowhere hides what it led to."""
     if os.path.islink(path):
-        yield Finding("unreadable", "it is a link that leads nowhere", file=path)
+        yield Finding("unreadable", "it is a broken link", file=path)
 
 
 def batch_digests(batches: Batches, kind: str = "crc", chosen: Column | None = None) -> Column:

@@ -75,7 +75,8 @@ class Security:
         except ssl.SSLError as error:
             plain.close()
             why = getattr(error, "verify_message", "") or error.reason or error
-            raise ConnectionError(f"TLS fails ({why}): does the listener speak TLS, does the trust store know its signer?") from error
+            raise ConnectionError(f"TLS fails ({why}): does the listener speak TLS, and does the trust store contain "
+                                  "its signer?") from error
         except BaseException:
             plain.close()
             raise

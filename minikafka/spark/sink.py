@@ -70,7 +70,7 @@ def _by_topic(table: pa.Table, topic: str) -> Iterator[tuple[str, pa.Table]]:
         raise TableError("give the option topic, or a column topic")
     column = table.column("topic")
     if column.null_count:
-        raise TableError("the column topic has nulls")
+        raise TableError("the column topic contains nulls")
     for name in pc.unique(column).to_pylist():
         yield name, table.filter(pc.equal(column, name))
 
@@ -88,7 +88,8 @@ def _send(table: pa.Table, producer: LoadProducer, include_headers: bool, compre
         said = table.column("partition").cast(pa.int64())
         partition = np.where(said.is_null().to_numpy(), partition, said.fill_null(0).to_numpy())
         if len(partition) and not (partition.min() >= 0 and partition.max() < count):
-            raise TableError(f"the column partition goes from {partition.min()} to {partition.max()}, the topic has {count} partitions")
+            raise TableError(f"the column partition ranges from {partition.min()} to {partition.max()}, but the topic has {count} "
+                             "partitions")
     codec = COMPRESSIONS.index(compression)
     tail = _tails(table) if include_headers and "headers" in table.column_names else None
     producer.send(encode_rows(

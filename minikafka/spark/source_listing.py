@@ -80,7 +80,7 @@ def bounds_on(connection: Connection, keys: list[Key], committed: bool) -> dict[
     for key in keys:
         for error, offset in (starts.get(key, (0, -1)), ends.get(key, (0, -1))):
             if error or offset < 0:
-                raise BrokerError(f"broker {connection.place} does not say the offsets of {key[0]}-{key[1]}: {name_of(error)}")
+                raise BrokerError(f"broker {connection.place} does not report the offsets of {key[0]}-{key[1]}: {name_of(error)}")
     return {key: (starts[key][1], max(ends[key][1], starts[key][1])) for key in keys}
 
 
@@ -163,7 +163,8 @@ def _of_one_topic(copies: list[Held], directories: list[LogDirectory]) -> list[H
     current = "" if image is None else image.topic_ids().get(copies[0].topic, "")
     if current not in ids:
         places = ", ".join(f"{held.path} (topic id {held.topic_id})" for held in copies)
-        raise SourceError(f"{copies[0].topic}-{copies[0].partition}: copies of different topics of one name: {places}; give one of them")
+        raise SourceError(f"{copies[0].topic}-{copies[0].partition}: copies of different topics with the same name: {places}; give "
+                          "one of them")
     return [held for held in copies if held.topic_id == current]
 
 
@@ -173,7 +174,7 @@ def _best(copies: list[Held], policy: LossPolicy) -> tuple[int, Held]:
     committed, furthest = max(((held.high_watermark, held) for held in copies), key=lambda pair: pair[0])
     if committed > max(ends):
         why = f"the high watermark of broker {furthest.broker} is {committed}, but the log ends at {max(ends)}"
-        remedy = "The log lost its end, or its topic was made again just now: give the directories of other replicas too"
+        remedy = "The log lost its end, or its topic was just recreated: give the directories of other replicas too"
         policy.report(Loss(furthest.topic, furthest.partition, max(ends), committed, why, furthest.path, remedy))
     return max(
         ((end if held.high_watermark < 0 else min(end, held.high_watermark), held) for end, held in zip(ends, copies, strict=True)),

@@ -37,7 +37,7 @@ class Loss:
     def text(self) -> str:
         which = f"offsets {self.begin} to {self.end - 1} are" if self.end > self.begin + 1 else f"offset {self.begin} is"
         which = f"everything from offset {self.begin} on is" if self.end < 0 else which
-        return f"{self.topic}-{self.partition}: {which} not there: {self.why} ({self.place})"
+        return f"{self.topic}-{self.partition}: {which} missing: {self.why} ({self.place})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class LossPolicy:
         """Raise DataLossError, or log what is left out."""
         if self.fail:
             remedy = f"{loss.remedy}; or set" if loss.remedy else "Set"
-            raise DataLossError(f"{loss.text}. {remedy} failOnDataLoss=false, which reads on and logs what it leaves out")
-        log.warning("left out: %s", loss.text)
+            raise DataLossError(f"{loss.text}. {remedy} failOnDataLoss=false, which reads on and logs what it skips")
+        log.warning("skipped: %s", loss.text)
 
 
 def corrupt(topic: str, partition: int, begin: int, end: int, what: str, place: str) -> CorruptBatchError:

@@ -73,7 +73,7 @@ def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None
     timestamps = dict(times) if isinstance(times, tuple) else {key: int(times or 0) for key in found.bounds}
     for key in found.bounds:
         if key not in timestamps:
-            raise OptionError(f"the timestamps do not name {key[0]}-{key[1]}")
+            raise OptionError(f"the timestamps do not include {key[0]}-{key[1]}")
     asked = {key: timestamps[key] for key in found.bounds}
     offsets = on_brokers(found.places, {key: time for key, time in asked.items() if key in found.places})
     for key, held in found.files.items():
@@ -92,7 +92,7 @@ def resolve(text: str, bounds: dict[Key, tuple[int, int]], default: str) -> Offs
         raise OptionError(f"{text!r} is neither earliest, latest nor JSON of topics, partitions and offsets") from error
     for key in bounds:
         if key not in said:
-            raise OptionError(f"the offsets do not name {key[0]}-{key[1]}")
+            raise OptionError(f"the offsets do not include {key[0]}-{key[1]}")
     return {key: {EARLIEST: begin, LATEST: end}.get(said[key], said[key]) for key, (begin, end) in bounds.items()}
 
 
@@ -102,7 +102,7 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
     begin, end = starting(options, found, "earliest"), ending(options, found)
     for (topic, number), offset in begin.items():
         if offset > end[topic, number]:
-            raise OptionError(f"{topic}-{number}: the query begins at offset {offset}, behind its end at {end[topic, number]}")
+            raise OptionError(f"{topic}-{number}: the query begins at offset {offset}, after its end at {end[topic, number]}")
     return ranges(options, found, begin, end)
 
 
@@ -126,16 +126,16 @@ def _there(found: Available, key: Key, begin: Offsets, high: int, policy: LossPo
     low = begin.get(key, 0)
     if key not in found.bounds:
         if low < high:
-            policy.report(Loss(*key, low, high, "the partition does not exist any more", place, "Begin anew with a new checkpoint"))
+            policy.report(Loss(*key, low, high, "the partition no longer exists", place, "Start again with a new checkpoint"))
         return None
     first, last = found.bounds[key]
     if low < first and low < high:
-        why = f"the log begins at {first}: retention or DeleteRecords removed what was before"
+        why = f"the log begins at {first}: retention or DeleteRecords removed what came before"
         why = f"the partition is new to the query and its log begins at {first} already" if key not in begin else why
         policy.report(Loss(*key, low, min(first, high), why, place, f"Begin at {first}"))
         low = first
     if high > last and low < high:
-        why = f"the log ends at {last}: the offsets are too large, or the topic was made again"
+        why = f"the log ends at {last}: the offsets are too large, or the topic was recreated"
         policy.report(Loss(*key, max(low, last), high, why, place, f"End at {last} or before"))
         high = last
     return (low, high) if low < high else None
@@ -193,16 +193,16 @@ def went_on(found: Available, start: Offsets, end: Offsets, ids: Mapping[str, st
     for key, offset in sorted(start.items()):
         before, now = ids.get(key[0], ""), found.topic_ids.get(key[0], "")
         place = place_of(found, key)
-        restart = "Begin anew with a new checkpoint"
+        restart = "Start again with a new checkpoint"
         if key not in end or key not in found.bounds:
-            policy.report(Loss(*key, offset, -1, "the partition does not exist any more", place, restart))
+            policy.report(Loss(*key, offset, -1, "the partition no longer exists", place, restart))
             begin.pop(key)
         elif before and now and before != now:
-            why = f"the topic was deleted and made again (topic id {now}, it was {before})"
+            why = f"the topic was deleted and recreated (topic id {now}, it was {before})"
             policy.report(Loss(*key, offset, -1, why, place, restart))
             begin[key] = found.bounds[key][0]
         elif end[key] < offset:
-            why = f"the log's end went back from {offset} to {end[key]}: the topic was made again, or records were lost"
+            why = f"the log's end went back from {offset} to {end[key]}: the topic was recreated, or records were lost"
             policy.report(Loss(*key, end[key], offset, why, place, restart))
     return begin
 

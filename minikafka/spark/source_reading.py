@@ -66,7 +66,7 @@ def _check(batches: Batches, source_range: Range, place: str) -> None:
     header = batches.header[row]
     what = f"its checksum is {int(header['crc']):#010x}, its bytes give {int(batches.crc[row]):#010x}"
     if old[row]:
-        what = f"magic byte {int(header['magic'])}, where only 2 is known"
+        what = f"magic byte {int(header['magic'])}, but only 2 is known"
     first, last = int(batches.base_offset[row]), int(batches.last_offset[row])
     where = f"{place}, byte {int(batches.position[row])}" if source_range.path else place
     raise corrupt(source_range.topic, source_range.partition, first, last + 1, what, where)
@@ -93,17 +93,17 @@ class _FileWalk:
         source_range = self._range
         now = topic_id_of(self._path) if source_range.topic_id else ""
         if now and now != source_range.topic_id:
-            self._lost(self._end, f"the topic was deleted and made again (topic id {now}, it was {source_range.topic_id})", self._path)
+            self._lost(self._end, f"the topic was deleted and recreated (topic id {now}, it was {source_range.topic_id})", self._path)
             return
         aborted = aborted_transactions(self._path, source_range.begin, source_range.end) if source_range.committed else ()
         done: int | None = None
         while self._next < self._end:
             base, begins = self._following(done)
             if base is None:
-                self._lost(self._end, "the log ends before", self._path)
+                self._lost(self._end, "the log ends earlier", self._path)
                 return
             if begins and base > self._next:
-                self._lost(min(base, self._end), f"the log begins at {base}: retention removed what was before", self._path)
+                self._lost(min(base, self._end), f"the log begins at {base}: retention removed what came before", self._path)
             else:
                 self._gap(base, self._path)
             try:
@@ -198,8 +198,8 @@ class _FileWalk:
         if is_cleaned(self._path, self._range.topic, self._range.partition):
             self._next = upto
             return
-        hint = "If the topic is compacted, put its broker's cleaner-offset-checkpoint beside the directory"
-        self._lost(upto, "no batch holds them, and the cleaner has not been here", place, hint)
+        hint = "If the topic is compacted, put its broker's cleaner-offset-checkpoint next to the directory"
+        self._lost(upto, "no batch holds them, and the cleaner has not cleaned here", place, hint)
 
     def _lost(self, upto: int, why: str, place: str, hint: str = "") -> None:
         remedy = f"{hint}. {OTHER_REPLICA}" if hint else OTHER_REPLICA
@@ -236,7 +236,7 @@ class _WireWalk:
         for batches in reader:
             first = int(batches.base_offset[0])
             if first > self._next and reader.log_start > self._next:
-                self._lost(first, f"the log begins at {reader.log_start}: retention removed them while they were read")
+                self._lost(first, f"the log begins at {reader.log_start}: retention removed them while they were being read")
             self._warn_of_gaps(batches)
             self._next = min(reader.offset, self._end)
             self._progress()
@@ -258,7 +258,8 @@ class _WireWalk:
             if self._range.topic not in connection.compacted([self._range.topic]):
                 first, last = int(expected[gaps[0]]), int(base[gaps[0]]) - 1
                 place = f"{self._range.topic}-{self._range.partition}: {self._where}"
-                log.warning("%s has no batch with offsets %d to %d, though the topic is not compacted: is a file lost?", place, first, last)
+                log.warning("%s has no batch with offsets %d to %d, though the topic is not compacted: is a file "
+                            "missing?", place, first, last)
 
     @property
     def _where(self) -> str:
@@ -269,11 +270,11 @@ class _WireWalk:
         with Connection(self._place.host, self._place.port, self._place.security) as connection:
             first, last = bounds_on(connection, [key], self._range.committed)[key]
         if first > self._next:
-            self._lost(first, f"the log begins at {first}: retention or DeleteRecords removed what was before")
+            self._lost(first, f"the log begins at {first}: retention or DeleteRecords removed what came before")
         elif last <= self._next:
             self._lost(self._end, f"the log ends at {last}")
         else:
-            raise BrokerError(f"{self._where} does not send {key[0]}-{key[1]} from offset {self._next} on")
+            raise BrokerError(f"{self._where} does not send {key[0]}-{key[1]} from offset {self._next} onwards")
 
     def _look_for_the_leader(self, error: BrokerError) -> None:
         if time.monotonic() > self._deadline:
@@ -286,13 +287,13 @@ class _WireWalk:
             return  # asked again until the time is up
         partition = state.partitions.get(key)
         if partition is None:
-            self._lost(self._end, "the partition does not exist any more")
+            self._lost(self._end, "the partition no longer exists")
         elif partition.leader in state.brokers:
             self._place = Place(*state.brokers[partition.leader], self._place.security)
 
     def _lost(self, upto: int, why: str) -> None:
         upto = min(upto, self._end)
-        self._policy.report(Loss(self._range.topic, self._range.partition, self._next, upto, why, self._where, "Begin anew"))
+        self._policy.report(Loss(self._range.topic, self._range.partition, self._next, upto, why, self._where, "Start again"))
         self._next = upto
 
 

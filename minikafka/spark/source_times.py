@@ -29,7 +29,8 @@ def on_brokers(places: Mapping[Key, tuple[str, Place]], timestamps: Mapping[Key,
         with Connection(place.host, place.port, place.security) as connection:
             for key, (error, offset) in connection.offsets_at(asked).items():
                 if error:
-                    raise BrokerError(f"broker {place.host}:{place.port} does not say offsets of {key[0]}-{key[1]}: {name_of(error)}")
+                    raise BrokerError(f"broker {place.host}:{place.port} does not report the offsets of {key[0]}-{key[1]}: "
+                                      f"{name_of(error)}")
                 found[key] = offset
     return found
 

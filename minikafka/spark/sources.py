@@ -168,7 +168,7 @@ def open_entry(directory: LogDirectory, key: tuple[str, int], path: str, is_futu
     entry = Entry(key, path, is_future)
     try:
         if os.path.islink(path) and not os.path.exists(path) and not is_future:
-            raise OSError(errno.EIO, "it is a link that leads nowhere")
+            raise OSError(errno.EIO, "it is a broken link")
         if not os.path.isdir(path) and not is_future:
             entry.is_there = False
             return entry
@@ -214,7 +214,7 @@ def _add_replica(plan: Plan, directory: LogDirectory, entry: Entry, reported: se
     elif entry.is_there:
         plan.skipped += 1
         if plan.image is None and entry.has_held:
-            text = f"{path} has no segment any more, but its checkpoints tell of records"
+            text = f"{path} has no segments left, but its checkpoints mention records"
             plan.missing.setdefault(key, []).append(Finding("replica-missing", text, *key, brokers=(directory.broker,), file=path))
             reported.add((*key, directory.broker))
 
@@ -238,10 +238,10 @@ def _name_twins(plan: Plan) -> None:
                 _add(replica, Finding("replica-twice", text, file=replica.path))
             elif first is not replica or same is not replica:
                 other = first if first is not replica else same
-                text = f"{other.path} and {replica.path} are copies of one log directory of broker {other.node}: not two replicas"
+                text = f"{other.path} and {replica.path} are copies of one log directory of broker {other.node}, not two replicas"
                 _add(replica, Finding("not-compared", text, file=replica.path))
             elif len(twins := paths.get(replica.directory_id, [])) > sum(one.directory_id == replica.directory_id for one in copies):
-                text = f"{' and '.join(twins)} are copies of one log directory, and not each has the partition"
+                text = f"{' and '.join(twins)} are copies of one log directory, but not all of them have the partition"
                 _add(replica, Finding("not-compared", text, file=replica.path))
             elif file is not replica:
                 text = f"{file.path} and {replica.path} share a segment file: it would be compared with itself"
@@ -304,7 +304,7 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
                 continue
             replica.claim = claim
             if claim is None or replica.node not in claim.replicas:
-                why = "the topic does not exist any more" if key[0] not in topic_ids else f"broker {replica.node} is no replica of it"
+                why = "the topic no longer exists" if key[0] not in topic_ids else f"broker {replica.node} is not one of its replicas"
                 _add(replica, Finding("stray-replica", f"{key[0]}-{key[1]}: by the controller {why}", file=replica.path))
                 if claim is not None and len(copies) > 1:
                     copies.remove(replica)
@@ -372,7 +372,7 @@ def _open_replica(
     for one in directory.unread:
         _add(replica, one)
     for name, effect in mistaken_files([name for name, entry in entries.items() if entry.is_file()]):
-        text = f"{name} is no file of a segment, but Apache Kafka takes it for one: {effect}"
+        text = f"{name} is not a segment file, but Apache Kafka takes it for one: {effect}"
         _add(replica, Finding("foreign-file", text, file=os.path.join(path, name)))
     _read_identity(replica)
     return replica
@@ -412,10 +412,10 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
         status = entry.stat()
     except FileNotFoundError:
         if entry.is_symlink():
-            raise OSError(errno.EIO, f"{entry.name} is a link that leads nowhere") from None
+            raise OSError(errno.EIO, f"{entry.name} is a broken link") from None
         return None
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise OSError(errno.EIO, f"{entry.name} is no file")
+        raise OSError(errno.EIO, f"{entry.name} is not a regular file")
     return status
 
 
@@ -478,7 +478,7 @@ def _read_identity(replica: Replica) -> None:
 def _without_identity(replica: Replica, path: str) -> None:
     """A broker writes the file before the first record, and takes a log without it for a stray one (BrokerMetadataPublisher)."""
     if replica.size and replica.topic != METADATA_TOPIC:
-        _add(replica, Finding("partition-metadata", "the file is missing: a broker sets the whole log aside as a stray one", file=path))
+        _add(replica, Finding("partition-metadata", "the file is missing: a broker sets the whole log aside as stray", file=path))
 
 
 def _read_beside(replica: Replica, path: str) -> bytes | None:

@@ -107,7 +107,7 @@ def reason(said: str, otherwise: str) -> tuple[str, bool]:
         if found is not None:
             return found[1].split("; For more details")[0].split(". Received status:")[0].strip().rstrip("."), unreachable
     if "stopped SparkContext" in otherwise:  # started by spark-submit, whose output is not ours
-        return "the cluster does not answer, or gave the application up; Spark's own log says why", True
+        return "the cluster does not answer, or it gave up on the application; Spark's own log says why", True
     return otherwise, False
 
 
@@ -146,8 +146,8 @@ class ExecutorWatch:
                 seen, hopeless = self._pods.says() if self._pods is not None else ("", False)
                 if hopeless:
                     for job in jobs:
-                        self._context._jsc.sc().cancelJob(job, f"{NO_EXECUTOR}{self._context.master} gives no executor: {seen}")
-                elif reported != (reported := seen or "are there workers with free cores and memory, and do they reach this driver "
+                        self._context._jsc.sc().cancelJob(job, f"{NO_EXECUTOR}{self._context.master} provides no executor: {seen}")
+                elif reported != (reported := seen or "are there workers with free cores and memory, and can they reach this driver "
                               "(spark.executor.memory, spark.cores.max, spark.driver.host)?"):  # fmt: skip
                     sys.stderr.write(f"minikafka: {self._context.master} has given no executor for {waited:.0f} s; {reported}; waiting\n")
         if self._pods is not None:

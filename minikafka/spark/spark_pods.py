@@ -75,7 +75,7 @@ def what_pods_say(pods: list[Mapping[str, Any]], logs: Mapping[str, str]) -> tup
                 text = f"executor pod {name}: {waiting['reason']}: {waiting.get('message') or container.get('image', '')}"
                 lines.append((0, text, True))
             elif ended.get("exitCode"):
-                why = cause(logs.get(name, "")) or ended.get("message") or ended.get("reason") or "its log says nothing"
+                why = cause(logs.get(name, "")) or ended.get("message") or ended.get("reason") or "its log is empty"
                 lines.append((2, f"executor pod {name} ended with status {ended['exitCode']}: {why}", False))
     if not lines:
         return "", False
@@ -90,7 +90,7 @@ def cause(log: str) -> str:
         return ""
     text = str(found[-1]).strip()
     if re.search(r"UnknownHost|ConnectException|ConnectTimeout|NoRouteToHost|Connection refused|timed out", text):
-        text += " (pods have to reach this driver: --conf spark.driver.host=ADDRESS)"
+        text += " (pods must be able to reach this driver: --conf spark.driver.host=ADDRESS)"
     return text
 
 

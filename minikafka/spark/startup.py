@@ -43,7 +43,7 @@ def mistaken_files(names: Iterable[str]) -> list[tuple[str, str]]:
         if not name.endswith(_ENDS):
             continue
         if not re.fullmatch(r"[+-]?\d+", number) or not -(1 << 63) <= int(number) < 1 << 63:
-            found.append((name, "it expects an offset at the beginning of the name, and does not start"))
+            found.append((name, "it expects the name to begin with an offset, and does not start"))
         elif name.endswith((".log", ".log.swap")) and f"{int(number):020d}{name[name.rindex('.log'):]}" not in known:
             found.append((name, f"it opens an empty segment at offset {int(number)}"))
         elif name.endswith(".snapshot") and name != f"{int(number):020d}.snapshot":

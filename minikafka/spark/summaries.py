@@ -160,7 +160,7 @@ def _questions_to(name: str, path: str) -> list[tuple[str, str, tuple[Any, ...]]
     reader = SummaryReader(path)
     try:
         if not reader.header.get("questions"):
-            raise SummaryError(f"{path} holds no questions of `minikafka audit --compare-summaries`")
+            raise SummaryError(f"{path} contains no questions from `minikafka audit --compare-summaries`")
         return [(digest, *reader.one("question", one)) for one in reader.names("question") if one.startswith(name)
                 for digest in [one.removeprefix(name)]]  # fmt: skip
     finally:
@@ -202,12 +202,13 @@ class Summaries:
         for scan in self.scans:
             first = by_name.setdefault(scan.reader.header["id"], scan)
             if first is not scan:
-                raise SummaryError(f"{first.reader.path} and {scan.reader.path} are scans of the same log directories: give one of them")
+                raise SummaryError(f"{first.reader.path} and {scan.reader.path} are scans of the same log directories: give only "
+                                   "one of them")
             if scan.reader.header["options"] != self.scans[0].reader.header["options"]:
                 raise SummaryError(f"{self.scans[0].reader.path} and {scan.reader.path} were made with different options")
         for one in readers:
             if one.header.get("questions") or (one.header.get("answers") and one.header["id"] not in by_name):
-                raise SummaryError(f"{one.path} answers no scan that is given")
+                raise SummaryError(f"{one.path} answers none of the scans that were given")
             if one.header.get("answers"):
                 _check_states(by_name[one.header["id"]].reader, one)
                 by_name[one.header["id"]].answers.append(one)
@@ -286,7 +287,7 @@ class Summaries:
             for value in reader.all("answer", name):
                 return value
         self.questions[scan.reader.header["id"], name] = kind, arguments
-        raise NotAnsweredError(f"the summaries do not tell enough: {scan.prefix.rstrip(':')} has to be asked again (--questions)")
+        raise NotAnsweredError(f"the summaries are not enough: {scan.prefix.rstrip(':')} must be scanned again (--questions)")
 
     def write_questions(self, path: str) -> None:
         """Write the unanswered questions, for `audit --scan --questions` on each machine."""
@@ -302,7 +303,7 @@ def _check_states(scan: SummaryReader, answers: SummaryReader) -> None:
     before, after = scan.header.get("states", {}), answers.header.get("states", {})
     for path, state in before.items():
         if state is not None and after.get(path) is not None and after[path] != state:
-            raise SummaryError(f"{path} was changed between {scan.path} and {answers.path}: scan again")
+            raise SummaryError(f"{path} changed between {scan.path} and {answers.path}: scan again")
 
 
 def _distinguish(facts: DirectoryFacts, scan: Scan) -> None:

@@ -34,7 +34,7 @@ def compare_summaries(paths: Iterable[str], options: AuditOptions, questions: st
     summaries = Summaries(paths)
     try:
         if not summaries.scans:
-            raise SummaryError("no summary of a scan was given, only answers")
+            raise SummaryError("only answers were given, without the summary of a scan")
         result = _compared(summaries, _with_options(summaries, options), started_ms)
         if questions and summaries.questions:
             summaries.write_questions(questions)
@@ -146,7 +146,7 @@ def _unconfirmed(plan: Plan, results: list[PartitionResult], running: set[str]) 
         for (check, level), count in result.findings.counts.items():
             key = check, WARNING if level == ERROR else level
             found.counts[key] = found.counts.get(key, 0) + count
-        text = f"{names_of(at_work)} ran while scanned, and what was found ({result.verdict}) may have been in motion: stop, or audit again"
+        text = f"{names_of(at_work)} ran during the scan, so what was found ({result.verdict}) may have been in flux: stop, or audit again"
         found.add(Finding("not-compared", text, result.topic, result.partition, tuple(sorted(at_work))))
         result.findings = found
         result.decide()

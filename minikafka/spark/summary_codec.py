@@ -85,7 +85,7 @@ def _plain(value: Any, prefix: str) -> Any:
         return {"a": [dtype, base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()]}
     if isinstance(value, findings.FindingList):
         return {"f": [value.each_max, _plain(value.kept, prefix), [[*key, count] for key, count in value.counts.items()]]}
-    raise TypeError(f"{kind.__name__} has no place in a summary")
+    raise TypeError(f"{kind.__name__} cannot be stored in a summary")
 
 
 def _field(name: str, value: Any, prefix: str) -> Any:

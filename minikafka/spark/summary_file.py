@@ -79,8 +79,8 @@ class SummaryWriter:
         """Add a frame; `prefix` is removed from its paths. Raises SummaryError for a frame that is too large for readers."""
         plain = summary_codec.dumps(value, prefix)
         if len(plain) > CONTENT_BYTES_MAX:
-            text = f"what a summary has to say of {kind} {name} takes {len(plain)} bytes, more than {CONTENT_BYTES_MAX}"
-            raise SummaryError(f"{text}: audit fewer partitions at once (--topic), or where the log directories are")
+            text = f"the summary of {kind} {name} takes {len(plain)} bytes, more than {CONTENT_BYTES_MAX}"
+            raise SummaryError(f"{text}: audit fewer partitions at once (--topic), or audit where the log directories are")
         self._file.write(frame_of(kind, name, zlib.compress(plain, 1)))
         self._frames += 1
 
@@ -110,7 +110,7 @@ class SummaryReader:
 
     def _index(self) -> None:
         if self._file.read(len(MAGIC)) != MAGIC:
-            raise SummaryError(f"{self.path} is no summary of `minikafka audit --scan` of this version")
+            raise SummaryError(f"{self.path} is not a summary that `minikafka audit --scan` of this version wrote")
         frames = 0
         while True:
             start = self._file.tell()
@@ -119,7 +119,7 @@ class SummaryReader:
             except ValueError as error:
                 raise SummaryError(f"{self.path} is damaged at byte {start}: copy it again") from error
             if frame is None:
-                raise SummaryError(f"{self.path} is cut at byte {start}: its scan did not end, or it was not copied whole")
+                raise SummaryError(f"{self.path} is truncated at byte {start}: its scan did not finish, or it was only partly copied")
             kind, name, content = frame
             if kind == "end":
                 self._ends(content, frames)
@@ -129,7 +129,7 @@ class SummaryReader:
 
     def _ends(self, content: bytes, frames: int) -> None:
         if self._content(content) != frames or self._file.read(1):
-            raise SummaryError(f"{self.path} is damaged: it does not end where its last frame says; copy it again")
+            raise SummaryError(f"{self.path} is damaged: it does not end where its last frame says it does; copy it again")
 
     def names(self, kind: str) -> list[str]:
         """The names of all frames of a kind."""

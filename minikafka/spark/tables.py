@@ -108,7 +108,7 @@ def plan_units(
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TableError(f"{file}: cannot be read as {chosen}: {str(error).splitlines()[0]}") from error
         if columns and names and names != columns:
-            raise TableError(f"{file}: its columns {', '.join(names)} differ from those of the files before")
+            raise TableError(f"{file}: its columns {', '.join(names)} differ from those of the earlier files")
         columns = columns or names
         units += found
     return units, columns
@@ -332,7 +332,8 @@ def as_partitions(column: pa.ChunkedArray, partitions: int) -> np.ndarray[Any, A
         raise TableError(f"a partition column must hold integers without nulls, not {column.type} with {column.null_count} nulls")
     found: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
     if len(found) and not (found.min() >= 0 and found.max() < partitions):
-        raise TableError(f"the partition column goes from {found.min()} to {found.max()}, the topic has partitions 0 to {partitions - 1}")
+        raise TableError(f"the partition column ranges from {found.min()} to {found.max()}, but the topic has partitions 0 to "
+                         f"{partitions - 1}")
     return found
 
 

@@ -243,12 +243,12 @@ def _keep_old_records(plan: ClusterPlan, made: Sequence[Assembled], runs: Sequen
     if not log.is_deleted or log.retention_ms < 0 or now_ms - oldest < log.retention_ms:
         return []
     first = min((run.timestamp_min for run in runs if run.timestamp_max >= 0), default=oldest)
-    old = f"the oldest record is of {time.strftime('%Y-%m-%d', time.gmtime(first / 1000))}"
+    old = f"the oldest record dates from {time.strftime('%Y-%m-%d', time.gmtime(first / 1000))}"
     days = f"{log.retention_ms / 86_400_000:g} days"
     if "retention.ms" in plan.configs:
         return [f"{old}: brokers will delete segments older than retention.ms ({days}) when they start"]
     plan.set_config("retention.ms", "-1")
-    return [f"{old}: retention.ms=-1 was set for the topic, else brokers would delete records after {days} (--config overrides)"]
+    return [f"{old}: retention.ms=-1 was set for the topic; otherwise brokers would delete records after {days} (--config overrides)"]
 
 
 # ---- publishing ---------------------------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ def loss_finding(one: ReplicaView, election: UncleanElection, begin: int) -> Fin
     end = max(last for epoch, _, last in one.runs if epoch < election.leader_epoch)
     certain = one.replica.node in election.isr + election.elr or one.replica.high_watermark > begin or election.offset < 0
     said = "may have been acknowledged" if certain else "were never committed: it was not in sync"
-    text = f"offsets {begin}..{end} that broker {one.broker} still holds {said}; they were lost by {election_text(election)}"
-    cause = "unclean.leader.election.enable, or an operator's unclean election, while no replica that was in sync was there"
+    text = f"offsets {begin}..{end} that broker {one.broker} still has {said}; they were lost in {election_text(election)}"
+    cause = "unclean.leader.election.enable, or an operator's unclean election, while no in-sync replica was available"
     replica = one.replica
     return Finding(
         "unclean-loss", text, replica.topic, replica.partition, (one.broker,), begin, replica.path, level=ERROR if certain else NOTE,

@@ -72,7 +72,7 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
     vanished = [summary for summary in summaries if summary.vanished]
     if vanished:
         result.log_start = max([result.log_start, *(summary.task.next_base for summary in vanished)])
-        text = f"{len(vanished)} segments were deleted while the log was read; it is judged from offset {result.log_start}"
+        text = f"{len(vanished)} segments were deleted while the log was being read; it is judged from offset {result.log_start}"
         _add(replica, Finding("replica-reread", text, offset=result.log_start))
     if summaries and summaries[-1].vanished:
         # Its newest segment is gone too: whatever was read before says nothing of the replica as it is now.
@@ -85,7 +85,7 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
         text = "batches lack records, and the controller does not say whether the topic was ever compacted"
         _add(replica, Finding("not-compared", text + ": gaps, sequences and transactions were not checked"))
     for limit in sorted({limit for summary in present for limit in summary.limits}):
-        _add(replica, Finding("not-compared", f"there are more {limit} in a segment than are kept, so they were not checked"))
+        _add(replica, Finding("not-compared", f"a segment has more {limit} than the audit keeps, so they were not checked"))
     for summary in present:
         replica.findings.extend(summary.findings)
         for gap in [] if unexplained else summary.gaps:
@@ -108,8 +108,9 @@ def _all_segments(replica: Replica, summaries: list[SegmentSummary]) -> None:
     """Each planned segment was scanned, once."""
     planned, scanned = [one.base_offset for one in replica.segments], [one.task.base_offset for one in summaries]
     if planned != scanned:
-        text = f"segments {planned} were planned, scans of {scanned} came back"
-        _add(replica, Finding("not-compared", text if len(text) < 500 else f"{len(planned)} segments were planned, {len(scanned)} scanned"))
+        text = f"segments {planned} were planned, but only {scanned} were scanned"
+        _add(replica, Finding("not-compared", text if len(text) < 500 else f"{len(planned)} segments were planned, but "
+            f"{len(scanned)} were scanned"))
 
 
 def _merged(merged: Cell | None, cell: Cell) -> Cell:
@@ -142,7 +143,7 @@ def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None
                 text += ", above what the cleaners' checkpoints explain"
             _add(replica, Finding("not-compared" if replica.policy == COMPACT else "offset-gap", text, offset=reach))
         if after.task.follows and after.batches and after.first_offset < reach:
-            text = f"broker {replica.broker} sent other batches at offset {after.first_offset} than a moment before"
+            text = f"broker {replica.broker} sent different batches at offset {after.first_offset} than a moment earlier"
             _add(replica, Finding("not-compared", text, offset=after.first_offset, details={"moved": True}))
         if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
             text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"

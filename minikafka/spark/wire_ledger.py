@@ -90,7 +90,7 @@ class WireLedger:
             self._read()
         except BlockingIOError:
             self._file.close()
-            raise WireLedgerError(f"{path} is the ledger of an audit that runs") from None
+            raise WireLedgerError(f"{path} is the ledger of an audit that is still running") from None
         except BaseException:
             self._file.close()
             raise
@@ -107,7 +107,7 @@ class WireLedger:
     def _read(self) -> None:
         begin = self._file.read(len(MAGIC))
         if begin != MAGIC[: len(begin)]:
-            raise WireLedgerError(f"{self.path} is no ledger of an audit: name a file that is not there yet")
+            raise WireLedgerError(f"{self.path} is not the ledger of an audit: name a file that does not exist yet")
         end = self._file.tell()
         if begin == MAGIC:
             end = self._read_frames()
@@ -160,7 +160,7 @@ class WireLedger:
             self._partitions[key] = now
             self._write("partition", f"{key[0]} {key[1]}", summary_codec.dumps([now.identity, now.bounds]))
         if changed:
-            text = f"{changed} partitions changed since the run that did not end: what it had read of them is read again"
+            text = f"{changed} partitions changed since the interrupted run: they are read again"
             plan.findings.add(Finding("resumed", text, level=NOTE))
         self._flush()
 
@@ -190,7 +190,7 @@ class WireLedger:
                 open_ += [task] if found is None else []
         if held:
             size = sum(one.task.size for one in held)
-            text = f"{len(held)} of {len(held) + len(open_)} stretches on the wire ({size} bytes) were read by a run that did not end"
+            text = f"{len(held)} of {len(held) + len(open_)} stretches on the wire ({size} bytes) were read by an interrupted run"
             plan.findings.add(Finding("resumed", text, level=NOTE))
         for several in _batched(list(split(open_, min(split_bytes, SMALL_BYTES))), AHEAD * parallelism):
             for summaries in scanned(several):

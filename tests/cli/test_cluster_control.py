@@ -124,7 +124,7 @@ def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster,
 
 
 @pytest.mark.parametrize(
-    ("is_kept", "end"), [(True, "Ctrl-C stops it."), (False, "Ctrl-C stops it and deletes its data; --directory keeps them.")]
+    ("is_kept", "end"), [(True, "Ctrl-C stops it."), (False, "Ctrl-C stops it and deletes its data; --directory keeps the data.")]
 )
 def test_it_is_said_what_becomes_of_the_data(is_kept: bool, end: str, capsys: pytest.CaptureFixture[str]) -> None:
     made = SimpleNamespace(brokers=[], cluster_id="c", started_seconds=1.0, bootstrap_servers="localhost:9092", secured=None)

@@ -27,7 +27,8 @@ class Lacking:
         if name in {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-import asyncio, subprocess  # The standard library needs the true platform.
+import asyncio, subprocess  # The standard library needs the true platform,
+asyncio.new_event_loop().close()  # since Python 3.14 at the first event loop.
 for name in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Lacking())

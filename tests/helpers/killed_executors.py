@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ from minikafka.spark.judging import Job, Judged, judge
 from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.sources import SegmentTask
 
-KILLS, IS_SPARK = "KILLS", "IS_SPARK"
+IS_SPARK = "IS_SPARK"
 SCANNED, JUDGED = (3, 17, 24), (5, 21)
 
 
-def kill_once(name: str) -> None:
-    """Kill the executor that this Python works for, or the process of a local engine, when it comes here for the first time."""
+def kill_once(kills: str, name: str) -> None:
+    """Kill the executor that this Python works for, or the process of a local engine, when it comes here for the first time.
+
+    `kills` comes with the call: a process of a fork server has the environment of its server's start."""
     try:
-        os.close(os.open(os.path.join(os.environ[KILLS], name), os.O_CREAT | os.O_EXCL))
+        os.close(os.open(os.path.join(kills, name), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
     process = os.getpid()
@@ -39,28 +42,28 @@ def kill_once(name: str) -> None:
     os.kill(process, signal.SIGKILL)
 
 
-def killed_scan(tasks: list[SegmentTask]) -> list[SegmentSummary]:
+def killed_scan(kills: str, tasks: list[SegmentTask]) -> list[SegmentSummary]:
     """As scan_segments."""
     for number in {task.partition for task in tasks if task.topic == "t"} & set(SCANNED):
-        kill_once(f"scan {number}")
+        kill_once(kills, f"scan {number}")
     return scan_segments(tasks)
 
 
-def killed_judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
+def killed_judge(kills: str, item: tuple[Job, list[SegmentSummary]]) -> Judged:
     """As judging.judge."""
     one = item[0].copies[0]
     if one.topic == "t" and one.partition in JUDGED:
-        kill_once(f"judge {one.partition}")
+        kill_once(kills, f"judge {one.partition}")
     return judge(item)
 
 
 def main() -> None:
     kills, *paths = sys.argv[1:]
     os.environ |= {"SPARK_HOME": str(spark_home()), "SPARK_WORKER_DIR": str(Path(kills).with_name("work"))}
-    settings = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], f"spark.executorEnv.{KILLS}": kills,
+    settings = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
                 f"spark.executorEnv.{IS_SPARK}": "1", "spark.task.maxFailures": "8", "spark.executor.memory": "512m"}  # fmt: skip
     engine: Any = SparkEngine(master="local-cluster[2,1,512]", settings=settings)
-    auditing.scan_segments, auditing.judge = killed_scan, killed_judge
+    auditing.scan_segments, auditing.judge = partial(killed_scan, kills), partial(killed_judge, kills)
     try:
         report = reporting.build(run_audit(paths, engine, AuditOptions()))
     finally:

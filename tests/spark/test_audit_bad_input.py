@@ -217,7 +217,7 @@ def test_a_file_beside_the_log_that_is_a_link_to_nowhere_was_not_read(tmp_path: 
     (paths / "b2" / "t-0" / name).unlink()
     (paths / "b2" / "t-0" / name).symlink_to("/nowhere/at/all")
     result = audited(paths)
-    assert result.outcome == "INCOMPLETE" and "a link that leads nowhere" in " ".join(messages_of(result, "unreadable"))
+    assert result.outcome == "INCOMPLETE" and "a broken link" in " ".join(messages_of(result, "unreadable"))
 
 
 @pytest.mark.parametrize(

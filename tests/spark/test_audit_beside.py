@@ -148,7 +148,7 @@ def test_a_closed_index_ends_with_its_last_entry(tmp_path: Path, segment: int, s
         opened.truncate(size + 100 * entry)
     result = audit(paths)
     assert result.exit_code == 1
-    assert f"{100 * entry} bytes of zeros" in messages_of(result, "index-format")[0]
+    assert f"{100 * entry} zero bytes" in messages_of(result, "index-format")[0]
     for path in paths.iterdir():
         (path / ".kafka_cleanshutdown").unlink()
     assert audit(paths).outcome == ("FAIL" if segment == 0 else "PASS"), "the newest one of a broker that goes on is preallocated"

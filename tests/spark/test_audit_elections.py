@@ -29,7 +29,7 @@ def test_records_lost_by_an_unclean_election_are_reported(tmp_path: Path, high_w
     (text,) = messages_of(result, "unclean-loss")
     assert (result.exit_code, verdicts(result)["t-0"]) == (1, "LOST")
     assert text == (
-        "1: offsets 20..119 that broker 1 still holds may have been acknowledged; they were lost by the unclean election of broker 2 in "
+        "1: offsets 20..119 that broker 1 still has may have been acknowledged; they were lost in the unclean election of broker 2 in "
         "leader epoch 1 (metadata offset 6, 2023-11-14T22:13:26Z; in sync were 1, eligible none)"
     )
     assert not messages_of(result, "isr-claim"), "those in sync do not lack what nobody can have any more"

@@ -74,7 +74,7 @@ def test_one_high_watermark_that_covers_all_is_enough(tmp_path: Path) -> None:
 
 
 def made_again(seconds: int) -> MetadataLog:
-    """The topic was deleted and made again so many records, one a second, before the newest."""
+    """The topic was deleted and recreated so many records, one a second, before the newest."""
     log = MetadataLog()
     for broker in BROKERS:
         log.broker(broker)
@@ -113,7 +113,7 @@ def test_a_cut_log_of_a_topic_made_again_is_no_proof(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("isr", "expected"), [((1, 2), (0, "MATCH")), (BROKERS, (1, "MISSING"))])
 def test_a_log_of_the_earlier_topic_is_set_aside(tmp_path: Path, isr: tuple[int, ...], expected: tuple[int, str]) -> None:
-    """Broker 3 was away when the topic was made again; were it in sync with the later one, it would have lost that."""
+    """Broker 3 was away when the topic was recreated; were it in sync with the later one, it would have lost that."""
     log = made_again(0).change(TOPIC, isr=isr)
     cluster(tmp_path, {}, log)
     one = Partition("t-0", [plain(offset, text="old") for offset in range(90)], topic_id=OLD_TOPIC)
@@ -126,7 +126,7 @@ def test_a_log_of_the_earlier_topic_is_set_aside(tmp_path: Path, isr: tuple[int,
     (tmp_path / "other").rename(tmp_path / "b3")
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)["t-0"]) == expected
-    assert "is of an earlier topic t" in messages_of(result, "stray-replica")[0]
+    assert "belongs to an earlier topic t" in messages_of(result, "stray-replica")[0]
 
 
 def test_a_log_of_a_topic_that_never_was_is_an_error(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_votes_that_agree_with_the_log_are_no_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("state", "text"), [
-    (quorum_state(1, 0), "it knows epochs up to 0, the log has epoch 1"),
+    (quorum_state(1, 0), "it knows epochs up to 0, but the log has epoch 1"),
     (quorum_state(7, 2), "the leader 7 was never a voter (voters: 1, 2, 3)"),
     (quorum_state(-1, 2, 9), "it voted for 9 was never a voter (voters: 1, 2, 3)"),
     (quorum_state(-1, 2, 3, directory_id(2)), f"it voted for 3 with directory {uuid_text(directory_id(2))}; the voter's is"),
@@ -96,7 +96,7 @@ def test_a_metadata_log_without_what_was_before_its_beginning(tmp_path: Path) ->
     path = folder / "b1" / METADATA
     (path / f"{0:020d}.log").rename(path / f"{3:020d}.log")
     result = audit(folder)
-    assert result.exit_code == 1 and any("no snapshot holds what was before" in text for text in messages_of(result, "metadata-log"))
+    assert result.exit_code == 1 and any("no snapshot has what came before" in text for text in messages_of(result, "metadata-log"))
 
 
 @pytest.mark.parametrize("voter", [1, 2, 3])

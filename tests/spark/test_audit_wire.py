@@ -51,7 +51,7 @@ def test_a_number_that_is_none_is_a_bad_line(line: str) -> None:
         parse_checkpoint(f"0\n1\n{line}\n".encode(), 3)
     with pytest.raises(FormatError, match="count"):
         parse_checkpoint("0\n²\n".encode(), 3)
-    with pytest.raises(FormatError, match="has 2"):
+    with pytest.raises(FormatError, match="there are 2"):
         parse_checkpoint(b"0\n1\nt 0 1\n\n", 3)
     assert parse_checkpoint(b"0\r\n1\r\nt\t0  -1 \r\n", 3) == [("t", "0", "-1")]
 

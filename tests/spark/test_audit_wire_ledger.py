@@ -231,10 +231,10 @@ def test_no_other_file_and_no_other_audits_ledger_is_written(monkeypatch: pytest
     world.install(monkeypatch)
     other = tmp_path / "notes.txt"
     other.write_text("minikafka is not what this is about")
-    with pytest.raises(WireLedgerError, match="no ledger of an audit"):
+    with pytest.raises(WireLedgerError, match="not the ledger of an audit"):
         world.audit(wire_ledger=str(other))
     assert other.read_text().startswith("minikafka is")
-    with wire_ledger.opened(str(tmp_path / "ledger")), pytest.raises(WireLedgerError, match="of an audit that runs"):
+    with wire_ledger.opened(str(tmp_path / "ledger")), pytest.raises(WireLedgerError, match="of an audit that is still running"):
         world.audit(wire_ledger=str(tmp_path / "ledger"))
     monkeypatch.setattr(summary_codec, "FORMAT_DIGEST", "another")
     killed_at(world, 10, tmp_path / "ledger")
@@ -265,4 +265,4 @@ def test_a_killed_process_leaves_a_ledger(monkeypatch: pytest.MonkeyPatch, tmp_p
     world = alike()
     world.install(monkeypatch)
     result = world.audit(SPLIT_BYTES, wire_ledger=str(ledger))
-    assert result.outcome == "PASS" and "were read by a run" in said(result) and len(world.fetched) < 3 * BATCHES - 30
+    assert result.outcome == "PASS" and "were read by an interrupted run" in said(result) and len(world.fetched) < 3 * BATCHES - 30

@@ -220,10 +220,10 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_page_draws_the_worst_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch, forked: dict[str, Any]) -> None:
     monkeypatch.setattr(report_html, "PARTITIONS_DRAWN_MAX", 3)
     page = report_html.html(forked)
-    assert "6 partitions more are in report.json" in page and "6 topics more are in report.json" in page
+    assert "6 more partitions are in report.json" in page and "6 more topics are in report.json" in page
     assert "t8-0 on broker 3" in page and "t7-0 on broker 3" not in page
     monkeypatch.setattr(report_html, "FINDINGS_DRAWN_MAX", 0)
-    assert re.search(r"[1-9]\d* findings more were counted", report_html.html(forked))
+    assert re.search(r"[1-9]\d* more findings were counted", report_html.html(forked))
 
 
 def test_runs_drawn(monkeypatch: pytest.MonkeyPatch, forked: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,14 @@ def results_of(report: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_killed_processes_change_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    paths = write(tmp_path)
+@pytest.mark.parametrize("has_threads", [False, True], ids=["forked", "of a fork server"])
+def test_killed_processes_change_no_verdict(has_threads: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    paths, kills = write(tmp_path), str(tmp_path / "kills")
     usual = results_of(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
     monkeypatch.setattr(engine_local, "LOOK_SECONDS", 0.02)
-    monkeypatch.setenv(killed_executors.KILLS, str(tmp_path / "kills"))
-    monkeypatch.setattr(auditing, "scan_segments", killed_executors.killed_scan)
-    monkeypatch.setattr(auditing, "judge", killed_executors.killed_judge)
+    monkeypatch.setattr(engine_local, "_threads_run", lambda: has_threads)
+    monkeypatch.setattr(auditing, "scan_segments", partial(killed_executors.killed_scan, kills))
+    monkeypatch.setattr(auditing, "judge", partial(killed_executors.killed_judge, kills))
     engine = LocalEngine(2)
     try:
         assert results_of(reporting.build(run_audit(paths, engine, AuditOptions()))) == usual

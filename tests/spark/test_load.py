@@ -204,7 +204,7 @@ def test_refused_batches_and_a_deleted_topic_are_reported(tmp_path: Path, monkey
 
     with TopicServer("t", 2, gone) as server:
         result = run("--topic", "t", "--bootstrap-server", server.bootstrap, str(tmp_path / "t.parquet"))
-    assert result.exit_code == 1 and "does not exist any more: it was deleted" in result.output
+    assert result.exit_code == 1 and "no longer exists: it was deleted" in result.output
 
 
 def run(*arguments: str) -> Any:
@@ -285,7 +285,7 @@ def test_an_empty_table_is_a_load_of_no_rows(tmp_path: Path) -> None:
         load = [str(tmp_path / "t.csv"), "--topic", "t", "--job-id", "none", "--bootstrap-server", server.bootstrap]
         first, again = run(*load), run(*load)
     assert "Loaded 0 rows" in first.output and "into t, 4 partitions" in first.output and "job none" in first.output
-    assert first.exit_code == again.exit_code == 0 and "is done already" in again.output
+    assert first.exit_code == again.exit_code == 0 and "is already done" in again.output
 
 
 def test_a_dry_run_needs_no_broker(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_worker_that_does_not_start_says_why() -> None:
     org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout."""
     assert what_a_task_says(Py4JJavaError(said)) == "a Spark task failed: OSError: AF_UNIX path too long"
     said = "An error occurred while calling o91.x.\n: java.lang.NoSuchMethodError: 'void LogicalRDD.<init>(Seq)'\n\tat io.delta"
-    expected = "a JAR in the packages was built for another version of Spark: java.lang.NoSuchMethodError: 'void LogicalRDD.<init>(Seq)'"
+    expected = "a JAR of the packages was built for another version of Spark: java.lang.NoSuchMethodError: 'void LogicalRDD.<init>(Seq)'"
     assert what_a_task_says(Py4JJavaError(said)) == expected
 
 

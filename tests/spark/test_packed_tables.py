@@ -107,7 +107,7 @@ def cut(kind: str) -> Callable[[Path], object]:
 
 
 BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "several members": ("t.zip", several, "holds 7 files (0.csv, 1.csv, 2.csv, 3.csv, 4.csv, ...)"),
+    "several members": ("t.zip", several, "contains 7 files (0.csv, 1.csv, 2.csv, 3.csv, 4.csv, ...)"),
     "no archive": ("t.csv.zip", lambda path: path.write_bytes(CSV), "no zip archive"),
     "no gzip": ("t.csv.gz", lambda path: path.write_bytes(CSV), "cannot be unpacked"),
     "no zstd": ("t.csv.zst", lambda path: path.write_bytes(CSV), "cannot be unpacked"),

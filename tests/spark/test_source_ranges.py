@@ -108,7 +108,7 @@ def test_points_in_time_in_log_directories(stopped_broker: Callable[[str], str])
 @pytest.mark.parametrize(("options", "text"), [
     ({"startingTimestamp": "soon"}, "an option cannot be read"),
     ({"startingOffsetsByTimestamp": '{"plain": 5}'}, "an option cannot be read"),
-    ({"startingOffsetsByTimestamp": '{"other": {"0": 5}}'}, "the timestamps do not name plain-0"),
+    ({"startingOffsetsByTimestamp": '{"other": {"0": 5}}'}, "the timestamps do not include plain-0"),
     ({"startingOffsetsByTimestamp": '{"plain": {"0": 5}}', "startingOffsetsByTimestampStrategy": "x"}, "expected error or latest"),
     ({"startingTimestamp": "4000000000000"}, "no record with a timestamp of 4000000000000 or later"),
     ({"kafka.isolation.level": "x"}, "expected read_uncommitted or read_committed"),

@@ -77,12 +77,12 @@ def test_a_topic_that_was_made_again(directory: Path, caplog: pytest.LogCaptureF
     strict, lax = Stream(directory), Stream(directory, failondataloss="false")
     strict.batch(), lax.batch()
     again(directory, records)
-    text = rf"the topic was deleted and made again \(topic id {OTHER_ID}, it was {TOPIC_ID}\)"
-    with pytest.raises(DataLossError, match=rf"t-0: everything from offset 100 on is not there: {text}"):
+    text = rf"the topic was deleted and recreated \(topic id {OTHER_ID}, it was {TOPIC_ID}\)"
+    with pytest.raises(DataLossError, match=rf"t-0: everything from offset 100 on is missing: {text}"):
         strict.batch()
     with caplog.at_level(logging.WARNING, "minikafka.spark"):
         assert lax.batch() == {"t": [*range(records)]}, "the new topic from its beginning"
-    assert "left out: t-0: everything from offset 100 on" in caplog.text
+    assert "skipped: t-0: everything from offset 100 on" in caplog.text
     again(directory, records + 5)
     assert lax.batch() == {"t": [*range(records, records + 5)]}
 
@@ -91,11 +91,11 @@ def test_an_end_that_goes_back(directory: Path, caplog: pytest.LogCaptureFixture
     strict, lax = Stream(directory), Stream(directory, failondataloss="false")
     strict.batch(), lax.batch()
     again(directory, 30, TOPIC_ID)
-    with pytest.raises(DataLossError, match="t-0: offsets 30 to 99 are not there: the log's end went back from 100 to 30"):
+    with pytest.raises(DataLossError, match="t-0: offsets 30 to 99 are missing: the log's end went back from 100 to 30"):
         strict.batch()
     with caplog.at_level(logging.WARNING, "minikafka.spark"):
         assert lax.batch() == {}
-    assert "left out: t-0: offsets 30 to 99" in caplog.text
+    assert "skipped: t-0: offsets 30 to 99" in caplog.text
 
 
 def test_an_end_that_goes_back_only_for_a_moment(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +122,13 @@ def test_a_partition_that_vanishes(directory: Path, caplog: pytest.LogCaptureFix
     named = Stream(directory, subscribe="t,u")
     strict.batch(), lax.batch(), named.batch()
     shutil.rmtree(directory / "u-0")
-    with pytest.raises(DataLossError, match="u-0: everything from offset 50 on is not there: the partition does not exist any more"):
+    with pytest.raises(DataLossError, match="u-0: everything from offset 50 on is missing: the partition no longer exists"):
         strict.batch()
     with pytest.raises(SourceError, match="topic u does not exist in"):
         named.batch()
     with caplog.at_level(logging.WARNING, "minikafka.spark"):
         assert lax.batch() == {}
-        assert "left out: u-0: everything from offset 50 on" in caplog.text
+        assert "skipped: u-0: everything from offset 50 on" in caplog.text
         caplog.clear()
         assert lax.batch() == {} and not caplog.text, "said once"
 
@@ -139,7 +139,7 @@ def test_a_partition_that_vanishes_before_its_micro_batch_is_repeated(directory:
     end = stream.reader.latestOffset(stream.at, None)
     shutil.rmtree(directory / "u-0")
     fresh = StreamReader(stream.options, StructType())
-    with pytest.raises(DataLossError, match="u-0: everything from offset 0 on is not there"):
+    with pytest.raises(DataLossError, match="u-0: everything from offset 0 on is missing"):
         fresh.partitions(stream.at, end)
 
 
@@ -148,7 +148,7 @@ def test_a_new_partition_whose_beginning_is_gone(directory: Path) -> None:
     strict.batch(), lax.batch()
     partition(directory, "v-0", {40: one_by_one(40, 60)})
     high_watermarks(directory, t=100, u=50, v=60)
-    with pytest.raises(DataLossError, match="v-0: offsets 0 to 39 are not there: the partition is new to the query"):
+    with pytest.raises(DataLossError, match="v-0: offsets 0 to 39 are missing: the partition is new to the query"):
         strict.batch()
     assert lax.batch() == {"v": [*range(40, 60)]}
 
@@ -159,7 +159,7 @@ def test_retention_between_two_micro_batches(directory: Path) -> None:
     shutil.rmtree(directory / "t-0")
     partition(directory, "t-0", {200: one_by_one(200, 220)})
     high_watermarks(directory, t=220, u=50)
-    with pytest.raises(DataLossError, match="t-0: offsets 100 to 199 are not there: the log begins at 200"):
+    with pytest.raises(DataLossError, match="t-0: offsets 100 to 199 are missing: the log begins at 200"):
         strict.batch()
     assert lax.batch() == {"t": [*range(200, 220)]}
 

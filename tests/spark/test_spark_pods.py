@@ -56,7 +56,7 @@ def test_messages_of_pods(pods: list[Any], expected: tuple[str, bool]) -> None:
 def test_an_executor_that_ends_says_why_in_its_log() -> None:
     said, hopeless = what_pods_say([pod("a", terminated={"exitCode": 1, "reason": "Error"})], {"a": LOG})
     assert said == (
-        "executor pod a ended with status 1: java.net.UnknownHostException: vm (pods have to reach this driver: "
+        "executor pod a ended with status 1: java.net.UnknownHostException: vm (pods must be able to reach this driver: "
         "--conf spark.driver.host=ADDRESS)"
     )
     assert not hopeless  # Spark counts the failures, and gives up by itself
@@ -112,7 +112,7 @@ def test_a_job_that_no_executor_will_take_is_cancelled_for_what_the_pods_say() -
         f"Job 7 cancelled {seen[0][1]} SQLSTATE: XXKDA\n\tat y"
     )
     error = type("Py4JJavaError", (Exception,), {})(wrapped)
-    assert what_a_task_says(error) == "k8s://here gives no executor: executor pod a: ErrImagePull: i:1"
+    assert what_a_task_says(error) == "k8s://here provides no executor: executor pod a: ErrImagePull: i:1"
     assert is_unreachable(error) and is_unreachable(MasterUnreachable("x"))
     no_python = type(error)('x\n\tat y\nCaused by: java.io.IOException: Cannot run program "/p": error=2, No such file\n\tat z')
     assert not is_unreachable(no_python)

@@ -257,7 +257,7 @@ def test_a_failed_load_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     write_table(tmp_path / "rows.parquet", 1000)
     source = str(tmp_path / "rows.parquet")
     options = replace(OPTIONS, partitions=2, partition="place")  # holds 0 to 4
-    with pytest.raises(FilesFailed, match="the partition column goes from 0 to 4"):
+    with pytest.raises(FilesFailed, match="the partition column ranges from 0 to 4"):
         load_to_files(source, options, ClusterOptions(str(tmp_path / "c")), LocalEngine(1))
     assert os.listdir(tmp_path) == ["rows.parquet"]
 
@@ -355,7 +355,7 @@ def test_the_command_and_the_check(tmp_path: Path) -> None:
     assert checked.exit_code == 1
     lines = [line.partition("/data/")[2] for line in checked.output.splitlines()]
     assert lines[0].startswith("meta.properties has ") and lines[1] == "t-0/more is not in the manifest"
-    assert lines[2] == "t-1/00000000000000000000.log has another CRC-32C than the manifest says"
+    assert lines[2] == "t-1/00000000000000000000.log does not have the CRC-32C in the manifest"
     assert lines[3] == "t-0/leader-epoch-checkpoint is missing"
     said = json.loads(CliRunner().invoke(verify_files, [str(target), "-o", "json"]).output)
     assert said["good"] is False and said["count"] == 4

@@ -69,5 +69,5 @@ def test_a_dataframe_with_expressions_some_of_whose_tasks_die(session: Any, tmp_
     check_records(found, rows)
     assert rows[0]["at"] == NOW_MS
     assert sorted(os.listdir(tmp_path)) == ["c", "deaths", "rows.parquet"]
-    with pytest.raises(FilesFailed, match="the partition column goes from 0 to 4"):
+    with pytest.raises(FilesFailed, match="the partition column ranges from 0 to 4"):
         dataframe_to_files(frame, replace(OPTIONS, partition="place"), ClusterOptions(str(tmp_path / "d")))

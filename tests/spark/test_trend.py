@@ -72,5 +72,24 @@ def test_a_directory_of_the_name_of_a_verb_is_audited(word: str, tmp_path: Path,
     monkeypatch.chdir(tmp_path)
     assert "usage:" in CliRunner().invoke(audit, [word]).output
     (tmp_path / word).mkdir()
-    shown = CliRunner().invoke(audit, [word, "--engine", "local"])
-    assert "usage:" not in shown.output and word in shown.output and shown.exit_code != 0
+    (tmp_path / "other").mkdir()
+    for arguments in ([word], [word, "other"], [word, "other", "F1x"], [f"./{word}"]):
+        shown = CliRunner().invoke(audit, [*arguments, "--engine", "local"])
+        assert "usage:" not in shown.output and f"{word}: no log directory" in shown.output and shown.exit_code != 0
+    (tmp_path / word).rmdir()
+    (tmp_path / word).write_bytes(b"no summary")
+    shown = CliRunner().invoke(audit, ["--compare-summaries", word])
+    assert f"{word} is not a summary" in shown.output
+
+
+def test_a_verb_whose_arguments_follow_is_one_beside_a_directory_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`minikafka audit trend reports/` went on to audit a directory `trend` that happened to be there, and `reports/` beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("trend", "explain", "reports"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "reports" / trend.RUNS).write_text(json.dumps(run(0)) + "\n")
+    shown = CliRunner().invoke(audit, ["trend", "reports", "-o", "jsonl"])
+    assert (shown.exit_code, json.loads(shown.stdout)["outcome"]) == (0, "PASS")
+    assert "trend is also a directory here: to audit it, write ./trend" in shown.stderr
+    shown = CliRunner().invoke(audit, ["explain", "reports", "F1"])
+    assert "No such file" in shown.stderr and "explain is also a directory here" in shown.stderr

@@ -54,7 +54,7 @@ def metadata_record_type(data: bytes | memoryview) -> int:
         _, position = read_unsigned_varint(data, 0)
         return read_unsigned_varint(data, position)[0]
     except IndexError as error:
-        raise WireError("a metadata record is cut short") from error
+        raise WireError("a metadata record is truncated") from error
 
 
 def decode_metadata_record(data: bytes | memoryview) -> Record:
@@ -67,14 +67,14 @@ def decode_metadata_record_versioned(data: bytes | memoryview) -> tuple[Record, 
     try:
         frame_version, position = read_unsigned_varint(data, 0)
         if frame_version != FRAME_VERSION:
-            raise WireError(f"metadata frame version {frame_version} is unknown")
+            raise WireError(f"unknown metadata frame version {frame_version}")
         record_type, position = read_unsigned_varint(data, position)
         version, position = read_unsigned_varint(data, position)
     except IndexError as error:
-        raise WireError("a metadata record is cut short") from error
+        raise WireError("a metadata record is truncated") from error
     cls = metadata_record_classes().get(record_type)
     if cls is None:
-        raise WireError(f"metadata record type {record_type} is unknown")
+        raise WireError(f"unknown metadata record type {record_type}")
     return cls.decode(version, data, position), version
 
 
@@ -102,14 +102,14 @@ def _coordinator_classes(kind: str) -> tuple[dict[int, type[Record]], dict[int, 
 
 def _decode_key(kind: str, data: bytes) -> Any | None:
     if len(data) < 2:
-        raise WireError("a coordinator key is cut short")
+        raise WireError("a coordinator key is truncated")
     cls = _coordinator_classes(kind)[0].get(_INT16.unpack_from(data)[0])
     return None if cls is None else cls.decode(0, data, 2)
 
 
 def _decode_value(kind: str, key: Record, data: bytes) -> Any:
     if len(data) < 2:
-        raise WireError("a coordinator value is cut short")
+        raise WireError("a coordinator value is truncated")
     cls = _coordinator_classes(kind)[1][key.RECORD_TYPE]
     return cls.decode(_INT16.unpack_from(data)[0], data, 2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -133,6 +132,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def _suggestion(word: str, names: Iterable[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, list(names), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -345,7 +345,7 @@ class Dispatcher:
         try:
             api_key, version, correlation_id, length = _PREFIX.unpack_from(frame)
         except struct.error:
-            raise WireError("the request header is cut short") from None
+            raise WireError("the request header is truncated") from None
         entry = self._table[api_key] if 0 <= api_key < len(self._table) else None
         if entry is None:
             raise WireError(f"API key {api_key} (version {version}) is not served on this listener")

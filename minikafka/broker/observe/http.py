@@ -10,7 +10,6 @@ import ipaddress
 import json
 import logging
 import socket
-from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -108,7 +107,7 @@ class HttpServer:
             ready, why = self._readiness()
             return ("200 OK" if ready else "503 Service Unavailable"), "application/json", _json({"ready": ready, "reason": why})
         if path in ("/ui", "/ui/"):
-            return "200 OK", "text/html; charset=utf-8", resources.files("minikafka.broker.observe").joinpath("ui.html").read_bytes()
+            return "200 OK", "text/html; charset=utf-8", _page()
         if path == "/v1/cluster":
             return "200 OK", "application/json", _json(await self._view.get())
         if path in ("/v1/configs", "/v1/records"):
@@ -174,3 +173,9 @@ async def _sent(writer: asyncio.StreamWriter) -> None:
 
 def _json(value: dict[str, object]) -> bytes:
     return json.dumps(value).encode() + b"\n"
+
+
+def _page() -> bytes:
+    from importlib import resources
+
+    return resources.files("minikafka.broker.observe").joinpath("ui.html").read_bytes()
