@@ -120,7 +120,7 @@ class Cluster:
         self.request_timeout_ms = request_timeout_ms
         self._network = network
         self._channels: dict[tuple[str, int, str], Channel] = {}
-        self._opening: dict[tuple[str, int, str], asyncio.Task[Channel]] = {}
+        self._opening: dict[tuple[str, int, str], asyncio.Task[Channel | Exception]] = {}
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.cluster_id: str | None = None
@@ -149,11 +149,13 @@ class Cluster:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.ensure_future(self._open(key))
-            # Every waiter may give up before the task fails: retrieve the exception, or asyncio logs it.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        opened = await asyncio.shield(task)
+        if isinstance(opened, Exception):
+            raise opened
+        return opened
 
-    async def _open(self, key: tuple[str, int, str]) -> Channel:
+    async def _open(self, key: tuple[str, int, str]) -> Channel | Exception:
+        """The new channel, or the error: every waiter may give up before it is there, and asyncio would log what the task raises."""
         try:
             network = self._network
             if network is None:
@@ -165,7 +167,11 @@ class Cluster:
             self._channels[key] = channel
             return channel
         except AuthenticationFailed as error:
-            raise AuthenticationError(str(error)) from error
+            refused = AuthenticationError(str(error))
+            refused.__cause__ = error
+            return refused
+        except Exception as error:
+            return error
         finally:
             self._opening.pop(key, None)
 
