@@ -222,6 +222,28 @@ async def test_a_client_that_knows_a_deleted_topics_id_does_not_learn_its_name(t
         assert "secret" in node.metadata.image.topics_by_name
 
 
+async def test_a_topic_that_is_missing_is_unknown_to_whoever_may_describe_it(tmp_path: Path) -> None:
+    """Whether it may be deleted is asked of a topic that there is."""
+    async with node_with_topics(tmp_path) as (node, _, alice):
+        for acls, code in (([], TOPIC_DENIED), ([topic(Op.DESCRIBE, "missing")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+            set_acls(node, acls)
+            by_name = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="missing")], timeout_ms=1000)
+            assert error_codes(await alice.request(by_name)) == [code]
+            assert error_codes(await alice.request(DeleteTopicsRequest(topic_names=["missing"], timeout_ms=1000), 5)) == [code]
+
+
+@pytest.mark.parametrize("version", [4, 12])
+async def test_the_topic_without_a_name_needs_an_acl_as_any_other(tmp_path: Path, version: int) -> None:
+    async with node_with_topics(tmp_path) as (node, _, alice):
+        kind = FetchRequest
+        topics = [kind.FetchTopic(topic="", partitions=[kind.FetchPartition(partition=0, partition_max_bytes=100)])]
+        request = kind(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=100, session_id=0, session_epoch=-1, topics=topics)
+        for acls, code in (([], TOPIC_DENIED), ([topic(Op.READ, "*")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+            set_acls(node, acls)
+            response: Any = await alice.request(request, version)
+            assert response.responses[0].partitions[0].error_code == code
+
+
 async def test_a_new_topics_configuration_is_returned_to_clients_that_may_describe_it(tmp_path: Path) -> None:
     async with node_with_topics(tmp_path) as (node, _, alice):
         asked = CreateTopicsRequest(

@@ -31,35 +31,48 @@ class Difference:
 
 
 class Comparison:
-    """Both brokers."""
+    """Both brokers. `seen_once`: sequences whose answers differed once and, played again, did not: a busy machine's timers."""
 
-    def __init__(self, kafka: Side, ours: Side) -> None:
+    def __init__(self, kafka: Side, ours: Side, lane: int = 0) -> None:
         self._sides = (kafka, ours)
+        self._lane = lane
+        self.seen_once = 0
         self._runs = itertools.count()
         self._known = [row for row in tomllib.loads(KNOWN.read_text())["difference"] if row.get("is_drawn", True)]
 
     def play(self, steps: list[Step]) -> list[Difference]:
         """What differs and is not in differences.toml, up to the first step with such a difference: what follows may follow from it."""
-        prefix = f"r{next(self._runs)}-"
+        prefix = f"l{self._lane}r{next(self._runs)}-"
+        playing = [side.play(steps, prefix) for side in self._sides]
         with ThreadPoolExecutor(len(self._sides)) as pool:
-            answers = list(pool.map(lambda side: side.play(steps, prefix), self._sides))
-        for number, (step, kafka, ours) in enumerate(zip(steps, *answers, strict=True)):
-            name = type(step.request).__name__.removesuffix("Request")
-            found = [Difference(number, name, *one) for one in _differences(kafka, ours, "")]
-            unknown = [one for one in found if not self._is_known(one)]
-            if unknown:
-                return unknown
-        return []
+            try:
+                for number, step in enumerate(steps):
+                    # Step by step, so that as much time passes on both: what a member of a group has not done in time counts.
+                    kafka, ours = pool.map(next, playing)
+                    name = type(step.request).__name__.removesuffix("Request")
+                    found = [Difference(number, name, *one) for one in _differences(kafka, ours, "")]
+                    unknown = [one for one in found if not self._is_known(one)]
+                    if unknown:
+                        return unknown
+                return []
+            finally:
+                list(pool.map(lambda side: side.close(), playing))
 
     def play_seed(self, seed: int, length: int) -> str | None:
-        """What differs in the sequence of a seed, with the fewest of its requests that show it; None if nothing does."""
-        steps = sequence(seed, length)
+        """What differs in the sequence of a seed; None if nothing does."""
+        return self.tell(sequence(seed, length), f"seed {seed}")
+
+    def tell(self, steps: list[Step], title: str) -> str | None:
+        """What differs, twice, with the fewest of the requests that show it; None if nothing does."""
+        if not self.play(steps):
+            return None
         found = self.play(steps)
         if not found:
+            self.seen_once += 1
             return None
         steps = self._shortened(steps[: found[0].step + 1])
         found = self.play(steps) or found
-        return "\n".join([f"seed {seed}", *(f"  {number} {step}" for number, step in enumerate(steps)), *map(str, found)])
+        return "\n".join([title, *(f"  {number} {step}" for number, step in enumerate(steps)), *map(str, found)])
 
     def _shortened(self, steps: list[Step]) -> list[Step]:
         for number in reversed(range(len(steps) - 1)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from differential.drawing import Known, Step
@@ -36,15 +36,16 @@ FOR_A_MOMENT = frozenset(
     }
 )  # fmt: skip
 CHANGES = frozenset({"CreateTopicsRequest", "DeleteTopicsRequest", "CreatePartitionsRequest", "IncrementalAlterConfigsRequest"})
-FENCE = "fence"
-ANSWER_S, SETTLED_S = 8.0, 10.0
+ANSWER_S, SETTLED_S = 15.0, 15.0
 NO_ANSWER = "no answer"
 
 
 class Side:
     """A broker, and what it has drawn: ids of topics, members and producers."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, lane: int = 0) -> None:
+        """Several lanes may play on one broker at once."""
+        self._fence = f"fence-{lane}"
         host, _, port = bootstrap.split(",", maxsplit=1)[0].partition(":")
         self._address = host, int(port)
         self._connection: socket.socket | None = None
@@ -57,16 +58,18 @@ class Side:
     def prepare(self) -> None:
         """Create what the first sequence would wait for."""
         kind = CreateTopicsRequest.CreatableTopic
-        self._ask(CreateTopicsRequest(topics=[kind(name=FENCE, num_partitions=1, replication_factor=1)], timeout_ms=10_000), 7)
+        self._ask(CreateTopicsRequest(topics=[kind(name=self._fence, num_partitions=1, replication_factor=1)], timeout_ms=10_000), 7)
         for key_type in (0, 1):
             self._settled(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["first"]), 4)
 
-    def play(self, steps: list[Step], prefix: str) -> list[Any]:
-        """The answers, in words."""
+    def play(self, steps: list[Step], prefix: str) -> Generator[Any]:
+        """The answers, in words, each when it is asked for."""
         self._prefix, self._ids, self._members, self._producers = prefix, {}, [], []
-        answers = [self._step(step) for step in steps]
-        self._clear()
-        return answers
+        try:
+            for step in steps:
+                yield self._step(step)
+        finally:
+            self._clear()
 
     def _clear(self) -> None:
         """Delete this run's topics: thousands of them would slow a broker down."""
@@ -116,8 +119,9 @@ class Side:
         value = str(1_000_000 + self._fences)
         kind = IncrementalAlterConfigsRequest
         change = kind.AlterableConfig(name="retention.ms", config_operation=0, value=value)
-        self._ask(kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=FENCE, configs=[change])]), 1)
-        resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=FENCE, configuration_keys=["retention.ms"])
+        self._ask(kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=self._fence, configs=[change])]), 1)
+        described = DescribeConfigsRequest.DescribeConfigsResource
+        resource = described(resource_type=2, resource_name=self._fence, configuration_keys=["retention.ms"])
         end = LoadAdjustedDeadline(SETTLED_S)
         while not end.is_over:
             found = self._ask(DescribeConfigsRequest(resources=[resource]), 4)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, cast
 
+import pytest
 from differential.comparison import Comparison
 from differential.drawing import APIS, Step, sequence
 from differential.side import Side
@@ -19,17 +21,27 @@ class Fake:
 
     def __init__(self, *, differs: bool) -> None:
         self.differs = differs
-        self.played = 0
+        self.answered = 0
 
-    def play(self, steps: list[Step], prefix: str) -> list[Any]:
-        self.played += 1
+    def play(self, steps: list[Step], prefix: str) -> Generator[Any]:
         heard: list[str] = []
-        answers = []
         for step in steps:
             heard.append(type(step.request).__name__)
             is_due = heard.count("MetadataRequest") >= 2 and heard[-1] == "DeleteGroupsRequest"
-            answers.append({"topics": [{"name": "a", "error_code": 3 if is_due and self.differs else 0}]})
-        return answers
+            self.answered += 1
+            yield {"topics": [{"name": "a", "error_code": 3 if is_due and self.differs else 0}]}
+
+
+class Moody:
+    """A fake that differs in some of its plays."""
+
+    def __init__(self, fake: Fake, differing: list[bool]) -> None:
+        self.fake = fake
+        self.differing = list(differing)
+
+    def play(self, steps: list[Step], prefix: str) -> Generator[Any]:
+        self.fake.differs = self.differing.pop(0)
+        return self.fake.play(steps, prefix)
 
 
 def test_a_seed_draws_the_same_requests_of_many_apis_and_all_can_be_encoded() -> None:
@@ -53,3 +65,15 @@ def test_what_differs_is_found_and_shortened() -> None:
     shorter = comparison._shortened([Step(request, 0) for request in requests])
     assert [type(step.request).__name__ for step in shorter] == ["MetadataRequest", "MetadataRequest", "DeleteGroupsRequest"]
     assert comparison.play(shorter[1:]) == []
+
+
+@pytest.mark.parametrize(
+    ("differing", "is_told", "answered"), [([True, True, True, True, True], True, 3 + 3 + 2 + 2 + 3), ([True, False], False, 3 + 4)]
+)
+def test_a_sequence_counts_if_it_differs_twice_and_stops_there(differing: list[bool], is_told: bool, answered: int) -> None:
+    requests = [MetadataRequest(), MetadataRequest(), DeleteGroupsRequest(), MetadataRequest()]
+    ours = Fake(differs=False)
+    comparison = Comparison(cast(Side, Fake(differs=False)), cast(Side, Moody(ours, differing)))
+    told = comparison.tell([Step(request, 0) for request in requests], "here")
+    assert (told is not None, comparison.seen_once) == (is_told, not is_told)
+    assert ours.answered == answered

@@ -12,6 +12,5 @@ SEEDS = range(40)
 
 
 def test_both_answer_alike(tmp_path: Path) -> None:
-    with both(tmp_path) as comparison:
-        found = [comparison.play_seed(seed, LENGTH) for seed in SEEDS]
-    assert [one for one in found if one is not None] == []
+    with both(tmp_path) as lanes:
+        assert list(lanes.play(SEEDS, LENGTH)) == []

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.front.fast_path import MakeFastPath, Refer
+from minikafka.broker.partitions.fetch import TOPIC_ID_VERSION_MIN
 from minikafka.broker.security.authorization.topics import topic_name
 from minikafka.broker.security.authorization.transactions import split_produce
 from minikafka.core.authorizer.acl import Operation, ResourceType
@@ -108,8 +109,9 @@ def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callab
     Followers need CLUSTER_ACTION (CVE-2018-1288), consumers READ on each topic.
     """
     if not is_follower:
-        # A topic without a name does not exist.
-        return lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
+        # A topic of an unknown id has no name; one that is asked for by the name "" is a matter of ACLs.
+        by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        return lambda topic: not (by_id and not topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
     return None if authority.allows_on_cluster(context, Operation.CLUSTER_ACTION) else lambda topic: True
 
 

@@ -336,7 +336,14 @@ def delete_topics(newest: Callable[[], MetadataImage]) -> Guard:
         real = {name for name in names.values() if name is not None}
         describable = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, real)
         deletable = authority.allowed_among(context, Operation.DELETE, ResourceType.TOPIC, real)
-        good = {key for key, name in names.items() if name is None or (name in deletable and (not key[0] or name in describable))}
+
+        def is_left(asked: str | None, name: str | None) -> bool:
+            """Whether the handler answers: what is missing is unknown to whoever may describe it."""
+            if name is None or not asked:
+                return name is None or name in deletable
+            return name in describable and (name in deletable or name not in image.topics_by_name)
+
+        good = {key for key, name in names.items() if is_left(key[0], name)}
         if is_by_id:
             request.topics = [topic for topic in request.topics if (topic.name, topic.topic_id) in good]
         else:

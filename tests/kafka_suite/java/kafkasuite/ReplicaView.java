@@ -65,7 +65,7 @@ final class ReplicaView {
         switch (method) {
             case "onlinePartition": return here ? Option.apply(made(kafka.cluster.Partition.class, REPLICAS, replica)) : Option.empty();
             case "getPartition": return here ? new HostedPartition.Online<>(made(kafka.cluster.Partition.class, REPLICAS, replica)) : new HostedPartition.None<>();
-            case "getLog": case "localLog": return log(replica, here);
+            case "getLog": case "localLog": return log(replica, here || hasLostDirectory(node));
             case "localLogOrException": case "getPartitionOrException":
                 if (!here) throw new NotLeaderOrFollowerException(replica.partition + " is not on " + node.id());
                 return made(method.startsWith("local") ? logClass() : kafka.cluster.Partition.class, REPLICAS, replica);
@@ -130,6 +130,11 @@ final class ReplicaView {
     private static boolean hosts(Replica replica) {
         PartitionRegistration known = registration(replica);
         return known != null && Arrays.stream(known.replicas).anyMatch(id -> id == replica.node.id()) && directory(replica).isPresent();
+    }
+
+    /** Whether a test has put something in place of a log directory: what the broker knew of its logs is then in its memory alone. */
+    private static boolean hasLostDirectory(Node node) {
+        return directories(node).stream().anyMatch(root -> !root.isDirectory());
     }
 
     /** Whether the broker itself knows: it answers as the leader. */
