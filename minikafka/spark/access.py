@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from minikafka.spark import fetch_reader
 from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.logformat import SegmentReader
+from minikafka.spark.regular_files import open_regular
 from minikafka.spark.sources import SegmentTask, log_name
 
 WINDOW_BYTES = 4 << 20
@@ -30,11 +31,8 @@ def open_log(
             task.place, task.topic, task.partition, begin, end, window_bytes, committed, task.follows, fetch_reader.PATIENCE_S
         )
         return
-    descriptor = os.open(log_path(task), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield SegmentReader(descriptor, task.size, position, window_bytes)
-    finally:
-        os.close(descriptor)
+    with open_regular(log_path(task)) as file:
+        yield SegmentReader(file.fileno(), task.size, position, window_bytes)
 
 
 def log_path(task: SegmentTask) -> str:

@@ -9,17 +9,17 @@ from typing import Protocol
 
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding, FindingList
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_copies import compare_snapshots, compare_with_logs, settled_image, snapshot_digests, snapshot_sums
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
     NO_DIRECTORY,
     ClusterImage,
     PartitionClaim,
     check_snapshots,
-    compare_snapshots,
-    read_image,
-    snapshot_digests,
+    read_trail,
 )
-from minikafka.spark.quorum import Node, check_quorum, read_node
+from minikafka.spark.metadata_trail import Trail
+from minikafka.spark.quorum import Node, check_quorum, read_node, voters_of
 
 GROUPS, TRANSACTIONS, SHARE_GROUPS = "__consumer_offsets", "__transaction_state", "__share_group_state"
 COORDINATOR_TOPICS = frozenset({GROUPS, TRANSACTIONS, SHARE_GROUPS})
@@ -49,6 +49,9 @@ class MetadataCopy:
     image: ClusterImage | None
     snapshots: dict[str, str]
     node: Node
+    #: The sums of the snapshots' states, and the states of the log (metadata_trail).
+    sums: dict[str, int] = field(default_factory=dict)
+    trail: Trail = field(default_factory=Trail)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -62,32 +65,35 @@ def read_copy(directory: Directory) -> MetadataCopy | None:
         for finding in check_snapshots(path):
             _place(finding, (directory.broker,))
             copy.findings.append(finding)
-        copy.image = read_image(path, directory.broker)
+        copy.image, copy.trail = read_trail(path, directory.broker)
     except (FormatError, OSError) as error:
         text = error.strerror if isinstance(error, OSError) else str(error)
         finding = Finding("metadata-log", f"the copy of node {directory.broker} cannot be read: {text}", file=path)
         _place(finding, (directory.broker,))
         copy.findings.append(finding)
-    copy.snapshots = snapshot_digests(path)
+    copy.snapshots, copy.sums = snapshot_digests(path), snapshot_sums(path)
     copy.node = read_node(directory.broker, path)
     return copy
 
 
-def newest_image(directories: Sequence[Directory], copies: list[MetadataCopy], findings: FindingList) -> ClusterImage | None:
-    """The image of the copy that reaches furthest; None if there is no copy. Problems in and between the copies become findings."""
+def agreed_image(directories: Sequence[Directory], copies: list[MetadataCopy], findings: FindingList) -> ClusterImage | None:
+    """The cluster as the quorum has agreed on it; None if there is no copy. Problems in and between the copies become findings."""
     for copy in copies:
         for finding in copy.findings:
             findings.add(finding)
     for finding in compare_snapshots({copy.broker: copy.snapshots for copy in copies}):
         _place(finding, finding.brokers)
         findings.add(finding)
+    for finding in compare_with_logs({copy.broker: copy.sums for copy in copies}, {copy.broker: copy.trail for copy in copies}):
+        _place(finding, finding.brokers)
+        findings.add(finding)
     for finding in check_quorum([copy.node for copy in copies], directories):
         findings.add(finding)
     images = [copy.image for copy in copies if copy.image is not None]
-    newest = max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
-    if newest is not None:
-        newest.heard_ms = {image.node: image.last_ms for image in images}
-    return newest
+    image = settled_image(images, voters_of([copy.node for copy in copies]))
+    if image is not None:
+        image.heard_ms = {one.node: one.last_ms for one in images}
+    return image
 
 
 def _place(finding: Finding, brokers: tuple[str, ...]) -> None:

@@ -77,6 +77,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     compared = above = None
     accounts: list[Account] = []
     _lost_prefixes(views, findings)
+    _lost_beginnings(views, findings)
     _unexplained_starts(views, findings)
     if len(views) > 1:
         _topic_ids(views, findings)
@@ -147,6 +148,23 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
         elif one.is_only_compacted or holders:
             text += ": it is unclear whether records were deleted or lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), start))
+
+
+def _lost_beginnings(views: list[ReplicaView], findings: FindingList) -> None:
+    """Report logs of cleanly stopped brokers that begin behind their first leader epoch.
+
+    A broker that raises its log start cuts its leader epochs to it, and an orderly stop leaves both on disk. A log that begins later has
+    lost its first segments, unless a power failure took the cut epochs and an orderly stop followed.
+    """
+    for one in views:
+        replica = one.replica
+        if replica.clean is not True or replica.place is not None or replica.topic == METADATA_TOPIC or not replica.epochs:
+            continue
+        first = replica.epochs[0][1]
+        if first < one.log_start:
+            text = f"the log of broker {one.broker} begins at {one.log_start}, its first leader epoch at {first}: a broker that deletes "
+            text += f"records moves both, so it is unknown whether offsets {first}..{one.log_start - 1} were deleted or lost"
+            findings.add(finding_of("not-compared", text, views, (one.broker,), first))
 
 
 def _unexplained_starts(views: list[ReplicaView], findings: FindingList) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from minikafka.spark import logformat
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.regular_files import open_regular
 
 CHECKPOINTS = {
     "high_watermark": "replication-offset-checkpoint",
@@ -26,6 +28,8 @@ CHECKPOINTS = {
 }
 SMALL_FILE_BYTES_MAX = 64 << 20
 DEPTH_MAX = 2
+#: The property that names the broker, by the version of meta.properties.
+NODE_ID, NODE_ID_MAX = {"0": "broker.id", "1": "node.id"}, (1 << 31) - 1
 UUID_BYTES, RESERVED_DIRECTORY_IDS = 16, 100
 
 
@@ -123,7 +127,8 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
     directory = LogDirectory(path, label)
     data = _read(directory, "meta.properties")
     properties = logformat.parse_properties(data or b"")
-    directory.broker = properties.get("node.id") or properties.get("broker.id") or label
+    names = (NODE_ID.get(properties.get("version", ""), ""), "node.id", "broker.id")
+    directory.broker = next((properties[name].strip() for name in names if properties.get(name)), label)
     directory.cluster_id, directory.directory_id = properties.get("cluster.id", ""), properties.get("directory.id", "")
     if properties:
         directory.clean = os.path.lexists(os.path.join(path, ".kafka_cleanshutdown"))
@@ -147,11 +152,14 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
 
 def _why_no_broker_starts(properties: dict[str, str], directory: LogDirectory) -> str:
     """What Apache Kafka refuses in meta.properties (MetaProperties, MetaPropertiesEnsemble.verify); "" if nothing."""
-    node, version, directory_id = properties.get("node.id", properties.get("broker.id")), properties.get("version"), directory.directory_id
-    if not node:
+    if not properties:
         return "it has checkpoints, but no meta.properties to say which broker it belongs to" if _has_checkpoint(directory) else ""
-    if version not in {"0", "1"}:
+    version, directory_id = properties.get("version"), directory.directory_id
+    if version not in NODE_ID:
         return f"meta.properties has version {version}"
+    node = properties.get(NODE_ID[version])
+    if node is None or not re.fullmatch(r"\+?[0-9]{1,19}", node) or int(node) > NODE_ID_MAX:
+        return f"meta.properties has version {version}, and its {NODE_ID[version]} is {node!r}"
     if version == "1" and not directory.cluster_id:
         return "meta.properties names no cluster"
     if "directory.id" in properties and not _is_directory_id(directory_id):
@@ -182,7 +190,7 @@ def is_locked(path: str) -> bool:
     try:
         if _is_in_list_of_locks(os.stat(name).st_ino):
             return True
-        with open(name, "rb") as file:
+        with open_regular(name) as file:
             lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             held = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, lock)
     except FileNotFoundError:
@@ -233,7 +241,7 @@ def _read(directory: LogDirectory, name: str) -> bytes | None:
 def read_small(path: str) -> bytes | None:
     """A text file of a log directory; None if it does not exist. Raises OSError, also if the file is larger than any such file can be."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read(SMALL_FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         return None

@@ -51,6 +51,9 @@ SNAPSHOT_HEADER = struct.Struct(">hIi")
 
 _LENGTH = struct.Struct(">i")
 _LINE_END, _SPACES, _JAVA_SPACES = re.compile(r"\r\n|\n|\r"), re.compile(r"[ \t\x0b\f]+"), " \t\x0b\f"
+_PROPERTY_SPACES, _ESCAPED = " \t\f", {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_PROPERTY = re.compile(r"((?:[^=: \t\f\\]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SEGMENT_NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
 _PARTITION_NAME = re.compile(r"^(.+)-([0-9]+)\Z")
 _FUTURE_DIRECTORY = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
@@ -302,11 +305,26 @@ def parse_partition_metadata(data: bytes) -> str:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """The simple part of Java's properties format: key=value lines and # comments."""
-    pairs = (
-        line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and not line.lstrip().startswith("#")
-    )
-    return {key.strip(): value.strip() for key, value in pairs}
+    """Java's properties format (java.util.Properties.load): of two lines with one key the later counts, and spaces behind a value are part
+    of it."""
+    found = {}
+    joined = ""
+    for line in [*_LINE_END.split(data.decode("latin-1")), ""]:
+        line = line.lstrip(_PROPERTY_SPACES)
+        if not joined and line[:1] in {"", "#", "!"}:
+            continue
+        joined += line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]  # it goes on in the next line
+            continue
+        if (pair := _PROPERTY.match(joined)) is not None:
+            found[_unescaped(pair[1])] = _unescaped(pair[2])
+        joined = ""
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else _ESCAPED.get(escape[2], escape[2]), text)
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:

@@ -18,7 +18,9 @@ import numpy as np
 from minikafka.spark import metadata_state
 from minikafka.spark.findings import Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
+from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
+from minikafka.spark.regular_files import open_regular
 
 METADATA_TOPIC = "__cluster_metadata"
 SNAPSHOT_NAME = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
@@ -28,6 +30,7 @@ BROKER_CHANGE = 17
 BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+_TOPIC, _PARTITION, _BROKER, _OTHER = "topic", "partition", "broker", "other"
 MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
 NO_DIRECTORY = frozenset({MIGRATING, "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
 
@@ -52,7 +55,8 @@ class UncleanElection:
 class PartitionClaim:
     """The controller's record of one partition. Node ids are text, as in reports.
 
-    `adding`: replicas that a reassignment in progress adds. `was_in_sync`: every replica that has been in sync since the history begins.
+    `adding`, `removing`: replicas that a reassignment in progress adds and removes. `was_in_sync`: every replica that has been in sync
+    since the history begins, `ever`: every replica. `proposed`: in sync or eligible by records that no majority of the quorum holds yet.
     """
 
     topic_id: str
@@ -64,14 +68,17 @@ class PartitionClaim:
     directories: tuple[str, ...] = ()
     elr: tuple[str, ...] = ()
     adding: tuple[str, ...] = ()
+    removing: tuple[str, ...] = ()
     recovering: bool = False
     was_in_sync: frozenset[str] = frozenset()
     elections: tuple[UncleanElection, ...] = ()
+    ever: frozenset[str] = frozenset()
+    proposed: tuple[str, ...] = ()
 
     @property
     def complete(self) -> tuple[str, ...]:
         """The replicas that must hold everything below the high watermark: in-sync replicas and eligible leader replicas (KIP-966)."""
-        return tuple(dict.fromkeys(self.isr + self.elr))
+        return tuple(dict.fromkeys(self.isr + self.elr + self.proposed))
 
 
 @dataclass(slots=True)
@@ -99,6 +106,10 @@ class ClusterImage:
     last_ms: int = -1
     heard_ms: dict[str, int] = field(default_factory=dict)
     from_snapshot: set[str] = field(default_factory=set)
+    #: Made from all records since the first, so that every topic that ever was is known.
+    is_whole: bool = False
+    #: What the last records changed, if anybody asks (metadata_trail).
+    touched: set[EntryName] | None = None
     #: Everything else that the record says; see metadata_state.
     state: metadata_state.State = field(default_factory=dict)
 
@@ -113,6 +124,26 @@ class ClusterImage:
 
     def topic_ids(self) -> dict[str, str]:
         return {name: topic_id for topic_id, name in self.topics.items()}
+
+    def entry_names(self) -> Iterator[EntryName]:
+        """The name of each entry of the state that snapshots hold (metadata_trail)."""
+        for kind, entries in ((_TOPIC, self.topics), (_PARTITION, self.partitions), (_BROKER, self.brokers), (_OTHER, self.state)):
+            yield from ((kind, name) for name in entries)
+
+    def entry(self, name: EntryName) -> object:
+        """The value of an entry; None if there is none."""
+        kind, key = name
+        if kind == _TOPIC:
+            return self.topics.get(key)
+        if kind == _PARTITION:
+            claim = self.partitions.get(key)
+            return None if claim is None else _state(claim)
+        return sorted(self.brokers[key]) if kind == _BROKER and key in self.brokers else self.state.get(key) if kind == _OTHER else None
+
+    def touch(self, kind: str, *keys: object) -> None:
+        """Note that a record concerns these entries."""
+        if self.touched is not None:
+            self.touched.update((kind, key) for key in keys)
 
 
 class Fields:
@@ -181,22 +212,16 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if frame != 1:
         raise FormatError(f"a metadata record has the unknown frame version {frame}")
     kind, version = fields.varint(), fields.varint()
-    metadata_state.note(image.state, kind, Fields(value, fields.position))
+    image.touch(_OTHER, *metadata_state.note(image.state, kind, Fields(value, fields.position)))
     if kind == TOPIC:
         name = image.creating = fields.string()
-        image.topics[fields.uuid()] = name
+        topic_id = fields.uuid()
+        image.topics[topic_id] = name
+        image.touch(_TOPIC, topic_id)
         if name in image.removed_names:
             image.made_again_ms[name] = timestamp_ms
     elif kind == REMOVE_TOPIC:
-        topic_id = fields.uuid()
-        name = image.removed[topic_id] = image.topics.pop(topic_id, "")
-        image.removed_names.add(name)
-        metadata_state.forget_topic(image.state, name)
-        image.policies.pop(name, None)
-        image.policy_from_creation.discard(name)
-        image.from_snapshot.discard(name)
-        for key in [key for key in image.partitions if key[0] == topic_id]:
-            del image.partitions[key]
+        _remove_topic(image, fields.uuid())
     elif kind == PARTITION:
         image.creating = ""
         _partition(image, fields, version)
@@ -216,14 +241,30 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         node, _, tagged = str(fields.integer(4)), fields.integer(8), fields.tagged()
         if 2 in tagged and node in image.brokers:
             image.brokers[node] = tagged[2].uuids()
+            image.touch(_BROKER, node)
     elif kind == UNREGISTER_BROKER:
-        image.brokers.pop(str(fields.integer(4)), None)
+        node = str(fields.integer(4))
+        image.brokers.pop(node, None)
+        image.touch(_BROKER, node)
     return kind
+
+
+def _remove_topic(image: ClusterImage, topic_id: str) -> None:
+    name = image.removed[topic_id] = image.topics.pop(topic_id, "")
+    image.removed_names.add(name)
+    image.touch(_TOPIC, topic_id)
+    image.touch(_OTHER, *metadata_state.forget_topic(image.state, name))
+    image.policies.pop(name, None)
+    image.policy_from_creation.discard(name)
+    image.from_snapshot.discard(name)
+    for key in [key for key in image.partitions if key[0] == topic_id]:
+        del image.partitions[key]
+        image.touch(_PARTITION, key)
 
 
 def _partition(image: ClusterImage, fields: Fields, version: int) -> None:
     number, topic_id = fields.integer(4), fields.uuid()
-    replicas, isr, _, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
+    replicas, isr, removing, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
     directories = fields.uuids() if version >= 1 else ()
     tagged = fields.tagged()
@@ -231,9 +272,10 @@ def _partition(image: ClusterImage, fields: Fields, version: int) -> None:
     recovering = bool(tagged[0].integer(1)) if 0 in tagged else False
     elections = (UncleanElection(str(leader), leader_epoch, -1, -1),) if recovering else ()
     image.partitions[topic_id, number] = PartitionClaim(
-        topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, recovering,
-        frozenset(isr + elr), elections,
+        topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, removing, recovering,
+        frozenset(isr + elr), elections, frozenset(replicas + adding),
     )  # fmt: skip
+    image.touch(_PARTITION, (topic_id, number))
 
 
 def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestamp_ms: int) -> None:
@@ -248,6 +290,8 @@ def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestam
         claim.isr = tagged[0].nodes()
     if 2 in tagged:
         claim.replicas = tagged[2].nodes()
+    if 3 in tagged:
+        claim.removing = tagged[3].nodes()
     if 4 in tagged:
         claim.adding = tagged[4].nodes()
     if 5 in tagged:
@@ -261,7 +305,9 @@ def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestam
         claim.leader_epoch += 1
         _note_election(claim, *before, offset, timestamp_ms)
     claim.was_in_sync |= frozenset(claim.isr + claim.elr)
+    claim.ever |= frozenset(claim.replicas + claim.adding)
     claim.partition_epoch += 1
+    image.touch(_PARTITION, (topic_id, number))
 
 
 def _note_election(
@@ -293,6 +339,7 @@ def _broker(image: ClusterImage, fields: Fields, version: int) -> None:
         fields.integer(1)
     tagged = fields.tagged()
     image.brokers[node] = tagged[0].uuids() if 0 in tagged else ()
+    image.touch(_BROKER, node)
 
 
 def snapshots_of(path: str) -> list[tuple[int, int, str]]:
@@ -303,7 +350,7 @@ def snapshots_of(path: str) -> list[tuple[int, int, str]]:
 
 def snapshot_values(path: str) -> list[bytes]:
     """The metadata records of a snapshot file. Raises FormatError for CRCs, cuts, or a missing header or footer."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         data = memoryview(file.read(SNAPSHOT_BYTES_MAX + 1))
     if len(data) > SNAPSHOT_BYTES_MAX:
         raise FormatError(f"it is larger than {SNAPSHOT_BYTES_MAX} bytes, the most that the audit reads")
@@ -345,7 +392,7 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= begin:
             continue
-        with open(os.path.join(path, f"{base:020d}.log"), "rb") as file:
+        with open_regular(os.path.join(path, f"{base:020d}.log")) as file:
             for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
                 control = (batches.header["attributes"] & CONTROL_BIT) != 0
                 chosen = np.flatnonzero(~control & (batches.last_offset >= begin) & (batches.base_offset < end))
@@ -363,8 +410,8 @@ def begins_of(path: str) -> list[int]:
     return sorted(parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log")
 
 
-def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -> None:
-    """Apply the log's records in [begin, end). A metadata transaction is applied when it ends (KIP-868)."""
+def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62, trail: TrailWriter | None = None) -> None:
+    """Apply the log's records in [begin, end). A metadata transaction is applied when it ends (KIP-868). `trail` follows."""
     pending: list[tuple[bytes, int, int]] | None = None
     for offset, epoch, timestamp_ms, value in log_values(path, begin, end):
         image.end_offset, image.epoch, image.last_ms = offset + 1, epoch, timestamp_ms
@@ -381,6 +428,8 @@ def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -
             pending.append((value, offset, timestamp_ms))
         else:
             apply_record(image, value, offset, timestamp_ms)
+        if trail is not None:
+            trail.note(offset + 1)
 
 
 def from_snapshot(path: str, name: str) -> ClusterImage:
@@ -395,24 +444,35 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
 
 
 def read_image(path: str, node: str) -> ClusterImage:
-    """The newest state of the copy in `path`, with all history that the log still has. Raises FormatError, OSError.
+    """The newest state of the copy in `path`, with all history that the log still has. Raises FormatError, OSError."""
+    return read_trail(path, node)[0]
+
+
+def read_trail(path: str, node: str) -> tuple[ClusterImage, Trail]:
+    """The newest state of the copy in `path`, and the states on the way there. Raises FormatError, OSError.
 
     The history shows a topic's former cleanup policies and which elections were unclean, so the log is replayed from its beginning. If the
     log ends before the newest snapshot, the snapshot's state is used.
     """
     newest = _newest_snapshot(path)
     try:
-        image = _from_the_beginning(path)
+        image, trail = _from_the_beginning(path)
     except (FormatError, FileNotFoundError):
         if newest is None:
             raise
         image = None  # check_snapshots and the audit of the log itself report this
     if image is None or (newest is not None and newest.end_offset > image.end_offset):
         assert newest is not None
-        replay_log(newest, path, newest.end_offset)
-        image = newest
+        image, trail = newest, _followed(newest, path)
     image.path, image.node = path, node
-    return image
+    return image, trail
+
+
+def _followed(image: ClusterImage, path: str) -> Trail:
+    """Apply what the log has behind the image's end, and return the states on the way."""
+    writer = TrailWriter(image, image.end_offset)
+    replay_log(image, path, image.end_offset, trail=writer)
+    return writer.finish(image.end_offset)
 
 
 def _newest_snapshot(path: str) -> ClusterImage | None:
@@ -422,7 +482,7 @@ def _newest_snapshot(path: str) -> ClusterImage | None:
     return None
 
 
-def _from_the_beginning(path: str) -> ClusterImage:
+def _from_the_beginning(path: str) -> tuple[ClusterImage, Trail]:
     """The image replayed from the log's first record, or from the oldest snapshot that the log continues."""
     begin = min(begins_of(path), default=0)
     image = ClusterImage(path)
@@ -431,8 +491,9 @@ def _from_the_beginning(path: str) -> ClusterImage:
         if not held:
             raise FormatError(f"the log begins at {begin} and no snapshot holds the earlier state")
         image = from_snapshot(path, held[0])
-    replay_log(image, path, image.end_offset)
-    return image
+    trail = _followed(image, path)
+    image.is_whole = begin == 0 < image.end_offset
+    return image, trail
 
 
 def check_snapshots(path: str) -> Iterator[Finding]:
@@ -489,7 +550,8 @@ def differences(image: ClusterImage, other: ClusterImage, most: int = 5) -> list
 def _state(claim: PartitionClaim) -> tuple[object, ...]:
     places = claim.directories or (MIGRATING,) * len(claim.replicas)
     return (
-        claim.topic_id, claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch, claim.adding, claim.recovering, places,
+        claim.topic_id, claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch, claim.adding, claim.removing,
+        claim.recovering, places,
     )  # fmt: skip
 
 
@@ -500,31 +562,3 @@ def _broker_text(directories: tuple[str, ...] | None) -> str:
 def _claim_text(claim: PartitionClaim) -> str:
     said = f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
     return f"{said} directories {','.join(claim.directories) or '-'} of topic {claim.topic_id}"
-
-
-def snapshot_digests(path: str) -> dict[str, str]:
-    """{name: digest of its records, independent of their order} of a copy's readable snapshots."""
-    found = {}
-    for _, _, name in snapshots_of(path):
-        with contextlib.suppress(FormatError, OSError):
-            found[name] = _digest(b"\0".join(sorted(snapshot_values(os.path.join(path, name)))))
-    return found
-
-
-def compare_snapshots(copies: dict[str, dict[str, str]]) -> Iterator[Finding]:
-    """Check that snapshots of the same name hold the same records on all nodes, in any order. `copies`: {node: snapshot_digests}."""
-    named: dict[str, dict[str, list[str]]] = {}
-    for node, digests in sorted(copies.items()):
-        for name, digest in digests.items():
-            named.setdefault(name, {}).setdefault(digest, []).append(node)
-    for name, contents in sorted(named.items()):
-        if len(contents) > 1:
-            fewest = min(contents.values(), key=len)
-            text = f"snapshot {name} differs: " + " against ".join("node " + " ".join(nodes) for nodes in contents.values())
-            yield Finding("metadata-snapshot", text, brokers=tuple(fewest), offset=int(name[:20]))
-
-
-def _digest(content: bytes) -> str:
-    import hashlib
-
-    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -29,22 +29,25 @@ class Fields(Protocol):
     def tagged(self) -> object: ...
 
 
-def note(state: State, kind: int, fields: Fields) -> None:
-    """Apply a record of this kind. Raises FormatError."""
+def note(state: State, kind: int, fields: Fields) -> list[Name]:
+    """Apply a record of this kind. Returns the entries that it concerns. Raises FormatError."""
     reader = _READERS.get(kind)
     if reader is None:
-        return
+        return []
     name, value = reader(fields)
     if value is None:
         state.pop(name, None)
     else:
         state[name] = value
+    return [name]
 
 
-def forget_topic(state: State, topic: str) -> None:
-    """Remove the configs of a deleted topic."""
-    for name in [name for name in state if name[:3] == ("setting", str(TOPIC_RESOURCE), topic)]:
+def forget_topic(state: State, topic: str) -> list[Name]:
+    """Remove the configs of a deleted topic. Returns them."""
+    forgotten = [name for name in state if name[:3] == ("setting", str(TOPIC_RESOURCE), topic)]
+    for name in forgotten:
         del state[name]
+    return forgotten
 
 
 Found = tuple[Name, bytes | None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minikafka.spark import logformat
-from minikafka.spark.claims import COORDINATOR_TOPICS, MetadataCopy, newest_image, read_copy
+from minikafka.spark.claims import COORDINATOR_TOPICS, MetadataCopy, agreed_image, read_copy
 from minikafka.spark.directories import (
     LogDirectory,
     SourceError,
@@ -153,7 +153,7 @@ def plan_of(facts: list[DirectoryFacts], scope: PlanScope, instant_ms: int, tole
             findings.add(finding)
     check_identities(directories, findings)
     plan = Plan({}, directories, findings, instant_ms)
-    plan.image = newest_image(directories, [one.copy for one in facts if one.copy is not None], findings)
+    plan.image = agreed_image(directories, [one.copy for one in facts if one.copy is not None], findings)
     for directory in directories:
         if directory.unread and not tolerant:
             raise SourceError(directory.unread[0].message)

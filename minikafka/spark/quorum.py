@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from minikafka.spark.metadata_log import (
     snapshots_of,
 )
 from minikafka.spark.records import decode_records
+from minikafka.spark.regular_files import open_regular
 
 QUORUM_STATE = "quorum-state"
 KRAFT_VOTERS = 6
@@ -44,7 +45,8 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class Node:
-    """One node's copy: the newest epoch, its quorum-state (None: no such file), and every voter set in its log."""
+    """One node's copy: the newest epoch, its quorum-state (None: no such file), and every voter set in its log, each with its epoch in
+    `voter_epochs`."""
 
     name: str
     path: str
@@ -52,6 +54,7 @@ class Node:
     holds_records: bool = False
     state: dict[str, Any] | None = None
     voters: list[Voters] = field(default_factory=list)
+    voter_epochs: list[int] = field(default_factory=list)
     unread: str = ""
     #: A problem with the start of its log.
     beginning: str = ""
@@ -66,6 +69,7 @@ def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Ite
         if node.beginning:
             yield _finding("metadata-log", node.beginning, (node.name,), node.path)
     yield from _two_leaders(nodes)
+    yield from _unelected(nodes)
     yield from _missing_voters(nodes, directories)
 
 
@@ -100,25 +104,27 @@ def _state_of(data: bytes) -> dict[str, Any]:
 
 
 def _read_log(node: Node) -> None:
-    for _, _, name in snapshots_of(node.path):
-        with open(os.path.join(node.path, name), "rb") as file:
+    for _, epoch, name in snapshots_of(node.path):
+        with open_regular(os.path.join(node.path, name)) as file:
             batches, _, _ = walk(memoryview(file.read(SNAPSHOT_BYTES_MAX)))
-        node.voters += _voters_in(batches)
+        _keep_voters(node, batches, epoch)
     for base in begins_of(node.path):
-        with open(os.path.join(node.path, f"{base:020d}.log"), "rb") as file:
+        with open_regular(os.path.join(node.path, f"{base:020d}.log")) as file:
             for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
                 node.holds_records = True
                 node.epoch = max(node.epoch, int(batches.header["epoch"].max()))
-                node.voters += _voters_in(batches)
+                _keep_voters(node, batches)
 
 
-def _voters_in(batches: Batches) -> Iterable[Voters]:
-    """The voter sets in the control batches among these (KIP-853): {node id: directory id}."""
+def _keep_voters(node: Node, batches: Batches, snapshot_epoch: int | None = None) -> None:
+    """Keep the voter sets in the control batches among these (KIP-853): {node id: directory id}."""
     if len(batches) == 0:
-        return []
+        return
     records, _ = decode_records(batches, np.flatnonzero((batches.header["attributes"] & CONTROL_BIT) != 0))
-    kinds = [int.from_bytes((records.key(index) or b"")[2:4], "big") for index in range(len(records))]
-    return [_voters(records.value(index) or b"") for index, kind in enumerate(kinds) if kind == KRAFT_VOTERS]
+    for index in range(len(records)):
+        if int.from_bytes((records.key(index) or b"")[2:4], "big") == KRAFT_VOTERS:
+            node.voters.append(_voters(records.value(index) or b""))
+            node.voter_epochs.append(int(batches.header["epoch"][records.batch[index]]) if snapshot_epoch is None else snapshot_epoch)
 
 
 def _voters(value: bytes) -> Voters:
@@ -140,6 +146,32 @@ def _voter_sets(node: Node) -> Iterator[Voters]:
     yield from node.voters
     for one in (node.state or {}).get("currentVoters") or []:
         yield {str(one.get("voterId")): ""}
+
+
+def voters_of(nodes: Sequence[Node]) -> set[str]:
+    """The newest voter set in the logs, else that of a static quorum; empty if nothing tells."""
+    newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
+    if newest is not None:
+        return set(newest.voters[-1])
+    return {voter for node in nodes for voters in _voter_sets(node) for voter in voters}
+
+
+def _unelected(nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Check that a majority of the voters has heard of each epoch in which a log has records: a leader writes after its election, and who
+    votes writes the epoch down first."""
+    heard = {node.name: max(node.epoch, (node.state or {}).get("leaderEpoch", -1)) for node in nodes if node.state is not None}
+    for node in nodes:
+        voters = _electorate(nodes, node.epoch)
+        knowing = {voter for voter in voters if heard.get(voter, node.epoch) >= node.epoch}  # of a voter that is not given nobody knows
+        if voters and len(knowing) < len(voters) // 2 + 1:
+            text = f"its log has epoch {node.epoch}, of which {len(knowing)} of {len(voters)} voters ever heard: nobody was elected leader"
+            yield _finding("quorum-state", text, (node.name,), node.path)
+
+
+def _electorate(nodes: Sequence[Node], epoch: int) -> set[str]:
+    """The newest voter set from before this epoch, else any."""
+    older = [(at, set(voters)) for node in nodes for at, voters in zip(node.voter_epochs, node.voters, strict=True) if at < epoch]
+    return max(older, key=lambda one: one[0])[1] if older else voters_of(nodes)
 
 
 def _state_findings(node: Node, ever: set[str]) -> Iterator[str]:

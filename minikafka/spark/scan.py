@@ -18,6 +18,7 @@ from minikafka.spark.logformat import Batches, FormatError, SegmentReader
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.producers import EVENTS_A_PARTITION, ProducerFacts, ProducerScan, is_of_group_coordinator, share_of
 from minikafka.spark.records import check_records
+from minikafka.spark.regular_files import open_regular
 from minikafka.spark.sources import COMPACT, DELETE, UNBOUNDED, UNKNOWN, SegmentTask
 
 Column = np.ndarray[Any, Any]
@@ -182,7 +183,7 @@ class _Scan:
         if not {extension, extension + ".swap"} & set(self.task.extensions):
             return None
         try:
-            with open(f"{self.name}{self._on_disk('.' + extension)}", "rb") as file:
+            with open_regular(f"{self.name}{self._on_disk('.' + extension)}") as file:
                 size = os.fstat(file.fileno()).st_size
                 data = logformat.read_index(file, entry_bytes, INDEX_BYTES_MAX + 1)
                 if len(data) > INDEX_BYTES_MAX:
@@ -376,7 +377,7 @@ class _Scan:
         for name in self.task.snapshots:
             path = os.path.join(self.task.path, name)
             try:
-                with open(path, "rb") as file:
+                with open_regular(path) as file:
                     data = file.read(INDEX_BYTES_MAX + 1)
                     if len(data) > INDEX_BYTES_MAX:
                         raise OSError(None, f"it is larger than {INDEX_BYTES_MAX} bytes", path)

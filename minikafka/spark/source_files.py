@@ -31,6 +31,7 @@ from minikafka.spark.logformat import (
     parse_txn_index,
 )
 from minikafka.spark.metadata_log import read_image
+from minikafka.spark.regular_files import open_regular
 from minikafka.spark.startup import Files, at_start
 
 Headers = np.ndarray[Any, Any]
@@ -94,7 +95,7 @@ def _end_of_swap(path: str, base: int) -> int:
 def topic_id_of(path: str) -> str:
     """The topic id in a partition's directory; "" where none can be read."""
     try:
-        with open(os.path.join(path, "partition.metadata"), "rb") as file:
+        with open_regular(os.path.join(path, "partition.metadata")) as file:
             return parse_partition_metadata(file.read(4096))
     except (OSError, FormatError):
         return ""
@@ -105,7 +106,7 @@ def is_cleaned(path: str, topic: str, partition: int) -> bool:
     behind its work: of one that was interrupted before, its replacements tell, and the controller's record of the topic, where a copy of
     the metadata log lies beside."""
     place = os.path.dirname(path)
-    with contextlib.suppress(OSError, FormatError), open(os.path.join(place, CLEANER_CHECKPOINT), "rb") as file:
+    with contextlib.suppress(OSError, FormatError), open_regular(os.path.join(place, CLEANER_CHECKPOINT)) as file:
         if (topic, partition) in parse_offset_checkpoint(file.read()):
             return True
     with contextlib.suppress(OSError, FormatError):
@@ -118,11 +119,8 @@ def is_cleaned(path: str, topic: str, partition: int) -> bool:
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[tuple[int, int]]:
     """(descriptor, size). Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor, os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    with open_regular(path) as file:
+        yield file.fileno(), os.fstat(file.fileno()).st_size
 
 
 def _entry(descriptor: int, dtype: np.dtype[Any], number: int) -> tuple[int, int]:
@@ -240,7 +238,7 @@ def aborted_transactions(path: str, begin: int, end: int) -> tuple[tuple[int, in
     for base in bases[max(0, bisect.bisect_right(bases, begin) - 1) :]:
         file_name = segment_path(path, base, "txnindex")
         try:
-            with open(file_name, "rb") as file:
+            with open_regular(file_name) as file:
                 entries = parse_txn_index(file.read())
         except FileNotFoundError:
             continue

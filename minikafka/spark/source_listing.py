@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from minikafka.spark.claims import newest_image, read_copy
+from minikafka.spark.claims import agreed_image, read_copy
 from minikafka.spark.directories import LogDirectory, SourceError, find_log_directories, open_readable
 from minikafka.spark.fetch_client import BrokerError, ClusterState, Connection, Place, first_answer, name_of
 from minikafka.spark.findings import FindingList
@@ -159,7 +159,7 @@ def _of_one_topic(copies: list[Held], directories: list[LogDirectory]) -> list[H
     if len(ids) < 2:
         return copies
     metadata = [copy for directory in directories if (copy := read_copy(directory)) is not None]
-    image = newest_image(directories, metadata, FindingList(1))
+    image = agreed_image(directories, metadata, FindingList(1))
     current = "" if image is None else image.topic_ids().get(copies[0].topic, "")
     if current not in ids:
         places = ", ".join(f"{held.path} (topic id {held.topic_id})" for held in copies)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark.logformat import CONTROL_BIT, TRANSACTIONAL_BIT, Batches, FormatError, parse_segment_name, parse_snapshot
+from minikafka.spark.regular_files import open_regular
 from minikafka.spark.source_files import Headers, Held, headers, opened, position_of, segment_bases, segment_path
 
 Column = np.ndarray[Any, Any]
@@ -76,7 +77,7 @@ def _newest_snapshot(path: str, end: int) -> tuple[int, dict[int, int]]:
     parsed = (parse_segment_name(name) for name in os.listdir(path))
     for offset in sorted((found[0] for found in parsed if found and found[1] == "snapshot" and found[0] <= end), reverse=True):
         try:
-            with open(segment_path(path, offset, "snapshot"), "rb") as file:
+            with open_regular(segment_path(path, offset, "snapshot")) as file:
                 entries = parse_snapshot(file.read())
         except (FileNotFoundError, FormatError):
             continue  # deleted meanwhile or damaged: use an older snapshot and more batches

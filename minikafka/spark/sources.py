@@ -24,6 +24,7 @@ from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
+from minikafka.spark.regular_files import open_regular
 from minikafka.spark.startup import at_start, mistaken_files
 
 UNBOUNDED = (1 << 63) - 1
@@ -306,10 +307,29 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
             if claim is None or replica.node not in claim.replicas:
                 why = "the topic no longer exists" if key[0] not in topic_ids else f"broker {replica.node} is not one of its replicas"
                 _add(replica, Finding("stray-replica", f"{key[0]}-{key[1]}: by the controller {why}", file=replica.path))
+                if (unexplained := _never_was(image, replica, claim, topic_ids.get(key[0], ""))) != "":
+                    # On a running broker the topic, or the replica, may be newer than the metadata that was read.
+                    info = {} if replica.clean else {"moved": True}
+                    _add(replica, Finding("not-compared", f"{replica.path}: {unexplained}", file=replica.path, details=info))
                 if claim is not None and len(copies) > 1:
                     copies.remove(replica)
                     copies[0].findings.extend(replica.findings)
                     plan.skipped += 1
+
+
+def _never_was(image: ClusterImage, replica: Replica, claim: PartitionClaim | None, topic_id: str) -> str:
+    """Why the controller's record cannot explain a stray replica: then metadata were lost, or the directory comes from elsewhere. "" if it
+    can. What a snapshot left out may have existed; partitions are never taken from a topic."""
+    if replica.topic_id in image.removed or (not replica.topic_id and replica.topic in image.removed_names):
+        return ""
+    is_known = topic_id != "" and replica.topic_id in {"", topic_id}
+    if not is_known:
+        return f"the controller never knew its topic id {replica.topic_id or '(none)'}" if image.is_whole else ""
+    if claim is None:
+        return f"the topic has {image.size_of(replica.topic)} partitions, and none was ever taken from a topic"
+    if replica.node in claim.ever or replica.topic in image.from_snapshot:
+        return ""
+    return f"broker {replica.node} was never assigned a replica of it"
 
 
 def _add_future(plan: Plan, directory: LogDirectory, entry: Entry) -> None:
@@ -392,7 +412,7 @@ def _segments(entries: dict[str, os.DirEntry[str]], files: dict[tuple[int, str],
 def _end_of_swap(path: str, base: int) -> int:
     """Where a replacement ends. Raises FileNotFoundError, OSError."""
     end = base
-    with open(os.path.join(path, f"{base:020d}.log.swap"), "rb") as file:
+    with open_regular(os.path.join(path, f"{base:020d}.log.swap")) as file:
         for batches in logformat.SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
             end = int(batches.last_offset[-1]) + 1
     return end

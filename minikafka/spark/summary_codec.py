@@ -22,6 +22,7 @@ from minikafka.spark import (
     findings,
     logical,
     metadata_log,
+    metadata_trail,
     producers,
     quorum,
     replay,
@@ -31,7 +32,7 @@ from minikafka.spark import (
 
 _CLASSES: tuple[type, ...] = (
     directories.LogDirectory, findings.Finding, claims.MetadataCopy, metadata_log.ClusterImage, metadata_log.PartitionClaim,
-    metadata_log.UncleanElection, quorum.Node, sources.Entry, sources.Replica, sources.Segment, sources.SegmentTask,
+    metadata_log.UncleanElection, metadata_trail.Trail, quorum.Node, sources.Entry, sources.Replica, sources.Segment, sources.SegmentTask,
     scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart, replay.Replay,
     coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
     logical.Surviving,

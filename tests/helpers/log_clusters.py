@@ -255,11 +255,14 @@ class MetadataLog:
 
     def encode(self) -> bytes:
         """The log's bytes."""
-        batches = (
+        return b"".join(batch.encode() for batch in self.batches())
+
+    def batches(self) -> list[Batch]:
+        """The log's batches."""
+        return [
             Batch(at, [(0, self.controls.get(at), value)], 1, TIME_MS + 1000 * at, attributes=CONTROL if at in self.controls else 0)
             for at, value in enumerate(self.values)
-        )
-        return b"".join(batch.encode() for batch in batches)
+        ]
 
     def snapshot(self, values: Sequence[bytes] | None = None) -> bytes:
         """A snapshot of these records, or of all that are no control records (RecordsSnapshotWriter)."""

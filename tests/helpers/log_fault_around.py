@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Callable
@@ -20,6 +21,20 @@ def kill(place: Place) -> None:
     """The broker was started again and killed before it wrote anything."""
     for root in places(place.root.parent, place.broker):
         (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+
+
+def lose_head(place: Place, count: int) -> None:
+    """The oldest segments are gone, with all their files, and nothing else says so."""
+    for file in place.segments()[:-1][:count]:
+        for beside in list(place.path.glob(file.stem + ".*")):
+            beside.unlink()
+
+
+def pipe(place: Place, where: str) -> None:
+    """A pipe in the place of a file: who opens it waits for ever."""
+    for file in sorted([*place.root.glob(where), *place.path.glob(f"*{where}")])[:1]:
+        file.unlink()
+        os.mkfifo(file)
 
 
 def extra_segment(place: Place, at: int, how: str) -> None:
@@ -56,9 +71,17 @@ def owner(place: Place, how: str) -> None:
     for root in places(place.root.parent, place.broker):
         if how == "gone":
             (root / "meta.properties").unlink(missing_ok=True)
+        elif how == "old":
+            _property(root, "node.id", "")
+            _property(root, "broker.id", str(place.broker))
+        elif how == "syntax":
+            path = root / "meta.properties"
+            path.write_text(path.read_text().replace("version=1", "!x=2\n version : 1").replace("node.id=", "node\\.id \\\n  \\u003"))
         else:
             _property(root, *{"cluster": ("cluster.id", "BBBBBBBBBBBBBBBBBBBBBA"), "node": ("node.id", "77"), "version": ("version", "2"),
-                              "no cluster": ("cluster.id", ""), "no node": ("node.id", "")}[how])  # fmt: skip
+                              "no cluster": ("cluster.id", ""), "no node": ("node.id", ""), "text": ("node.id", "one"),
+                              "negative": ("node.id", f"-{place.broker}"), "space": ("node.id", f"{place.broker} "),
+                              "long": ("node.id", str((1 << 32) + place.broker))}[how])  # fmt: skip
 
 
 def directory_identity(place: Place, how: str) -> None:
@@ -117,22 +140,26 @@ def _metadata_logs(place: Place, suffix: str) -> list[Path]:
 
 
 AROUND: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (
-    kill, extra_segment, odd_name, line_twice, owner, directory_identity, metadata, metadata_snapshot,
+    kill, lose_head, pipe, extra_segment, odd_name, line_twice, owner, directory_identity, metadata, metadata_snapshot,
 )}  # fmt: skip
 #: What differs on all controllers alike has another meaning, and no fault.
-OF_ONE_BROKER = {"twin", "metadata", "metadata_snapshot"}
+OF_ONE_BROKER = {"twin", "metadata", "metadata_snapshot", "metadata_proposal", "metadata_epoch"}
 
 
 def arguments_around(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     """Drawn for one of the verbs above."""
     at, sealed = chance.randrange(1 << 16), chance.randrange(2)
     return {
+        "lose_head": (1 + chance.randrange(2),),
+        "pipe": (chance.choice(["replication-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties", "partition.metadata",
+                                "leader-epoch-checkpoint", ".index", ".timeindex", ".txnindex", ".snapshot"]),),
         "extra_segment": (at, chance.choice(["empty", "copy"])),
         "odd_name": (at, chance.choice(["N.log", "x.log", ".log", "N.index", "x.timeindex", "x.snapshot", "N.txt", "x.log.bak",
                                          "0N.x.log", "0N.x.index", "99999999999999999999.log", "x.swap", "0N.log.bak", "0N.x.log.swap"])),
         "line_twice": (chance.choice(["replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]),
                        at, chance.choice(["before", "behind"])),
-        "owner": (chance.choice(["gone", "cluster", "node", "version", "no cluster", "no node"]),),
+        "owner": (chance.choice(["gone", "cluster", "node", "version", "no cluster", "no node", "text", "negative", "space",
+                                 "long", "old", "syntax"]),),
         "directory_identity": (chance.choice(["gone", "other", "theirs", "reserved", "short", "text"]),),
         "metadata": (at, chance.choice(["bit", "bit", "less", "rubbish"]), chance.randrange(1 << 16), sealed),
         "metadata_snapshot": (at, chance.choice(["bit", "bit", "less", "gone"]), sealed),

@@ -26,6 +26,7 @@ from helpers.log_clusters import (
 from helpers.log_fault_mixed import MIXED, write_mixed
 from helpers.log_oracle import Role
 
+OWN_SNAPSHOTS = "metadata snapshots of their own"
 TOPIC, OLD_TOPIC = bytes(range(16)), bytes(range(16, 32))
 BROKERS = (1, 2, 3)
 
@@ -302,6 +303,29 @@ def _snapshots(folder: Path) -> None:
             (folder / f"b{broker}" / "__cluster_metadata-0" / f"{end:020d}-{1:010d}.checkpoint").write_bytes(part.snapshot())
 
 
+def _with_own_snapshots(folder: Path) -> None:
+    """Each controller made its snapshot at another offset, and removed the log before it."""
+    _plain(folder)
+    whole = _with_history()
+    for broker in BROKERS:
+        path, end = folder / f"b{broker}" / "__cluster_metadata-0", len(whole.values) - broker
+        batches = whole.batches()
+        (path / f"{0:020d}.log").unlink()
+        (path / f"{end:020d}.log").write_bytes(b"".join(batch.encode() for batch in batches[end:]))
+        (path / f"{end:020d}-{1:010d}.checkpoint").write_bytes(MetadataLog(whole.values[:end], whole.controls).snapshot())
+        (path / "leader-epoch-checkpoint").write_text(lines([f"1 {end}"]))
+
+
+def _with_history() -> MetadataLog:
+    return controller().config("t", "max.message.bytes", "1000").change(TOPIC, leader=2).change(TOPIC, leader=1)
+
+
+def own_snapshot_values(end: int) -> list[bytes]:
+    """The records that a controller's snapshot of this end has to hold in that base."""
+    log = _with_history()
+    return [value for at, value in enumerate(log.values[:end]) if at not in log.controls]
+
+
 def _coordinator(topic: str, batches: Sequence[Batch]) -> Callable[[Path], None]:
     """A coordinator's partition, and t-0, of which it speaks."""
 
@@ -428,6 +452,7 @@ BASES = {
         Base("transaction states", _coordinator("__transaction_state", _transaction_records()), _KEPT, "__transaction_state-0"),
         Base("share group states", _coordinator("__share_group_state", _share_records()), _KEPT, "__share_group_state-0"),
         Base("metadata snapshots", _snapshots, _USUAL),
+        Base(OWN_SNAPSHOTS, _with_own_snapshots, _USUAL),
         Base("unequal segments", _unequal_segments, _USUAL),
         Base("many batches", _many_batches, _USUAL),
         Base("recreated", _recreated, _USUAL),

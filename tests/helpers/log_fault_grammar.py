@@ -7,6 +7,7 @@ A case is a base (log_fault_bases) and some steps (log_fault_verbs). A step is p
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import tempfile
@@ -18,10 +19,12 @@ from pathlib import Path
 from helpers.log_fault_around import AROUND, OF_ONE_BROKER, arguments_around
 from helpers.log_fault_bases import BASES, BROKERS, RARE
 from helpers.log_fault_beside import BESIDE, arguments_beside
+from helpers.log_fault_controllers import CONTROLLERS, arguments_of_controllers, by_creation, by_elections, by_own_snapshots
+from helpers.log_fault_mixed import MIXED
 from helpers.log_fault_records import INSIDE, arguments_inside
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
 from helpers.log_oracle import is_comparable, visible
-from helpers.log_oracle_around import by_metadata, by_owners
+from helpers.log_oracle_around import by_metadata, by_owners, properties_of
 from helpers.log_oracle_beside import by_votes
 from helpers.log_oracle_startup import futures, started
 
@@ -43,10 +46,12 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
+    "metadata_proposal",
 )  # fmt: skip
+WITHOUT_TOPIC = {"no controller", *(f"Apache Kafka's {one.name}" for one in MIXED)}
 HAS_TRANSACTIONS = {name for name in BASES if "transactions" in name or "txn" in name}
 #: One of so many cases has a base that takes seconds.
 RARE_CASES = 500
@@ -58,6 +63,8 @@ def is_legal(step: Step, base: str) -> bool:
         return True
     if step.verb in {"cut_epochs", "power_failure"}:
         return base == "crashed"
+    if step.verb == "metadata_proposal":  # no majority has it, so that no broker ever acted on it
+        return base not in WITHOUT_TOPIC and step.brokers[0] in BASES[base].role.complete
     if step.verb == "interrupt":  # a start removes the index of aborted transactions of a log that alone is a replacement
         return step.arguments[1] != "log" or base not in HAS_TRANSACTIONS
     if step.verb == "future":
@@ -85,6 +92,8 @@ def draw(seed: int) -> Case:
         if only_legal and not is_legal(step, base):
             continue
         steps.append(step)
+        if verb == "pipe":  # whatever reads it would wait
+            break
         if verb == "no_high_watermarks":
             steps[-1:] = [Step(verb, BROKERS), Step("lose_tail", brokers, _arguments("lose_tail", chance, False))]
         if not only_legal and chance.random() < 0.4:
@@ -123,7 +132,10 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
         "future": (chance.choice(["same", "short"] if only_legal else ["same", "short", "other", "other"]), at),
         "cleaner_line": (chance.choice([0, 10, 40, 1000]),),
         "foreign": (chance.choice([".deleted", ".cleaned", "future", "delete", "stray", "notes.txt"]),),
-    }.get(verb) or arguments_beside(verb, chance) or arguments_around(verb, chance) or arguments_inside(verb, chance)  # type: ignore[return-value]
+    }.get(verb) or next(filter(None, (arguments(verb, chance) for arguments in _OTHER_ARGUMENTS)), ())  # type: ignore[return-value]
+
+
+_OTHER_ARGUMENTS = (arguments_beside, arguments_around, arguments_inside, arguments_of_controllers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +193,13 @@ def judge(case: Case, folder: Path) -> Judgement:
     identities: dict[str, Path] = {}
     seen: list[str] = []
     name = BASES[case.base].partition
+    found = (Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    if pipe := next((path for path in found if path.is_fifo()), None):
+        return Judgement((f"{pipe.name} keeps its broker waiting",), False)
     for path in sorted(folder.iterdir()):
-        file = path / "meta.properties"
-        properties = dict(line.split("=", 1) for line in file.read_text().splitlines()) if file.exists() else {}
-        directories.setdefault(int(properties.get("node.id", path.name[1])), []).append(path)
+        properties = properties_of(path)
+        node = properties.get("node.id", "")
+        directories.setdefault(int(node if node.strip().isdigit() else path.name[1]), []).append(path)
         if (path / name).is_dir() and properties.get("directory.id", "") in identities:
             seen.append(f"{path.name} is a copy")
         identities[properties.get("directory.id", path.name)] = path
@@ -193,7 +208,8 @@ def judge(case: Case, folder: Path) -> Judgement:
         then = {broker: [after / path.name for path in paths] for broker, paths in directories.items()}
         differences = chain(
             seen, visible(then, name, BASES[case.base].role), futures(then, name), _identities(directories, name), by_votes(directories),
-            by_owners(directories), by_metadata(directories),
+            by_owners(directories), by_metadata(directories), by_elections(directories), by_creation(directories),
+            by_own_snapshots(directories, case.base),
         )  # fmt: skip
         first = next(differences, None)
         is_legal_now = first is None and all(is_legal(step, case.base) for step in case.steps) and is_comparable(then, name)

@@ -151,7 +151,10 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
     for broker in role.replicas:
         try:
             held = [log for path in directories.get(broker, []) if (log := read_log(path, broker, name)) is not None]
-            high_watermarks = [checkpoint(path / "replication-offset-checkpoint", name) for path in directories.get(broker, [])]
+            high_watermarks, points = (
+                [checkpoint(path / f"{kind}-offset-checkpoint", name) for path in directories.get(broker, [])]
+                for kind in ("replication", "recovery-point")
+            )
         except (ValueError, IndexError, OSError) as error:
             yield f"broker {broker} does not start: {error}"
             continue
@@ -162,7 +165,6 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
                 yield f"broker {broker} has lost it"
             continue
         if not held[0].clean:
-            points = [checkpoint(path / "recovery-point-offset-checkpoint", name) for path in directories.get(broker, [])]
             held[0].recovery_point = 0 if role.made_again else max((point for point in points if point is not None), default=0)
         if role.made_again:
             held[0].high_watermark, held[0].log_start = None, 0
@@ -289,6 +291,8 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
         entries = [entry for entry in entries if entry[1] <= log.end]
     if entries and not log.clean:
         batches = [batch for batch in batches if batch.last >= entries[0][1]]
+    if log.clean and entries and entries[0][1] < log.start:
+        yield f"broker {log.broker}: its log begins at {log.start}, and no broker moved it there from {entries[0][1]}"
     newest = entries[-1][0] if entries else -1
     for epoch in sorted({batch.epoch for batch in batches}):
         ends = log.end if epoch == newest else next((start for entry_epoch, start in entries if entry_epoch > epoch), None)

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import base64
+import codecs
+import re
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 
 from helpers.log_oracle import CONTROL, Stored, parse, records
+
+
+def properties_of(directory: Path) -> dict[str, str]:
+    """What Java reads in meta.properties: a line may go on in the next, and key and value have escapes."""
+    path = directory / "meta.properties"
+    text = re.sub(r"\\\n[ \t]*", "", path.read_text() if path.exists() else "")
+    found = {}
+    for line in (line.lstrip() for line in text.split("\n")):
+        if line and line[0] not in "#!":
+            key, value = re.match(r"((?:\\.|[^=: ])*) *[=:]? *(.*)", line).groups()  # type: ignore[union-attr]
+            key, value = (codecs.decode(re.sub(r"\\([^u])", r"\1", part), "unicode_escape") for part in (key, value))
+            found[key] = value
+    return found
 
 
 def by_owners(directories: dict[int, list[Path]]) -> Iterator[str]:
@@ -17,15 +32,14 @@ def by_owners(directories: dict[int, list[Path]]) -> Iterator[str]:
     owned: dict[str, int] = {}
     for broker, paths in directories.items():
         for path in paths:
-            file = path / "meta.properties"
-            text = file.read_text() if file.exists() else ""
-            clusters |= {line for line in text.splitlines() if line.startswith("cluster.id=")}
-            if not text:
+            properties = properties_of(path)
+            clusters |= {properties["cluster.id"]} if "cluster.id" in properties else set()
+            if not properties:
                 yield f"broker {broker}: nobody owns {path.name}"
                 continue
-            properties = dict(line.split("=", 1) for line in text.splitlines())
             lacking = {"cluster.id", "node.id"} - properties.keys()
-            if properties.get("version") != "1" or lacking:
+            is_number = re.fullmatch("[0-9]{1,10}", properties.get("node.id", "")) and int(properties["node.id"]) < 1 << 31
+            if properties.get("version") != "1" or lacking or not is_number:
                 yield f"broker {broker}: does not start with {properties}"
             directory_id = properties.get("directory.id")
             if directory_id is not None and not _is_directory_id(directory_id):

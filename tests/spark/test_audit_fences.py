@@ -240,7 +240,7 @@ def test_a_replica_without_a_high_watermark_may_hold_committed_records(tmp_path:
 
 
 def test_one_node_may_have_a_metadata_snapshot_before_the_others(tmp_path: Path) -> None:
-    log = registered_topic()
+    log = registered_topic().topic("u", bytes([7] * 16)).partition(bytes([7] * 16), BROKERS, BROKERS, 1)
 
     def change(broker: int, one: Partition) -> None:
         pass

@@ -201,7 +201,8 @@ def without_the_first_segment(
         log.partition(TOPIC, BROKERS, BROKERS, 1)
     for broker in BROKERS:
         robbed = broker in brokers
-        epochs, start = ((0, 10 if robbed else 0),), (starts or {}).get(broker, 0)
+        start = (starts or {}).get(broker, 0)
+        epochs = ((0, max(10 if robbed else 0, start)),)
         one = Partition(f"{topic}-0", BATCHES[5:] if robbed else BATCHES, (10, 20) if robbed else (0, 10, 20), epochs, log_start=start)
         write_broker(tmp_path / f"b{broker}", broker, [one], log.encode(), cleaned={f"{topic}-0": 20})
     return audit(tmp_path)

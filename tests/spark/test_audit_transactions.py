@@ -146,7 +146,8 @@ def test_no_entry_covers_another_transaction_and_none_is_missing(tmp_path: Path,
         log.config("t", "cleanup.policy", "compact")
     for broker in (1, 2, 3):
         batches = [*by_one("acac"), marker(16, ABORT, 7), plain(17)]
-        one = Partition("t-0", batches, (0, 17), log_start=2 if kind == "begun later" else 0)
+        start = 2 if kind == "begun later" else 0
+        one = Partition("t-0", batches, (0, 17), ((0, start),), log_start=start)
         write_broker(tmp_path / f"b{broker}", broker, [one], log.encode(), cleaned={"t-0": 17} if kind == "compacted" else None)
     result = audit(tmp_path)
     assert result.outcome == "PASS", [one.message for one in result.findings.kept]
