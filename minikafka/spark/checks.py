@@ -272,11 +272,16 @@ class TimeIndexCheck:
 
 
 def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
-    """Producer states name only offsets below the snapshot's own offset."""
+    """Producer states name only offsets below the snapshot's own offset. One without a batch has no sequence and no delta, either
+    (ProducerStateEntry)."""
     for index in range(len(states)):
         producer, last, first = (int(states[name][index]) for name in ("producer_id", "last_offset", "first_offset"))
         if last >= name_offset or first >= name_offset or first < -1:
             text = f"producer {producer}: last offset {last}, open since {first}, in a snapshot of offsets below {name_offset}"
+            yield Finding("producer-snapshot", text, offset=name_offset)
+        sequence, delta = int(states["last_sequence"][index]), int(states["offset_delta"][index])
+        if last < 0 and (last, sequence, delta) != (-1, -1, 0):
+            text = f"producer {producer}: no batch, but last offset {last}, last sequence {sequence}, offset delta {delta}"
             yield Finding("producer-snapshot", text, offset=name_offset)
 
 

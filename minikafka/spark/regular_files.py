@@ -11,7 +11,7 @@ from typing import BinaryIO
 def open_regular(path: str) -> BinaryIO:
     """Open a file for reading. Raises OSError, also if it is no regular file."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    if not _is_regular(file.fileno()):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", path)
     return file
@@ -19,3 +19,7 @@ def open_regular(path: str) -> BinaryIO:
 
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)

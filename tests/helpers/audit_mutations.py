@@ -19,6 +19,7 @@ BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fen
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS = "tests/spark/test_audit_coordinators.py"
+AGREEMENT = "tests/spark/test_audit_agreement.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
 
@@ -199,6 +200,10 @@ def _of_nobody(original: Any) -> Any:
     return lambda *arguments: [one for one in original(*arguments) if one[0] != 1]
 
 
+def _furthest(original: Any) -> Any:
+    return lambda images, voters: max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
+
+
 def _mutant(name: str, breaks: str, target: str, make: Callable[[Any], Any], *tests: str, also: tuple[Patch, ...] = ()) -> Mutant:
     return Mutant(name, breaks, ((f"{SPARK}.{target}", make), *also), tests=tests or (GENERATED,))
 
@@ -273,6 +278,13 @@ _ALL = (
     _mutant("losses", "what unclean elections lost is not told", "unclean:losses", _nothing, ELECTIONS),
     _mutant("elections", "unclean elections are not noted", "metadata_log:_note_election", _none, ELECTIONS),
     _mutant("conflicts", "records acknowledged twice are not told", "ledger:_conflicts", _nothing, ELECTIONS),
+    # the controllers among themselves, and what none of them knows
+    _mutant("beginnings", "first segments may be gone", "compare:_lost_beginnings", _none, CLAIMS),
+    _mutant("proposals", "what one controller alone holds is taken for agreed", "claims:settled_image", _furthest, AGREEMENT),
+    _mutant("elections of the quorum", "an epoch may have no majority", "quorum:_unelected", _nothing, AGREEMENT),
+    _mutant("own snapshots", "snapshots are not held against other nodes' logs", "claims:compare_with_logs", _nothing, AGREEMENT),
+    _mutant("strays", "logs that nobody ever made are set aside", "sources:_never_was", _constant(""), AGREEMENT),
+    _mutant("pipes", "pipes are opened as files", "regular_files:_is_regular", _constant(True), AGREEMENT),
     # checks
     _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing, GOLDEN),
     _mutant("magic", "the format's version is not looked at", "checks:batch_magic", _nothing, GOLDEN),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.log_fault_bases import BASES, RARE
+from helpers.log_fault_bases import BASES, OWN_SNAPSHOTS, RARE
 from helpers.log_fault_grammar import ALL_VERBS, Case, Player, Step, draw, is_legal, shrink
 
 from minikafka.spark import scan
@@ -46,8 +46,17 @@ WRONG_ONCE = {
         Step("line_twice", (3,), ("log-start-offset-checkpoint", 41995, "behind")),)),
     "a file whose name begins with an offset and opens an empty segment": Case("plain", (Step("odd_name", (2,), (40000, "0N.x.log")),)),
     "a directory id with which no broker starts": Case("plain", (Step("directory_identity", (2,), ("reserved",)),)),
+    "a producer without a batch that has an offset delta": Case("Apache Kafka's txn-0", (Step("snapshot_field", (3,), (58090, 23, 2)),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [
+    Step("owner", (2,), ("syntax",)), *(Step("metadata_proposal", (2,), (what,)) for what in ("in sync", "compacted", "removed")),
+])  # fmt: skip
+def test_what_has_no_effect_passes(player: Player, step: Step) -> None:
+    judgement, code = player.play(Case("plain", (step,)), audit)
+    assert (judgement.visible, code) == ((), 0)
 
 
 @pytest.mark.parametrize("case", WRONG_ONCE.values(), ids=WRONG_ONCE)
@@ -102,11 +111,19 @@ def _visible_on(player: Player, case: Case) -> bool:
     Step("swap", (1,), (20000,)),
     Step("zeros_behind", (2,), (0, ".timeindex", 3)), Step("entry", (1,), (".index", 0, 1, 1)), Step("time_entries", (1,), (0, "last")),
     Step("identity", (3,), ("gone",)), Step("directory_identity", (2,), ("short",)), Step("directory_identity", (3,), ("theirs",)),
-    Step("owner", (1,), ("version",)), Step("odd_name", (2,), (40000, "0N.x.log")), Step("odd_name", (2,), (40000, "0N.x.log.swap")),
+    *(Step("owner", (1,), (how,)) for how in ("version", "text", "negative", "space", "long", "old")),
+    Step("lose_head", (2,), (1,)), Step("lose_head", (1, 2, 3), (2,)), Step("pipe", (3,), (".timeindex",)),
+    Step("stray", (1,), ("number",)), Step("stray", (1, 2, 3), ("topic",)), Step("metadata_epoch", (3,), (2,)),
+    Step("odd_name", (2,), (40000, "0N.x.log")), Step("odd_name", (2,), (40000, "0N.x.log.swap")),
     *(Step("inner", (1, 2, 3), (40000, 0, field, 1)) for field in ("offset", "time", "twice")),
 ])  # fmt: skip
 def test_the_oracle_sees_what_anybody_would(player: Player, step: Step) -> None:
     assert _visible_on(player, Case("plain", (step,)))
+
+
+@pytest.mark.parametrize("step", [Step("metadata_snapshot", (2,), (30000, "less", 1)), Step("metadata_snapshot", (3,), (30000, "bit", 1))])
+def test_the_oracle_sees_what_only_other_controllers_can_tell(player: Player, step: Step) -> None:
+    assert _visible_on(player, Case(OWN_SNAPSHOTS, (step,)))
 
 
 @pytest.mark.parametrize("how", [("first", -4), ("first", 1), ("order", 1), ("twin", -4), ("forged", 1)])
