@@ -28,8 +28,20 @@ def levels(cluster: MixedCluster) -> dict[str, str]:
 
 
 def upgrade(cluster: MixedCluster) -> None:
-    server = ("--bootstrap-server", cluster.bootstrap)
-    run_tool("org.apache.kafka.tools.FeatureCommand", *server, "upgrade", "--release-version", "4.4", version=NEXT)
+    """Raise the features. Apache Kafka's leader refuses until every voter has told it its kraft.version, and Apache Kafka's voters do so
+    controller.quorum.fetch.timeout.ms after they found the leader."""
+    command = ("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", cluster.bootstrap, "upgrade", "--release-version", "4.4")
+
+    def is_raised() -> bool:
+        try:
+            run_tool(*command, version=NEXT)
+        except RuntimeError as error:
+            if "not all of the voters support it" not in str(error):
+                raise
+            return False
+        return True
+
+    cluster.wait_for(is_raised, "the voters' versions", SLOW_S)
 
 
 def replace(cluster: MixedCluster, node_id: int, kind: str, writer: Writer) -> None:
