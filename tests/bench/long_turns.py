@@ -83,12 +83,16 @@ class Measured:
         asyncio.Handle._run = timed  # type: ignore[method-assign]
         gc.callbacks.append(self._on_collection)
         self._collecting_s = 0.0
+        #: The longest collection of each generation.
+        self.longest_s = [0.0, 0.0, 0.0]
 
-    def _on_collection(self, phase: str, _: Any) -> None:
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self._collecting_s = time.thread_time()
         else:
-            self._collected_s += time.thread_time() - self._collecting_s
+            took_s = time.thread_time() - self._collecting_s
+            self._collected_s += took_s
+            self.longest_s[info["generation"]] = max(took_s, self.longest_s[info["generation"]])
 
     def _sample(self) -> None:
         while True:
@@ -115,8 +119,8 @@ async def serve(directory: str, pipe: Any, least_s: float) -> None:
             asked = await asyncio.to_thread(pipe.recv)
             if asked == "end":
                 break
-            pipe.send((measured.found, garbage.longest_s, garbage.full_rounds))
-            measured.found = []
+            pipe.send((measured.found, measured.longest_s, garbage.full_rounds))
+            measured.found, measured.longest_s = [], [0.0, 0.0, 0.0]
 
 
 def node_process(directory: str, pipe: Any, least_s: float) -> None:
@@ -261,7 +265,8 @@ def report(pipe: Any, label: str) -> None:
     found, longest_gc_s, full_rounds = pipe.recv()
     if found:
         worst = max(found, key=lambda row: row["cpu_s"])
-        parts = f"{1000 * worst['gc_s']:.1f} gc, {1000 * longest_gc_s:.1f} longest, {full_rounds} full; {len(found)} long"
+        longest = "/".join(f"{1000 * value:.1f}" for value in longest_gc_s)
+        parts = f"{1000 * worst['gc_s']:.1f} gc, longest by generation {longest}, {full_rounds} full; {len(found)} long"
         print(f"{1000 * worst['cpu_s']:6.1f} ms ({parts}; unit {1000 * unit_s():.2f} ms) {label}")
         print(f"        {worst['what']}\n        {worst['stack']}", flush=True)
     else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any
 
 from minikafka.broker.coordinators.consumer_groups import TopicPatterns
-from minikafka.broker.front.turns import STEP_ITEMS, in_steps
+from minikafka.broker.front.turns import STEP_ITEMS, STEPS_PER_COLLECTION, Turns, in_steps
+from minikafka.broker.supervise import Supervisor
 
 
 class Counter:
@@ -52,3 +54,18 @@ async def test_whether_a_client_may_see_what_its_pattern_matches_is_asked_in_ste
     turns.stop()
     assert found["t.*"].topics == set(names) - {"t7"}
     assert len(asked) == len(names) and max(map(asked.count, set(asked))) <= STEP_ITEMS
+
+
+async def test_objects_of_one_step_that_take_the_place_of_others_are_not_left_to_a_long_collection() -> None:
+    """Python counts those that were made less those that were freed, and so sees no reason for a collection."""
+    turns, made, steps = Turns(Supervisor(asyncio.get_running_loop())), 2_000, 20 * STEPS_PER_COLLECTION
+    old = [[number] for number in range(made * steps)]
+    gc.collect()
+    young = []
+    kept = []
+    for _ in range(steps):
+        await turns.next()
+        for _ in range(made):
+            kept.append([old.pop()[0]])
+        young.append(len(gc.get_objects(0)) + len(gc.get_objects(1)))
+    assert len(kept) == made * steps and max(young) < 3 * made * STEPS_PER_COLLECTION

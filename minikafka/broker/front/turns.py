@@ -7,12 +7,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from minikafka.net.garbage import collect_young
+
 if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 Item = TypeVar("Item")
 #: Items processed in one turn, at a few microseconds each.
 STEP_ITEMS = 256
+#: Steps after which young objects are looked at for garbage: some ten thousand.
+STEPS_PER_COLLECTION = 4
 
 
 async def in_steps(items: Iterable[Item]) -> AsyncIterator[Item]:
@@ -51,5 +55,7 @@ class Turns:
             if not waiter.done():
                 waiter.set_result(None)
                 self.taken += 1
+                if self.taken % STEPS_PER_COLLECTION == 0:
+                    collect_young()
                 break
         self._ask()
