@@ -31,7 +31,8 @@ EVERYTHING = 2
 def collect_young() -> None:
     """Collect what is new. Python does so when more objects were made than freed: work in steps that frees old ones while it makes new ones
     would leave hundreds of thousands to one collection, 50 ms and more."""
-    gc.collect(1)
+    if gc.isenabled():
+        gc.collect(1)
 
 
 class GarbagePauses:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.test_long_requests import TURN_UNITS, measured, unit_s
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, live_node
 from helpers.peer import Peer
+from helpers.turn_lengths import TURN_UNITS, measured
+from helpers.work_unit import unit_s
 
 from minikafka.broker.node import Node
 from minikafka.broker.partitions import fetch_operation

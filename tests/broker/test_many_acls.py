@@ -91,7 +91,7 @@ async def test_no_turn_looks_at_all_of_them(tmp_path: Path) -> None:
                 (partial(create_and_delete, peer, names), TURN_UNITS),
                 (partial(describe, peer), TURN_UNITS),
                 (partial(describe, direct), TURN_UNITS),
-                (partial(decide, node.authority.acls, names), 1),
+                (partial(decide, node.authority.acls, names), 4),
             ):
                 await work()
                 found = await too_long(work, units)

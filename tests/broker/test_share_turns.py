@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.test_long_requests import too_long, with_topic
+from broker.test_long_requests import with_topic
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, live_node
 from helpers.peer import Peer
+from helpers.turn_lengths import too_long
 
 from minikafka.broker.node import Node
 from minikafka.broker.partitions.fetch_steps import FetchTurns
