@@ -23,6 +23,7 @@ from minikafka.core.authorizer import authorizer
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.core.group.consumer.turns import WAITING_MAX, Turns
 from minikafka.core.metadata.image import PartitionRegistration, TopicImage, empty_image
+from minikafka.core.topic_name import NAME_LENGTH_MAX, topic_name_fault
 from minikafka.net.server import HELD_MAX, SocketListener
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -61,7 +62,6 @@ NAMED_BY_NO_TEST = {
     "minikafka/core/client_metrics/subscriptions.py": "INTERVAL_MS_MAX MATCH_CHARACTERS_MAX PATTERN_BYTES_MAX",
     "minikafka/core/controller/acls.py": "COMPARISONS_MAX",
     "minikafka/core/controller/config.py": "RECORDS_PER_REQUEST_MAX PARTITIONS_PER_REQUEST_MAX",
-    "minikafka/core/controller/topics.py": "NAME_LENGTH_MAX",
     "minikafka/core/fetch_session.py": "EPOCH_MAX",
     "minikafka/core/group/consumer/describe.py": "MEMBERS_AT_ONCE",
     "minikafka/core/group/consumer/uniform_assignor.py": "ROUNDS_MAX",
@@ -129,6 +129,11 @@ def test_decisions_of_the_authorizer(monkeypatch: pytest.MonkeyPatch) -> None:
         acls.decide("User:a", "10.0.0.1", Operation.READ, ResourceType.TOPIC, f"t{number}")
         acls.allows_some(f"User:{number}", "10.0.0.1", Operation.READ, ResourceType.TOPIC)
         assert len(acls._decided) <= 10 and len(acls._decided_by_type) <= 10
+
+
+def test_names_of_topics() -> None:
+    assert topic_name_fault("t" * NAME_LENGTH_MAX) is None
+    assert "longer than" in str(topic_name_fault("t" * (NAME_LENGTH_MAX + 1)))
 
 
 def test_remembered_denials_are_bounded() -> None:
