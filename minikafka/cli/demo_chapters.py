@@ -378,7 +378,7 @@ class Demo:
             return False
         story.say(
             f"[green]no acknowledged record is missing[/]: all {len(expected):,} live and {loaded:,} loaded"
-            " records are where they were promised"
+            " records are at the offsets that were acknowledged"
         )
         return True
 

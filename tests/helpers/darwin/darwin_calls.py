@@ -57,6 +57,8 @@ def install() -> None:
         for name in names:
             with contextlib.suppress(AttributeError):
                 delattr(module, name)
+    if hasattr(os, "process_cpu_count"):  # since Python 3.13; where nothing tells a process's cores, it is this
+        os.process_cpu_count = os.cpu_count
     os.sendfile = sendfile  # type: ignore[assignment]
     socket.TCP_KEEPALIVE = keep_alive  # type: ignore[attr-defined]
     fcntl.F_FULLFSYNC = F_FULLFSYNC  # type: ignore[attr-defined]
