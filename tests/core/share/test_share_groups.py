@@ -55,6 +55,8 @@ class World:
         self.asked: list[StateQuestion] = []
         self.is_held = False
         self.code = ErrorCode.NONE
+        #: How many appends are refused from now on.
+        self.refusals = 0
         self.restart()
 
     def restart(self) -> None:
@@ -69,6 +71,11 @@ class World:
     def run(self) -> None:
         while effects := self.shard.take_effects():
             for append in effects.appends:
+                if self.refusals:
+                    self.refusals -= 1
+                    append.on_settled(False, self.now_ms)
+                    append.on_done(ErrorCode.NOT_ENOUGH_REPLICAS, self.now_ms)
+                    continue
                 for record in append.records:
                     self.log.append(record)
                     self.shard.replay(record.key, record.value)
@@ -136,6 +143,19 @@ def test_partitions_are_shared_out_and_come_back_when_a_session_ends() -> None:
     assert list(world.shard.shares.groups["g"].members) == ["a"]
     world.heartbeat("a", epoch)
     assert world.assigned("a") == [0, 1, 2, 3]
+
+
+def test_the_removal_of_a_silent_member_is_tried_again_until_it_is_written() -> None:
+    world = World()
+    world.join("m")
+    world.refusals = 3
+    world.pass_ms(SESSION_MS)
+    for left in (2, 1, 0):
+        assert world.refusals == left
+        world.pass_ms(499)
+        assert world.refusals == left and "m" in world.shard.shares.groups["g"].members
+        world.pass_ms(1)
+    assert not world.shard.shares.groups["g"].members
 
 
 def test_a_coordinators_death_loses_nothing_and_gives_fresh_sessions() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, append_error
@@ -209,8 +210,11 @@ class ConsumerGroups:
         """Answer a request."""
         self._effects().answers.append((reply, answer))
 
-    def carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
-        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy."""
+    def carry_out(
+        self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int, on_refused: Callable[[int], None] | None = None
+    ) -> bool:
+        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy. Calls
+        `on_refused(now_ms)` if they cannot be written."""
         if not plan.records:
             self._follow_up(group_id, plan, reply, now_ms)
             if reply is not None and plan.answer is not None:
@@ -226,6 +230,8 @@ class ConsumerGroups:
                 self.groups[group_id].is_refresh_due = True
             if not is_written and plan.upgraded is not None:
                 self.around.classics.thaw(plan.upgraded, at_ms)
+            if not is_written and on_refused is not None:
+                on_refused(at_ms)
             self.turns.settled(group_id, at_ms)
 
         def done(error: ErrorCode, at_ms: int) -> None:
@@ -291,14 +297,15 @@ class ConsumerGroups:
             if group is None or member is None:
                 self.sessions.forget(group_id, member_id)
                 return False
-            if not self.sessions.take_overdue(key, member.member_epoch):
+            epoch = member.member_epoch
+            if not self.sessions.take_overdue(key, epoch):
                 return False
             try:
                 plan = self.planner.fence(group, [member], self.around.wall_ms(at_ms))
             except ApiError:
                 # The group cannot become classic, but the member's partitions must be freed all the same.
                 plan = self.planner.without(group, [member])
-            return self.carry_out(group_id, plan, None, at_ms)
+            return self.carry_out(group_id, plan, None, at_ms, partial(self.sessions.try_again, key, epoch))
 
         self.turns.run(group_id, work, None, now_ms)
 

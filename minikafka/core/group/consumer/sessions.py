@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from minikafka.core.timers import TimerQueue
 
 _SESSION, _REBALANCE, _JOIN, _SYNC = "session", "rebalance", "join", "sync"
+#: When the coordinator tries again what a deadline demands and could not be written (CoordinatorTimer).
+RETRY_MS = 500
 
 
 class Sessions:
@@ -73,6 +75,14 @@ class Sessions:
             return False
         self._overdue.discard(key)
         return key[0] != _REBALANCE or self._unrevoked_epochs.pop(key[1:], None) == member_epoch
+
+    def try_again(self, key: tuple[str, str, str], member_epoch: int, now_ms: int) -> None:
+        """The removal of a member that missed the deadline could not be written."""
+        if key in self.timers:
+            return
+        if key[0] == _REBALANCE:
+            self._unrevoked_epochs.setdefault((key[1], key[2]), member_epoch)
+        self._schedule(key, now_ms + RETRY_MS)
 
     def _schedule(self, key: tuple[str, str, str], deadline_ms: int) -> None:
         self._overdue.discard(key)

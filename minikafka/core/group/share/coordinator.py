@@ -12,6 +12,7 @@ from typing import Any
 
 from minikafka.core.coordinator.shard import Append, append_error
 from minikafka.core.group.config import Client
+from minikafka.core.group.consumer.sessions import RETRY_MS
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.group.effects import Effects, Reply, StateAnswers, StateQuestion
@@ -137,8 +138,11 @@ class ShareGroups:
         if reply is not None and answer is not None:
             self._effects().answers.append((reply, answer))
 
-    def _carry_out(self, group_id: str, plan: SharePlan, reply: Reply | None, now_ms: int) -> bool:
-        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy."""
+    def _carry_out(
+        self, group_id: str, plan: SharePlan, reply: Reply | None, now_ms: int, on_refused: Callable[[int], None] | None = None
+    ) -> bool:
+        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy. Calls
+        `on_refused(now_ms)` if they cannot be written."""
         if not plan.records:
             self._follow_up(group_id, plan, now_ms)
             self._answer(reply, plan.answer)
@@ -149,6 +153,8 @@ class ShareGroups:
                 self._follow_up(group_id, plan, at_ms)
             elif plan.is_refreshed and group_id in self.groups:
                 self.groups[group_id].is_refresh_due = True
+            if not is_written and on_refused is not None:
+                on_refused(at_ms)
             self._turns.settled(group_id, at_ms)
 
         def done(error: ErrorCode, at_ms: int) -> None:
@@ -183,17 +189,25 @@ class ShareGroups:
 
     def on_deadline(self, now_ms: int) -> None:
         """Remove members whose session has ended."""
-        for group_id, member_id in self.timers.expired(now_ms):
+        for key in self.timers.expired(now_ms):
+            self._fence(key, now_ms)
 
-            def work(at_ms: int, group_id: str = group_id, member_id: str = member_id) -> bool:
-                group = self.groups.get(group_id)
-                if group is None or member_id not in group.members or (group_id, member_id) in self.timers:
-                    return False
-                plan = self._planner.leave(group, member_id)
-                plan.answer = None
-                return self._carry_out(group_id, plan, None, at_ms)
+    def _fence(self, key: tuple[str, str], now_ms: int) -> None:
+        group_id, member_id = key
 
-            self._turns.run(group_id, work, None, now_ms)
+        def again(at_ms: int) -> None:
+            if key not in self.timers:
+                self.timers.schedule(key, at_ms + RETRY_MS)
+
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            if group is None or member_id not in group.members or key in self.timers:
+                return False
+            plan = self._planner.leave(group, member_id)
+            plan.answer = None
+            return self._carry_out(group_id, plan, None, at_ms, again)
+
+        self._turns.run(group_id, work, None, now_ms)
 
     def is_busy(self, group_id: str) -> bool:
         """Whether a change of the group is in progress."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, append_error
@@ -226,8 +227,11 @@ class StreamsGroups:
         if reply is not None and answer is not None:
             self._effects().answers.append((reply, answer))
 
-    def _carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
-        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy."""
+    def _carry_out(
+        self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int, on_refused: Callable[[int], None] | None = None
+    ) -> bool:
+        """Carry out a plan in the group's turn. Returns whether there are records to write, which keep the group busy. Calls
+        `on_refused(now_ms)` if they cannot be written."""
         if plan.delay_ms is not None and group_id not in self.delays:
             self.delays.schedule(group_id, now_ms + plan.delay_ms)
         if not plan.records:
@@ -240,6 +244,8 @@ class StreamsGroups:
                 self._follow_up(group_id, plan, at_ms)
             elif plan.is_refreshed and group_id in self.groups:
                 self.groups[group_id].is_refresh_due = True
+            if not is_written and on_refused is not None:
+                on_refused(at_ms)
             self.turns.settled(group_id, at_ms)
 
         def done(error: ErrorCode, at_ms: int) -> None:
@@ -305,9 +311,11 @@ class StreamsGroups:
             if group is None or member is None:
                 self.sessions.forget(group_id, member_id)
                 return False
-            if not self.sessions.take_overdue(key, member.member_epoch):
+            epoch = member.member_epoch
+            if not self.sessions.take_overdue(key, epoch):
                 return False
-            return self._carry_out(group_id, without(group, member), None, at_ms)
+            again = partial(self.sessions.try_again, key, epoch)
+            return self._carry_out(group_id, without(group, member), None, at_ms, again)
 
         self.turns.run(group_id, work, None, now_ms)
 

@@ -167,6 +167,21 @@ def test_a_failed_write_changes_nothing() -> None:
     assert world.groups.groups == {}
 
 
+def test_the_removal_of_a_silent_member_is_tried_again_until_it_is_written() -> None:
+    world = GroupsWorld(a=1)
+    world.join("m1", "a")
+    world.is_stalled = True
+    world.advance(world.intervals.session_timeout_ms)
+    for _ in range(3):
+        assert len(world.uncommitted) == 1
+        world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+        world.advance(499)
+        assert not world.uncommitted and "m1" in world.group().members
+        world.advance(1)
+    world.commit()
+    assert not world.group().members
+
+
 def test_requests_that_wait_at_a_fail_over_get_an_error() -> None:
     world = GroupsWorld(a=1)
     world.is_stalled = True

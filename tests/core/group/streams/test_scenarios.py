@@ -87,6 +87,47 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
     assert len(taken["active"]) == 4
 
 
+@pytest.mark.parametrize("missed", ["session", "rebalance"])
+def test_the_removal_of_a_member_is_tried_again_until_it_is_written(missed: str) -> None:
+    world = StreamsWorld(b=4)
+    stateless = topology(subtopology("1", "b"))
+    world.join("m1", topology=stateless, rebalance_timeout_ms=10_000)
+    epoch, tasks = settled(world, "m1", 2)
+    if missed == "rebalance":
+        world.join("m2", topology=stateless)
+        world.go_on("m1", epoch, tasks)
+    world.is_stalled = True
+
+    def pass_ms(ms: int) -> None:
+        for _ in range(ms // 100):
+            world.advance(100)
+            if missed == "rebalance":
+                for member in ("m1", "m2"):
+                    world.groups.sessions.touch("g", member, world.now_ms + 10_000)
+
+    pass_ms(10_000 if missed == "rebalance" else 45_000)
+    for _ in range(3):
+        assert len(world.uncommitted) == 1
+        world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+        pass_ms(400)
+        assert not world.uncommitted and "m1" in world.group().members
+        pass_ms(100)
+    world.commit()
+    assert "m1" not in world.group().members
+
+
+def test_an_assignment_that_could_not_be_written_is_made_again_at_the_next_heartbeat() -> None:
+    world = StreamsWorld(StreamsIntervals(assignment_interval_ms=0, initial_rebalance_delay_ms=3_000), b=2)
+    world.join("m1", topology=topology(subtopology("1", "b")))
+    world.is_stalled = True
+    world.advance(3_000)
+    world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert world.group().assignment_epoch < world.group().epoch
+    world.is_stalled = False
+    world.go_on("m1", 1)
+    assert world.group().assignment_epoch == world.group().epoch
+
+
 def test_a_shutdown_request_is_repeated_until_the_group_is_empty() -> None:
     world = StreamsWorld(b=1)
     stateless = topology(subtopology("1", "b"))
