@@ -113,6 +113,10 @@ class ConfigControl:
         self._check_kind(kind, name)
         before = self._state.image.config(kind, name)
         after = dict(before)
+        for key, operation, _ in operations:
+            if operation in {APPEND, SUBTRACT} and not self.rules.is_list(kind, key):
+                verb = "APPEND" if operation == APPEND else "SUBTRACT"
+                raise ApiError(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {key} because its type is not LIST.")
         for key, operation, value in operations:
             self._operate(kind, key, operation, value, after)
         altered = [key for key, _, _ in operations]
@@ -165,9 +169,6 @@ class ConfigControl:
         if operation == SET:
             values[key] = value
             return
-        if not self.rules.is_list(kind, key):
-            verb = "APPEND" if operation == APPEND else "SUBTRACT"
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {key} because its type is not LIST.")
         current = values.get(key)
         if current is None:
             current = self.rules.default(kind, key) or ""

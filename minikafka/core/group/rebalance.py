@@ -127,6 +127,10 @@ class Rebalancer:
     def _rejoin(self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         member_id = request.member_id
         if member_id in group.pending_members:
+            if request.group_instance_id is not None:
+                # The id was announced to a dynamic member, which may still come.
+                self._answer_join_error(reply, client.version, ErrorCode.INVALID_REQUEST, "")
+                return
             self._add_and_rebalance(group, reply, request, client, member_id, now_ms)
             return
         check_member(group, member_id, request.group_instance_id)

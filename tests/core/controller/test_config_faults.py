@@ -12,6 +12,7 @@ from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterCo
 
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 NULL = [("retention.ms", SET, None)]
+NO_LIST_EITHER = [("segment.bytes", 9, "1"), ("retention.ms", APPEND, "5")]
 TWICE = [("retention.ms", SUBTRACT, "1"), ("retention.ms", SET, "2")]
 NO_LIST = [("retention.ms", APPEND, "5")]
 BAD = [("retention.ms", SET, "x")]
@@ -28,6 +29,7 @@ FAULTS = [
     (TOPIC, "bad name", BAD, "INVALID_TOPIC_EXCEPTION"), (TOPIC, "bad name", [], "INVALID_TOPIC_EXCEPTION"),
     (GROUP, "g", NULL, "INVALID_REQUEST"), (GROUP, "g", [*UNKNOWN, *NULL], "INVALID_REQUEST"), (GROUP, "", NO_LIST, "INVALID_CONFIG"),
     (GROUP, "", GOOD, "INVALID_REQUEST"), (METRICS, "m", TWICE, "INVALID_REQUEST"), (METRICS, "", NO_LIST, "INVALID_CONFIG"),
+    (TOPIC, "missing", NO_LIST_EITHER, "INVALID_CONFIG"),
     (BROKER, "", NULL, "INVALID_REQUEST"), (BROKER, "", TWICE, "INVALID_REQUEST"), (BROKER, "x", NO_LIST, "INVALID_REQUEST"),
 ]  # fmt: skip
 
