@@ -30,12 +30,13 @@ PLAIN = build_batch([(0, NOW_MS, b"k", b"v", ())])
 
 
 @asynccontextmanager
-async def asked(directory: Path, **configs: str) -> AsyncIterator[Callable[..., Any]]:
+async def asked(directory: Path, partitions: int = 1, **configs: str) -> AsyncIterator[Callable[..., Any]]:
     """One broker with the topic t; what is yielded sends a request of a version."""
     async with live_node(directory) as node:
         port = broker_port(node)
+        named = {name.replace("_", "."): value for name, value in configs.items()}
         async with Admin(f"127.0.0.1:{port}") as admin:
-            await admin.create_topic("t", partitions=1, replication_factor=1, configs={k.replace("_", "."): v for k, v in configs.items()})
+            await admin.create_topic("t", partitions=partitions, replication_factor=1, configs=named)
 
         async def ask(request: Any, version: int) -> Any:
             return await asyncio.to_thread(exchange, "127.0.0.1", port, request, version)
@@ -98,3 +99,43 @@ async def test_a_refusal_names_the_start_of_the_log_when_the_log_refused(tmp_pat
         corrupt = bytearray(PLAIN)
         corrupt[-1] ^= 1
         assert said(await ask(produce([corrupt]), 9)) == [("CORRUPT_MESSAGE", -1, -1)]
+
+
+def both(*batches: bytes, acks: int = -1, transactional_id: str | None = None) -> ProduceRequest:
+    """A batch for each of t's partitions."""
+    kind = ProduceRequest
+    data = [kind.PartitionProduceData(index=index, records=memoryview(batch)) for index, batch in enumerate(batches)]
+    topics = [kind.TopicProduceData(name="t", partition_data=data)]
+    return kind(acks=acks, timeout_ms=1000, transactional_id=transactional_id, topic_data=topics)
+
+
+def transactional(producer_id: int) -> bytes:
+    records = [(0, NOW_MS, b"k", b"v", ())]
+    return bytes(build_batch(records, is_transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0))
+
+
+async def test_a_transactional_batch_without_a_transactional_id_fails_the_whole_request(tmp_path: Path) -> None:
+    """The other partition's batch was stored, whose sequence numbers a producer then had to go on with."""
+    async with asked(tmp_path, partitions=2) as ask:
+        denied = ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", -1, -1)
+        assert said(await ask(both(PLAIN, transactional(7)), 9)) == [denied, denied]
+        with pytest.raises(ConnectionError):
+            await ask(both(PLAIN, transactional(7), acks=0), 9)
+        assert said(await ask(both(PLAIN, PLAIN), 9)) == [("NONE", 0, 0), ("NONE", 0, 0)]
+
+
+async def test_transactional_batches_of_two_producers_fail_the_whole_request(tmp_path: Path) -> None:
+    async with asked(tmp_path, partitions=2) as ask:
+        refused = ("INVALID_PRODUCER_ID_MAPPING", -1, -1)
+        assert said(await ask(both(transactional(7), transactional(8), transactional_id="x"), 9)) == [refused, refused]
+        assert said(await ask(both(PLAIN, PLAIN, acks=2), 9)) == [("INVALID_REQUIRED_ACKS", -1, -1)] * 2
+
+
+async def test_records_of_a_topic_without_a_cleanup_policy_may_be_deleted(tmp_path: Path) -> None:
+    kind = DeleteRecordsRequest
+    partitions = [kind.DeleteRecordsPartition(partition_index=0, offset=-1)]
+    request = kind(timeout_ms=1000, topics=[kind.DeleteRecordsTopic(name="t", partitions=partitions)])
+    for policy, code in (("", "NONE"), ("compact", "POLICY_VIOLATION")):
+        async with asked(tmp_path / f"p{policy}", cleanup_policy=policy) as ask:
+            response = await ask(request, 2)
+            assert ErrorCode(response.topics[0].partitions[0].error_code).name == code

@@ -165,7 +165,7 @@ class Side:
     def _learn(self, answer: Any) -> None:
         for part in _parts(answer):
             name, topic_id = getattr(part, "name", None), getattr(part, "topic_id", bytes(16))
-            if isinstance(name, str) and name and topic_id != bytes(16):
+            if isinstance(name, str) and name and topic_id != bytes(16) and not getattr(part, "error_code", 0):
                 self._ids[name] = topic_id
         if type(answer).__name__ == "JoinGroupResponse" and answer.member_id and answer.member_id not in self._members:
             self._members.append(answer.member_id)

@@ -291,7 +291,7 @@ class OffsetHandlers:
 
     def _move_log_start(self, partition: Partition, offset: int) -> int:
         log = partition.log
-        if not log.config.is_deleted:
+        if log.config.is_compacted and not log.config.is_deleted:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a topic that is not cleaned by deletion cannot be deleted")
         if offset == TO_HIGH_WATERMARK:
             offset = log.high_watermark

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.front.error_responses import failure_response
 from minikafka.broker.partitions.produce_fast_path import ProduceFastPath
 from minikafka.broker.partitions.produce_handover import ServedHere
 from minikafka.broker.partitions.produce_preparation import Preparation, Prepared, keep_last_of_each
 from minikafka.broker.partitions.produce_run import ProduceParts, ProduceRun
-from minikafka.wire.errors import ErrorCode
+from minikafka.broker.partitions.produce_transactional import lacks_transactional_id
+from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
@@ -48,12 +50,26 @@ class ProduceHandlers:
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. A batch that begins a transaction waits until the coordinator has verified it."""
+        is_unnamed = lacks_transactional_id(request)
         keep_last_of_each(request)
+        if is_unnamed:
+            return self._refused(context, request, ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        if request.transactional_id is not None and self._transactional.has_two_producers(context, request):
+            fault = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID")
+            return self._refused(context, request, fault)
         heavy = self._preparation.heavy(context, request)
         if heavy:
             self._preparation.start(context, request, heavy, partial(self._begin, context, request))
             return None
         return self._begin(context, request, {})
+
+    def _refused(self, context: RequestContext, request: ProduceRequest, fault: ApiError) -> ProduceResponse | None:
+        self._count_error(fault.code)
+        if request.acks:
+            response: ProduceResponse = failure_response(request, context.api_version, fault)
+            return response
+        context.close("closed after a failed produce with acks=0")
+        return None
 
     def _begin(self, context: RequestContext, request: ProduceRequest, prepared: Prepared) -> ProduceResponse | None:
         if request.transactional_id is not None:

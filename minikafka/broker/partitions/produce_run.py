@@ -164,15 +164,15 @@ class ProduceRun:
 
     def _admit(self, partition: Partition, topic: _Topic, data: _Data) -> Verification | None:
         """What is checked before the log is asked. Returns what lets a transaction begin; raises ApiError."""
+        verdict = None if self._verdicts is None else self._verdicts.get(partition.key)
+        if isinstance(verdict, ApiError):
+            raise verdict
         if self._request.acks not in ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
         if self._context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
             self._check(partition, data.records)
         if self._refusals and partition.appending is not None:
             check_order(self._refusals, topic, data, partition, self._now_ms)
-        verdict = None if self._verdicts is None else self._verdicts.get(partition.key)
-        if isinstance(verdict, ApiError):
-            raise verdict
         return verdict
 
     def _append(self, partition: Partition, data: _Data, verification: Verification | None) -> AppendInfo:
@@ -216,8 +216,6 @@ class ProduceRun:
             error = gap_at_new_leader(self._refusals, topic, data, partition, self._now_ms) or error
         if error.code in OF_PRODUCERS and partition is not None and self._parts.replicas.is_in_doubt(partition):
             error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if error.code is ErrorCode.INVALID_TXN_STATE and self._request.transactional_id is None:
-            error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._count_failure(partition, error.code, data)
         note_refused(self._refusals, topic, data, error.code, self._now_ms)
         refuse(answer, error)

@@ -64,6 +64,10 @@ class TransactionalProduce:
         #: Requests in order, by (partition, producer id).
         self._turns = Turns()
 
+    def has_two_producers(self, context: RequestContext, request: ProduceRequest) -> bool:
+        """Whether its transactional batches are of two producers, for which Kafka refuses the whole request."""
+        return len({(header[9], header[10]) for _, header in self._batches(context, request)}) > 1
+
     def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> bool:
         """Whether the request must wait because the coordinator is asked for it or for an earlier batch. If so, its records are copied, as
         the receive buffer will be reused, and `go_on(verdicts)` is called later, perhaps before this returns."""
@@ -155,6 +159,14 @@ class TransactionalProduce:
                 header = HEADER.unpack_from(records)
                 if header[9] >= 0 and header[5] & TRANSACTIONAL_BIT:
                     yield partition, header
+
+
+def lacks_transactional_id(request: ProduceRequest) -> bool:
+    """Whether there is a transactional batch in a request without a transactional id, which Kafka refuses as a whole."""
+    if request.transactional_id is not None:
+        return False
+    batches = (received(data.records) for topic in request.topic_data for data in topic.partition_data if data.records is not None)
+    return any(len(batch) >= HEADER.size and HEADER.unpack_from(batch)[5] & TRANSACTIONAL_BIT for batch in batches)
 
 
 def _support(context: RequestContext) -> Support:

@@ -455,6 +455,12 @@ class Rebalancer:
 
     def _leave_one(self, group: ClassicGroup, identity: LeaveGroupRequest.MemberIdentity, now_ms: int) -> ErrorCode:
         member_id = identity.member_id
+        if member_id in group.pending_members:
+            group.forget_announced(member_id)
+            self.timers.cancel(("session", group.group_id, member_id))
+            if group.state is GroupState.PREPARING_REBALANCE:
+                self._maybe_complete_join(group, now_ms)
+            return ErrorCode.NONE
         if identity.group_instance_id is not None:
             owner = group.static_members.get(identity.group_instance_id)
             if owner is None:
@@ -462,12 +468,6 @@ class Rebalancer:
             if member_id and member_id != owner:
                 return ErrorCode.FENCED_INSTANCE_ID
             member_id = owner
-        elif member_id in group.pending_members:
-            group.forget_announced(member_id)
-            self.timers.cancel(("session", group.group_id, member_id))
-            if group.state is GroupState.PREPARING_REBALANCE:
-                self._maybe_complete_join(group, now_ms)
-            return ErrorCode.NONE
         if member_id not in group.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._remove_member(group, member_id, now_ms)
