@@ -145,7 +145,23 @@ def _reason(error: Exception, first_port: int, directory: str | None) -> str:
             text += f". `minikafka cluster up` already runs a cluster there: `minikafka cluster status -b localhost:{first_port}` shows it"
         text += ". Choose other ports with --port and --http-port (0: any free ports)"
         text += f", and another --directory: that cluster is using {directory}" if directory else ""
+    elif directory and _is_in_use(directory):
+        text += f" Another cluster runs on {directory}: stop that one, or choose another --directory"
     return text
+
+
+def _is_in_use(directory: str) -> bool:
+    """Whether a process that runs has locked a log directory of a broker there."""
+    from pathlib import Path
+
+    from minikafka.storage.filesystem import OsFileSystem
+
+    for lock in Path(directory).glob("broker-*/data/.lock"):
+        try:
+            OsFileSystem().lock(str(lock)).release()
+        except OSError:
+            return True
+    return False
 
 
 def _security(name: str | None, mechanism: str, users: dict[str, str]) -> Security | None:

@@ -123,6 +123,14 @@ def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster,
     assert f"minikafka cluster status -b localhost:{port}" in again.output and str(tmp_path) in again.output
 
 
+def test_up_names_the_directory_that_another_cluster_uses(tmp_path: Path) -> None:
+    """It told of a lock only, in the words of Kafka's broker."""
+    with EmbeddedCluster(1, directory=tmp_path):
+        said = CliRunner().invoke(cli, ["cluster", "up", "--port", "0", "--http-port", "0", "--directory", str(tmp_path)])
+    assert said.exit_code == 1 and f"Another cluster runs on {tmp_path}: stop that one, or choose another --directory" in said.stderr
+    assert not cluster_up._is_in_use(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("is_kept", "end"), [(True, "Ctrl-C stops it."), (False, "Ctrl-C stops it and deletes its data; --directory keeps the data.")]
 )
