@@ -98,22 +98,25 @@ class ConsumerMembers:
             assert client.loop is not None
             client.loop.pause(self._world.now + client.random.uniform(0.5, 1.5) * self._world.options.session_timeout_s)
         elif dice < LEAVE_SHARE + STALL_SHARE + LIE_SHARE:
-            await self._lie(client, consumer)
+            return await self._lie(client, consumer)
         return False
 
-    async def _lie(self, client: Client, consumer: Consumer) -> None:
-        """A heartbeat in an epoch that the member is not in; every second one also says that it owns nothing."""
+    async def _lie(self, client: Client, consumer: Consumer) -> bool:
+        """A heartbeat in an epoch that the member is not in; every second one also says that it owns nothing. Returns whether it was
+        answered with an assignment: the member does not know of it, is not told again, and has to leave."""
         member = consumer.group_metadata
         epoch = max(member.generation + client.random.choice(FALSE_BY), 0)
         if epoch == 0 or not member.member_id:
-            return
+            return False
         owned: list[Any] | None = [] if client.random.random() < 0.5 else None
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=member.member_id, member_epoch=epoch, instance_id=member.group_instance_id, topic_partitions=owned
         )
         # The log shows what came of it.
         with contextlib.suppress(*EXPECTED_ERRORS):
-            await self._ask(consumer, request)
+            answer = await self._ask(consumer, request)
+            return answer.assignment is not None
+        return True
 
     async def _commit(self, consumer: Consumer, offsets: dict[Any, int], false_by: int) -> bool:
         """Commit in the member's epoch, or in one that differs by `false_by`. Returns whether that was acknowledged."""

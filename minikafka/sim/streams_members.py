@@ -114,7 +114,8 @@ class _Member:
             self._tasks = given
 
     async def _lie(self) -> None:
-        """A heartbeat in an epoch that the member is not in; every second one also says that it has no tasks."""
+        """A heartbeat in an epoch that the member is not in; every second one also says that it has no tasks. Raises Rejoin if it was
+        answered with tasks: the member does not know of them, and is not told again."""
         chance = self._client.random
         epoch = max(self._epoch + chance.choice(FALSE_BY), 0)
         if epoch == 0:
@@ -124,7 +125,10 @@ class _Member:
             request.active_tasks, request.standby_tasks, request.warmup_tasks = [], [], []
         # The log shows what came of it.
         with contextlib.suppress(*EXPECTED_ERRORS):
-            await self._ask(request)
+            answer = await self._ask(request)
+            if answer.active_tasks is None:
+                return
+        raise Rejoin
 
     async def _ask(self, request: StreamsGroupHeartbeatRequest) -> Any:
         coordinator = await find_coordinator(self._cluster, GROUP, REQUEST_TIMEOUT_MS)
