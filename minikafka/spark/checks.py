@@ -51,8 +51,9 @@ def sparse(batches: Batches, flags: Column, never: bool) -> Iterator[Finding]:
             yield _at(batches, index, "not-compared", text + "above what the cleaners' checkpoints explain")
 
 
-def batch_header(batches: Batches) -> Iterator[Finding]:
-    """The header fields of format v2 are consistent (rules: DefaultRecordBatch)."""
+def batch_header(batches: Batches, is_metadata: bool = False) -> Iterator[Finding]:
+    """The header fields of format v2 are consistent (rules: DefaultRecordBatch). Only the quorum writes control batches without a producer
+    (`is_metadata`); consumers pass over the records of any."""
     header = batches.header
     count, last_delta = header["count"].astype(np.int64), header["last_delta"].astype(np.int64)
     control = (header["attributes"] & CONTROL_BIT) != 0
@@ -70,6 +71,7 @@ def batch_header(batches: Batches) -> Iterator[Finding]:
         (((header["attributes"] & TRANSACTIONAL_BIT) != 0) & (header["producer_id"] < 0), "transactional without a producer id"),
         (control & (header["producer_id"] >= 0) & ((header["attributes"] & TRANSACTIONAL_BIT) == 0),
          "a control batch of producer {producer_id} that is not transactional"),
+        (control & (header["producer_id"] < 0) & (not is_metadata), "a control batch without a producer"),
     )  # fmt: skip
     good = header["magic"] == MAGIC
     for broken, text in rules:

@@ -9,7 +9,14 @@ from typing import Protocol
 
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding, FindingList
 from minikafka.spark.logformat import FormatError
-from minikafka.spark.metadata_copies import compare_snapshots, compare_with_logs, settled_image, snapshot_digests, snapshot_sums
+from minikafka.spark.metadata_copies import (
+    compare_epochs,
+    compare_snapshots,
+    compare_with_logs,
+    settled_image,
+    snapshot_digests,
+    snapshot_sums,
+)
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
     NO_DIRECTORY,
@@ -81,7 +88,8 @@ def agreed_image(directories: Sequence[Directory], copies: list[MetadataCopy], f
     for copy in copies:
         for finding in copy.findings:
             findings.add(finding)
-    for finding in compare_snapshots({copy.broker: copy.snapshots for copy in copies}):
+    snapshots = {copy.broker: copy.snapshots for copy in copies}
+    for finding in (*compare_snapshots(snapshots), *compare_epochs(snapshots)):
         _place(finding, finding.brokers)
         findings.add(finding)
     for finding in compare_with_logs({copy.broker: copy.sums for copy in copies}, {copy.broker: copy.trail for copy in copies}):

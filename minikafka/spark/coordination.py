@@ -30,6 +30,7 @@ from minikafka.spark.coordinator_log import (
 )
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.records import Unread
 from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
 from minikafka.spark.views import ReplicaView, replica_unreadable
 
@@ -167,8 +168,9 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
 
 def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
+    undecoded: dict[int, str] = {}
     is_of_groups = source.key[0] == GROUPS
-    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes):
+    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded):
         place: dict[str, Any] = {"brokers": (source.broker,), "offset": offset, "file": source.path}
         try:
             name = group_of(key)
@@ -191,6 +193,16 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
             text += "its coordinator does not look for it here"
             facts.findings.add(Finding("coordinator-place", text, *source.key, **place))
+    for found_undecoded in _undecoded(source, undecoded):
+        facts.findings.add(found_undecoded)
+
+
+def _undecoded(source: Source, found: dict[int, str]) -> Iterator[Finding]:
+    """Batches that no coordinator can load."""
+    for offset, text in sorted(found.items()):
+        check = "not-compared" if isinstance(text, Unread) else "coordinator-record"
+        text = f"the batch at offset {offset} cannot be decoded: {text}"
+        yield Finding(check, text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
 
 
 def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset | None) -> None:

@@ -54,9 +54,10 @@ class TransactionState:
 
 
 def latest_records(
-    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int
+    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int, undecoded: dict[int, str]
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone.
+    """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone. `undecoded` gets batches that cannot be
+    decoded: {offset: why}.
 
     `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records` and `size_bytes` of the log, about,
     determine the number of passes over it: each keeps a share of the keys in memory. Raises OSError.
@@ -67,7 +68,7 @@ def latest_records(
     passes = 1 + max(records // RECORDS_A_PASS, size_bytes // BYTES_A_PASS)
     for number in range(passes):
         newest: dict[bytes, tuple[int, bytes]] = {}
-        for found, is_skipped in data_records([(task, 0) for task in tasks], 0, end, by_producer):
+        for found, is_skipped in data_records([(task, 0) for task in tasks], 0, end, by_producer, undecoded):
             for index in (~is_skipped).nonzero()[0].tolist():
                 offset, key, value = int(found.offset[index]), found.key(index) or b"", found.value(index)
                 if offset >= end or (passes > 1 and zlib.crc32(key) % passes != number):

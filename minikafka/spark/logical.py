@@ -122,14 +122,18 @@ def _packed(older: Column, newest: dict[int, tuple[int, int, bool]]) -> Column:
 
 
 def data_records(
-    tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, aborted: dict[int, list[tuple[int, int]]] | None = None
-) -> Iterator[tuple[RecordColumns, Column]]:
-    """Records with flags of those that are not data: control records and, where given, aborted ones ({producer: (first, last offset)})."""
+    tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, aborted: dict[int, list[tuple[int, int]]] | None = None,
+    undecoded: dict[int, str] | None = None,
+) -> Iterator[tuple[RecordColumns, Column]]:  # fmt: skip
+    """Records with flags of those that are not data: control records and, where given, aborted ones ({producer: (first, last offset)}).
+    `undecoded` gets the batches that cannot be decoded, by their offset, and why."""
     for task, position in tasks:
         with open_log(task, position, low) as reader:
             for batches in reader:
                 chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
-                records, _ = decode_records(batches, chosen)
+                records, wrong = decode_records(batches, chosen)
+                if undecoded is not None:
+                    undecoded |= {int(batches.base_offset[index]): text for index, text in wrong.items()}
                 skipped = (batches.header["attributes"][records.batch] & CONTROL_BIT) != 0
                 if aborted:
                     producer = batches.header["producer_id"][records.batch]

@@ -69,6 +69,20 @@ def compare_with_logs(sums: dict[str, dict[str, int]], trails: dict[str, Trail])
                 yield Finding("metadata-snapshot", text, brokers=(node,), offset=end)
 
 
+def compare_epochs(copies: dict[str, dict[str, str]]) -> Iterator[Finding]:
+    """Check that snapshots that end at one offset bear the same epoch in their names: it is that of the record before."""
+    named: dict[int, dict[str, list[str]]] = {}
+    for node, digests in sorted(copies.items()):
+        for name in digests:
+            named.setdefault(int(name[:20]), {}).setdefault(name[21:31], []).append(node)
+    for end, epochs in sorted(named.items()):
+        if len(epochs) > 1:
+            fewest = min(epochs.values(), key=len)
+            text = ", ".join(f"{int(epoch)} on node {' '.join(nodes)}" for epoch, nodes in epochs.items())
+            text = f"the snapshot at {end} is of epoch {text}"
+            yield Finding("metadata-snapshot", text, brokers=tuple(fewest), offset=end)
+
+
 def compare_snapshots(copies: dict[str, dict[str, str]]) -> Iterator[Finding]:
     """Check that snapshots of the same name hold the same records on all nodes, in any order. `copies`: {node: snapshot_digests}."""
     named: dict[str, dict[str, list[str]]] = {}

@@ -17,6 +17,7 @@ from minikafka.spark.logformat import CODEC_MASK, CODECS, DELETE_HORIZON_BIT, Ba
 RECORDS_BYTES_MAX = 256 << 20
 LOCKSTEP_MIN = 128
 SCALAR_BYTES_MAX = 64 << 20
+GZIP_MAGIC = b"\x1f\x8b\x08"
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _U8 = np.uint64
 
@@ -50,10 +51,15 @@ def decompress(codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX)
 
 
 def _gzip(data: memoryview, bytes_max: int) -> bytes:
-    inflate = zlib.decompressobj(31)
-    result = inflate.decompress(data, bytes_max + 1)
-    if not inflate.eof and len(result) <= bytes_max:
-        raise FormatError("gzip data is truncated")
+    """All members. What follows the last one and is no member is ignored, as Java does."""
+    result, rest, is_first = b"", bytes(data), True
+    while (is_first or rest.startswith(GZIP_MAGIC)) and len(result) <= bytes_max:
+        is_first = False
+        inflate = zlib.decompressobj(31)
+        result += inflate.decompress(rest, bytes_max + 1 - len(result))
+        if not inflate.eof and len(result) <= bytes_max:
+            raise FormatError("gzip data is truncated")
+        rest = inflate.unused_data
     return result
 
 
@@ -103,7 +109,8 @@ def _zstd(data: memoryview, bytes_max: int) -> bytes:
 
     import zstandard
 
-    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(io.BytesIO(data)) as reader:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    with decompressor.stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
         return reader.read(bytes_max + 1)
 
 

@@ -245,7 +245,7 @@ class _Scan:
                 self.add(checks.sparse(batches, sparse, task.policy == DELETE), ".log")
         self.add(checks.batch_crc(batches), ".log")
         self.add(checks.batch_magic(batches), ".log")
-        self.add(checks.batch_header(batches), ".log")
+        self.add(checks.batch_header(batches, task.topic == METADATA_TOPIC), ".log")
         self._held_findings(checks.offsets(batches, self.expected, task.cleaned_to, task.policy != COMPACT), HELD_CHECKS)
         self.add(checks.epochs(batches, self.epoch), ".log")
         self.add(checks.segment_bounds(batches, self.begin, task.next_base if task.place is None else -1), ".log")

@@ -102,7 +102,7 @@ def draw(seed: int) -> Case:
 
 
 def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int | str, ...]:
-    at, small = chance.randrange(1 << 16), chance.choice([-2, -1, 1, 2, 16])
+    at, small = chance.randrange(1 << 16), chance.choice([-2, -1, 1, 2, 16, 32])
     suffix = chance.choice([".index", ".timeindex", ".txnindex", ".snapshot"])
     checkpoint = chance.choice(["replication-offset-checkpoint"] * 3 + [
         "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"])  # fmt: skip

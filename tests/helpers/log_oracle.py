@@ -202,6 +202,8 @@ def alone(log: Log, role: Role) -> Iterator[str]:
             yield f"{who}: a reader refuses the batch at {batch.base}"
         if batch.count < 0 or batch.last < batch.base or batch.epoch < 0:
             yield f"{who}: the header at {batch.base} is impossible"
+        if batch.attributes & CONTROL and batch.producer < 0:
+            yield f"{who}: consumers pass over the records at {batch.base}"
     for before, after in pairwise(batches):
         if after.base <= before.last or after.base > max(before.last + 1, role.cleaned_to):
             yield f"{who}: {after.base} follows {before.last}"

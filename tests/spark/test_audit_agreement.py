@@ -117,6 +117,17 @@ def test_a_snapshot_is_held_against_the_logs_of_other_nodes(
     assert result.exit_code == code and bool(messages_of(result, "metadata-snapshot")) == bool(code)
 
 
+def test_snapshots_of_one_offset_are_of_one_epoch(tmp_path: Path) -> None:
+    log = with_voters()
+    cluster(tmp_path, log)
+    for node, epoch in ((1, 1), (2, 1), (3, 0)):
+        path = tmp_path / f"b{node}" / METADATA / f"{len(log.values):020d}-{epoch:010d}.checkpoint"
+        path.write_bytes(log.snapshot())
+    result = audit(tmp_path)
+    assert result.exit_code == 1
+    assert f"3: the snapshot at {len(log.values)} is of epoch 1 on node 1 2, 0 on node 3" in messages_of(result, "metadata-snapshot")
+
+
 # ---- logs of which the controller's record knows nothing -----------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from helpers.log_clusters import (
     uuid_text,
     write_broker,
 )
+from helpers.log_fault_verbs import seal
 
 from minikafka.core.share.state import SharePartitionKey, ShareState, snapshot_record, update_record
 from minikafka.core.share.state_batches import StateBatch
@@ -160,6 +161,21 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
 def test_records_that_a_coordinator_cannot_load_are_errors(tmp_path: Path, value: bytes) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
+
+
+def test_a_batch_that_a_coordinator_cannot_decode_is_an_error(tmp_path: Path) -> None:
+    """Its checksum is right and it is the same on all, so that only who loads it notices."""
+    broken = Batch(1, [(0, commit_key(at_home("group")), commit_value(5))])
+    whole = broken.encode()
+
+    class Cut(Batch):
+        def encode(self) -> bytes:
+            body = bytearray(whole)
+            body[61] += 2  # the record claims a byte more than there is
+            return bytes(seal(body))
+
+    result = cluster(tmp_path, [*kept([(commit_key(at_home("other")), commit_value(3))]), Cut(1, broken.records)])
+    assert result.exit_code == 1 and "cannot be decoded" in messages_of(result, "coordinator-record")[0]
 
 
 def share_rows(group: str, *states: tuple[int, int, list[StateBatch]]) -> list[tuple[bytes, bytes | None]]:

@@ -47,6 +47,7 @@ WRONG_ONCE = {
     "a file whose name begins with an offset and opens an empty segment": Case("plain", (Step("odd_name", (2,), (40000, "0N.x.log")),)),
     "a directory id with which no broker starts": Case("plain", (Step("directory_identity", (2,), ("reserved",)),)),
     "a producer without a batch that has an offset delta": Case("Apache Kafka's txn-0", (Step("snapshot_field", (3,), (58090, 23, 2)),)),
+    "a control batch without a producer": Case("plain", (Step("header", (1, 2, 3), (40000, "attributes", 32, 1)),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
 

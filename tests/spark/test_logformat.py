@@ -132,6 +132,26 @@ def test_decompression_is_bounded(codec: int) -> None:
     assert bytes(decompress(codec, memoryview(packed), 8 << 20)) == big
 
 
+def test_what_follows_a_compressed_stream_is_read_as_java_reads_it() -> None:
+    """Members and frames behind the first one belong to the records. Behind gzip and lz4 anything else is passed over."""
+    import gzip
+
+    import lz4.frame
+    import zstandard
+
+    for codec, pack in ((1, gzip.compress), (4, zstandard.compress)):
+        assert bytes(decompress(codec, memoryview(pack(b"one") + pack(b"two")))) == b"onetwo"
+        with pytest.raises(FormatError, match="grows beyond"):
+            decompress(codec, memoryview(pack(b"one") + pack(bytes(1 << 20))), 1 << 19)
+    assert bytes(decompress(1, memoryview(gzip.compress(b"one") + b"rubbish"))) == b"one"
+    assert bytes(decompress(1, memoryview(gzip.compress(b"") + b"rubbish"))) == b""
+    assert bytes(decompress(3, memoryview(lz4.frame.compress(b"one") + b"rubbish"))) == b"one"
+    with pytest.raises(FormatError):
+        decompress(4, memoryview(zstandard.compress(b"one") + b"rubbish"))
+    with pytest.raises(FormatError, match="truncated"):
+        decompress(1, memoryview(gzip.compress(b"one") + gzip.compress(b"two")[:-9]))
+
+
 def test_names() -> None:
     assert logformat.parse_partition_name("my-topic-3") == ("my-topic", 3)
     assert logformat.parse_partition_name("t-0.0123456789abcdef0123456789abcdef-delete") is None
