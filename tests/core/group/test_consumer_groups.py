@@ -128,7 +128,7 @@ def test_an_empty_group_gives_way_to_the_other_protocol_and_keeps_its_offsets() 
     world = BothWorld()
     epoch = world.beat(0).member_epoch
     assert world.commit_at("m", epoch) == 0 and world.kinds() == [("Stable", "consumer")]
-    assert world.join_classic().error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "its subscription cannot be read"
+    assert world.join_classic().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its subscription cannot be read"
     assert world.beat(-1).error_code == 0 and world.kinds() == [("Empty", "consumer")]
     assert world.join_classic().error_code == 0
     assert [kind for _, kind in world.kinds()] == ["classic"]

@@ -46,9 +46,9 @@ class Topics:
 class World:
     """A shard of the group coordinator over a log; share coordinators that answer at once, unless `is_held`."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, intervals_ms: int = 0, **settings: Any) -> None:
         self.topics = Topics(t=4)
-        self.settings = ShareSettings(intervals=lambda group_id: ShareIntervals(SESSION_MS, 5000, 0), **settings)
+        self.settings = ShareSettings(intervals=lambda group_id: ShareIntervals(SESSION_MS, 5000, intervals_ms), **settings)
         self.now_ms = 1000
         self.log: list[Any] = []
         self.held: list[StateQuestion] = []
@@ -158,6 +158,17 @@ def test_the_removal_of_a_silent_member_is_tried_again_until_it_is_written() -> 
     assert not world.shard.shares.groups["g"].members
 
 
+def test_who_joins_an_empty_group_need_not_wait_for_the_next_assignment() -> None:
+    world = World(intervals_ms=60_000)
+    world.join("m", "t")
+    world.heartbeat("m", -1)
+    group = world.shard.shares.groups["g"]
+    assert (group.epoch, group.assignment_wall_ms) == (group.assignment_epoch, 0)
+    joined = world.heartbeat("n", 0, "t")
+    assert sorted(joined.assignment.topic_partitions[0].partitions) == [0, 1, 2, 3]
+    assert world.heartbeat("o", 0, "t").assignment.topic_partitions == [], "a second member waits"
+
+
 def test_a_coordinators_death_loses_nothing_and_gives_fresh_sessions() -> None:
     world = World()
     epoch = world.join("m")
@@ -194,7 +205,7 @@ def test_more_partitions_get_a_state_too() -> None:
     world.topics.counts["t"] = 6
     world.shard.shares.topics_changed(["t"])
     epoch = world.heartbeat("m", epoch).member_epoch
-    assert world.asked[-1].topics == {TOPIC: [(4, -1), (5, -1)]}
+    assert world.asked[-1].topics == {TOPIC: [(4, 0), (5, 0)]}, "what was written before they had a state is read, too"
     world.heartbeat("m", epoch)
     assert world.assigned("m") == [0, 1, 2, 3, 4, 5]
     del world.topics.counts["t"]

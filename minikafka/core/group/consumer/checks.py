@@ -92,9 +92,9 @@ def invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
-    """Raises GROUP_MAX_SIZE_REACHED if a new member would exceed `size_max`."""
-    if len(group.members) >= size_max and member_id not in group.members:
+def check_room(group: ConsumerGroup, member_id: str, instance_id: str | None, size_max: int) -> None:
+    """Raises GROUP_MAX_SIZE_REACHED if a new member would exceed `size_max`. One with a known instance id replaces another."""
+    if len(group.members) >= size_max and member_id not in group.members and group.static_member(instance_id) is None:
         message = f"The consumer group has reached its maximum capacity of {size_max} members."
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 

@@ -45,8 +45,10 @@ class ClassicPlanner:
         rule: RefreshRule,
     ) -> Plan:
         """A classic member joins or rejoins. `new_member_id`: for a member without an id. Raises ApiError."""
+        if self._planner.policy.is_disabled:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         member_id = request.member_id or new_member_id
-        check_room(group, member_id, self._planner.config.size_max)
+        check_room(group, member_id, request.group_instance_id, self._planner.config.size_max)
         _check_protocols(group, request)
         if not request.member_id and request.group_instance_id is None and client.version >= MEMBER_ID_VERSION:
             return Plan(answer=_member_id_required(member_id, client))
@@ -125,11 +127,11 @@ def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
 
 
 def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """The subscription in the member's preferred protocol. Raises UNKNOWN_SERVER_ERROR if it cannot be parsed."""
+    """The subscription in the member's preferred protocol. Raises INCONSISTENT_GROUP_PROTOCOL if it cannot be parsed."""
     try:
         return subscription_of(bytes(request.protocols[0].metadata))
     except WireError as error:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
 
 
 def _updated(

@@ -37,14 +37,21 @@ class HeartbeatPlanner:
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client, intervals: GroupIntervals, rule: RefreshRule
     ) -> Plan:
         """A member joins or continues. Raises ApiError."""
-        check_room(group, request.member_id, self._planner.config.size_max)
+        check_room(group, request.member_id, request.instance_id, self._planner.config.size_max)
         plan = Plan(member_id=request.member_id)
         owned = owned_partitions(request)
         before = self._sender(group, request, owned, plan.records)
-        step = Step(before, _updated(before, request, client), owned, _BUMPS)
+        updated = _updated(before, request, client)
+        step = Step(before, updated, owned, _BUMPS, self._is_other_assignor(group, before, updated))
         reconciled = self._planner.take_step(group, step, plan, intervals, rule)
         plan.answer = _answer(request, before, reconciled, intervals)
         return plan
+
+    def _is_other_assignor(self, group: ConsumerGroup, before: ConsumerMember, updated: ConsumerMember) -> bool:
+        if before.server_assignor == updated.server_assignor:
+            return False
+        default = self._planner.config.assignors[0]
+        return (group.preferred_assignor() or default) != (group.preferred_assignor(updated) or default)
 
     def _sender(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, owned: Assignment | None, records: Records

@@ -71,12 +71,14 @@ class Plan:
 class Step:
     """A member's request: the member before and after it, and the partitions that it reports to own (None if it does not say).
 
-    `bumps`: changes of its pattern that begin a new epoch at once."""
+    `bumps`: changes of its pattern that begin a new epoch at once. `is_other_assignor`: the group has another assignor after it, which
+    begins a new epoch, too."""
 
     before: ConsumerMember
     updated: ConsumerMember
     owned: Assignment | None
     bumps: frozenset[RegexChange]
+    is_other_assignor: bool = False
 
 
 class GroupPlanner:
@@ -101,7 +103,8 @@ class GroupPlanner:
         regexes = plan_regexes(group, before, updated, rule)
         plan.records += regexes.records
         plan.to_resolve = regexes.to_resolve
-        epoch = self._next_epoch(group, updated, plan, is_bumped=names_changed or regexes.change in step.bumps)
+        is_bumped = names_changed or regexes.change in step.bumps or step.is_other_assignor
+        epoch = self._next_epoch(group, updated, plan, is_bumped=is_bumped)
         return epoch, names_changed or regexes.change is not RegexChange.NONE
 
     def take_step(self, group: ConsumerGroup, step: Step, plan: Plan, intervals: GroupIntervals, rule: RefreshRule) -> ConsumerMember:
@@ -186,7 +189,11 @@ class GroupPlanner:
         for regex in dict.fromkeys(member.subscribed_topic_regex for member in gone.values()):
             if regex and regex not in still:
                 plan.records.append(regex_tombstone(group.group_id, regex))
-        plan.records.append(epoch_record(group.group_id, epoch_after_leaving(group.epoch), self.hashes.of(group.topics_of(left))))
+        epoch = epoch_after_leaving(group.epoch)
+        plan.records.append(epoch_record(group.group_id, epoch, self.hashes.of(group.topics_of(left))))
+        if not left:
+            # Who joins next need not wait for the interval between assignments.
+            plan.records.append(target_epoch_record(group.group_id, epoch, 0))
         return plan
 
     def downgrade(self, group: ConsumerGroup, gone: Collection[str], joining: ConsumerMember | None, wall_ms: int) -> Plan:

@@ -13,6 +13,11 @@ class MigrationPolicy:
     may_downgrade: bool = True
     classic_size_max: int = 2_147_483_647
 
+    @property
+    def is_disabled(self) -> bool:
+        """Whether members of one protocol cannot join a group of the other."""
+        return not self.may_upgrade and not self.may_downgrade
+
     @classmethod
     def named(cls, name: str, classic_size_max: int) -> MigrationPolicy:
         """The policy with this name; `disabled` for an unknown name."""

@@ -181,8 +181,8 @@ class ShareGroups:
         if plan.initialize:
             asked = self._asked_ms.setdefault(group_id, {})
             asked.update(dict.fromkeys(plan.initialize, now_ms))
-            topics = {topic_id: [(p, -1) for p in partitions] for topic_id, partitions in plan.initialize.items()}
-            self._ask(StateQuestion(group_id, topics, plan.state_epoch, lambda answers, at_ms: self._initialized(group_id, answers, at_ms)))
+            states = StateQuestion(group_id, plan.initialize, plan.state_epoch, lambda *answered: self._initialized(group_id, *answered))
+            self._ask(states)
 
     def _touch(self, group_id: str, member_id: str, now_ms: int) -> None:
         self.timers.schedule((group_id, member_id), now_ms + self._around.settings.intervals(group_id).session_timeout_ms)

@@ -6,7 +6,7 @@ records are replayed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
@@ -32,6 +32,8 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 LEAVE_EPOCH = -1
+#: The start offset of a share partition that begins where `share.auto.offset.reset` says.
+UNSET_START_OFFSET = -1
 
 
 @dataclass(slots=True)
@@ -39,14 +41,14 @@ class SharePlan:
     """The records to write, and what follows when they are committed.
 
     `member_id`: the member whose session is extended. `gone`: the id of a removed member. `initialize`: partitions to initialize, by topic
-    id, in `state_epoch`. `is_refreshed`: the topics were refreshed.
+    id, each with its start offset, in `state_epoch`. `is_refreshed`: the topics were refreshed.
     """
 
     records: Records = field(default_factory=list)
     answer: ShareGroupHeartbeatResponse | None = None
     member_id: str | None = None
     gone: str | None = None
-    initialize: Mapping[bytes, Collection[int]] = field(default_factory=dict)
+    initialize: Mapping[bytes, Sequence[tuple[int, int]]] = field(default_factory=dict)
     state_epoch: int = 0
     is_refreshed: bool = False
 
@@ -167,7 +169,12 @@ class SharePlanner:
                 requested[topic.topic_id] = TopicStates(topic.name, missing)
         if requested:
             plan.records.append(initializing_record(group, requested))
-            plan.initialize = {topic_id: sorted(states.partitions) for topic_id, states in requested.items()}
+            # The group has read the topic before, so it also reads what stands in its new partitions already.
+            known = group.initialized.keys() | group.initializing.keys()
+            plan.initialize = {
+                topic_id: [(partition, 0 if topic_id in known else UNSET_START_OFFSET) for partition in sorted(states.partitions)]
+                for topic_id, states in requested.items()
+            }
             plan.state_epoch = epoch
 
     def leave(self, group: ShareGroup, member_id: str) -> SharePlan:
@@ -175,9 +182,14 @@ class SharePlanner:
         if member_id not in group.members:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
         left = {other: member for other, member in group.members.items() if other != member_id}
-        epoch = epoch_record(group.group_id, epoch_after_leaving(group.epoch), self._hashes.of(group.subscribed_topics(left)))
+        epoch = epoch_after_leaving(group.epoch)
+        records = member_tombstones(group.group_id, member_id)
+        records.append(epoch_record(group.group_id, epoch, self._hashes.of(group.subscribed_topics(left))))
+        if not left:
+            # Who joins next need not wait for the interval between assignments.
+            records.append(target_epoch_record(group.group_id, epoch, 0))
         answer = ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)
-        return SharePlan([*member_tombstones(group.group_id, member_id), epoch], answer, gone=member_id)
+        return SharePlan(records, answer, gone=member_id)
 
 
 def initializing_record(group: ShareGroup, requested: Mapping[bytes, TopicStates]) -> CoordinatorRecord:

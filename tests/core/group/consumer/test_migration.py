@@ -71,6 +71,14 @@ def test_a_classic_group_takes_a_consumer_in_and_is_classic_again_when_it_leaves
     assert {world.take(name).generation_id for name in ("k1", "k2")} == {generation + 2}
 
 
+@pytest.mark.parametrize("policy", ["bidirectional", "upgrade", "downgrade", "disabled"])
+def test_a_classic_member_joins_a_consumer_group_unless_migration_is_disabled(policy: str) -> None:
+    world = MixedWorld(policy)
+    world.beat("now", "c", 0, ["t"])
+    answer = world.join("now", "k", ["t"])
+    assert answer.error_code == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL if policy == "disabled" else NONE)
+
+
 @pytest.mark.parametrize("policy", ["upgrade", "disabled", "downgrade"])
 def test_the_policy_decides_which_way_a_group_may_change(policy: str) -> None:
     world = MixedWorld(policy)
@@ -253,7 +261,7 @@ def test_requests_that_do_not_fit_the_group_are_refused() -> None:
     joined = world.join("now", "k", ["t"])
     assert joined.error_code == NONE
     assert world.join("now", "other", ["t"], protocol="mine").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.join("now", "other", [], metadata=b"?").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.join("now", "other", [], metadata=b"?").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.join("now", "other", ["t"], instance="nobody").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.sync("now", "k", joined.generation_id, protocol_name="mine").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.sync("now", "k", joined.generation_id, protocol_type="mine").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -77,7 +77,8 @@ def test_a_silent_member_is_fenced_after_its_session() -> None:
     assert set(world.group().members) == {"m1"}
     world.advance(1)
     assert world.group().members == {}
-    assert kinds(world) == ["-CurrentMemberAssignment", "-TargetAssignmentMember", "-MemberMetadata", "Metadata"]
+    tombstones = ["-CurrentMemberAssignment", "-TargetAssignmentMember", "-MemberMetadata"]
+    assert kinds(world) == [*tombstones, "Metadata", "TargetAssignmentMetadata"]
     assert world.group().state == EMPTY
 
 
@@ -270,6 +271,38 @@ def test_a_full_group_refuses_new_members() -> None:
     world.join("m1", "a")
     assert world.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert world.join("m1", "a").error_code == 0
+    static = GroupsWorld(ConsumerGroupConfig(size_max=1), a=2)
+    static.join("m1", "a", instance_id="i")
+    static.beat("m1", -2, instance_id="i")
+    assert static.join("m2", "a", instance_id="other").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert static.join("m2", "a", instance_id="i").error_code == 0, "it takes the place of the one before"
+
+
+def test_who_joins_an_empty_group_need_not_wait_for_the_next_assignment() -> None:
+    world = GroupsWorld(intervals=GroupIntervals(assignment_interval_ms=60_000), a=2)
+    first = world.join("m1", "a")
+    world.beat("m1", -1)
+    epoch = first.member_epoch + 1
+    assert kinds(world)[-1] == "TargetAssignmentMetadata"
+    assert (world.group().epoch, world.group().assignment_epoch, world.group().assignment_wall_ms) == (epoch, epoch, 0)
+    joined = world.join("m2", "a")
+    assert (joined.member_epoch, assigned(joined)) == (epoch + 1, {(A, 0), (A, 1)})
+    # A second member is not the first: it waits.
+    assert assigned(world.join("m3", "a")) == set()
+
+
+def test_another_assignor_is_a_new_epoch_only_if_most_members_want_it() -> None:
+    world = GroupsWorld(ConsumerGroupConfig(assignors=("uniform", "range")), a=2)
+    epoch = world.join("m1", "a").member_epoch
+    assert world.beat("m1", epoch, server_assignor="uniform").member_epoch == epoch, "it was the default before"
+    assert world.beat("m1", epoch, server_assignor="range").member_epoch == epoch + 1
+    for member in ("m2", "m3"):
+        world.join(member, "a", server_assignor="range")
+    before = world.group().epoch
+    world.beat("m3", world.group().members["m3"].member_epoch, server_assignor="uniform")
+    assert world.group().epoch == before, "two of three want range"
+    world.beat("m2", world.group().members["m2"].member_epoch, server_assignor="uniform")
+    assert world.group().epoch == before + 1
 
 
 def test_a_record_of_brokers_before_4_1_is_ended() -> None:
