@@ -27,7 +27,7 @@ def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_anot
     assert "the metadata quorum stops on this node: /data/__cluster_metadata-0: the batch at offset 0 of the metadata log is" in reported
     assert "epoch 2 of the metadata quorum has leader" in reported
     assert reported.count("the metadata log is removed") == 1, "the broker's"
-    assert re.search(r"does not vote until .*\n(.*\n)*.*nothing is missing any more, this voter votes again", reported)
+    assert re.search(r"does not vote until .*\n(.*\n)*.*nothing is missing any more; this voter votes again", reported)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class LogCleaner:
                     logger.error("%s", need.log.fail("compact the log", error))
                     await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
             except (ApiError, WireError, ValueError) as error:
-                logger.error("%s cannot be read and will not be compacted any more: %s", need.log.name, error)
+                logger.error("%s cannot be read and will no longer be compacted: %s", need.log.name, error)
                 self._uncleanable.add(need.log)
             except Exception as error:
                 ends = Ends("log's compaction", lambda _, log=need.log: self._uncleanable.add(log))  # type: ignore[misc]

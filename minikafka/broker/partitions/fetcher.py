@@ -382,7 +382,7 @@ class Fetcher:
         found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
         if found is OutOfRange.START_ANEW:
             logger.warning(
-                "%s: in epoch %d truncated fully: leader broker %d begins at %d, and this log ended before, at %d",
+                "%s: in epoch %d truncated completely: the log of leader broker %d begins at %d, and this log ended earlier, at %d",
                 partition, leader_epoch, self.leader_id, leader_start, log.log_end_offset,
             )  # fmt: skip
             held = log.log_end_offset - log.log_start_offset

@@ -413,7 +413,7 @@ class RaftHost:
         self._log.regain_promises()
 
     def _truncate(self, effect: ev.Truncate) -> None:
-        logger.info("cutting the metadata log to offset %d", effect.offset)
+        logger.info("truncating the metadata log to offset %d", effect.offset)
         self._log.truncate(effect.offset)
 
     def _leader_change(self, effect: ev.AppendLeaderChange) -> None:

@@ -108,7 +108,7 @@ class MetadataLog:
             self.election = quorum_state.read(self._filesystem, self.directory)
             rot = find_rot(self._filesystem, self.directory, self.election.epoch or None)
             if rot is not None and (rot.is_certain or self._root.is_clean):
-                _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
+                _log.error("%s: the batch at offset %d is corrupt; everything from there on is fetched again", self.directory, rot.offset)
                 if not is_observer:
                     raft_promises.note_lost(self._filesystem, self.directory, rot, is_clean=self._root.is_clean)
             if not is_observer:
@@ -119,8 +119,8 @@ class MetadataLog:
                 self._cut(rot)
         if self.lost_promises is not None:
             _log.error(
-                "%s: this voter may have promised to keep what is lost, and does not vote until a leader has given it everything; if the"
-                " others can elect none, see the file %s there", self.directory, raft_promises.PROMISES_LOST,
+                "%s: this voter may have promised to keep what was lost, so it does not vote until a leader has sent it everything; if the"
+                " others cannot elect a leader, see the file %s there", self.directory, raft_promises.PROMISES_LOST,
             )  # fmt: skip
         return rot
 
@@ -196,7 +196,7 @@ class MetadataLog:
         with self._disk("note that nothing is missing in"):
             raft_promises.note_regained(self._filesystem, self.directory)
         self.lost_promises = None
-        _log.info("%s: nothing is missing any more, this voter votes again", self.directory)
+        _log.info("%s: nothing is missing any more; this voter votes again", self.directory)
 
     def _log_config(self) -> LogConfig:
         config = self._config
@@ -284,7 +284,7 @@ class MetadataLog:
         try:
             self.log.append_as_follower(records, epoch)
         except (UnexpectedAppendOffset, ApiError) as error:
-            _log.warning("fetched metadata records are not taken: %s", error)
+            _log.warning("fetched metadata records are refused: %s", error)
             return None
         appended = []
         for batch in iterate_batches(records):

@@ -18,9 +18,9 @@ from minikafka.storage.filesystem import FileSystem, write_atomically
 PROMISES_LOST = "promises-lost"
 
 _TEXT = """\
-The metadata log is corrupt from offset {offset} on. This voter may have promised to keep what follows, so it cuts the log there and votes
-again only when a leader has given it everything; this file is removed then. Where no leader can be elected without this voter: without this
-file it votes with what it has, and what only it had is lost.
+The metadata log is corrupt from offset {offset} on. This voter may have promised to keep what follows, so it truncates the log there and
+does not vote until a leader has sent it everything; then it removes this file. If no leader can be elected without this voter,
+remove this file: the voter then votes with what it has, and what only it had is lost.
 {name}: {before}
 """
 _BEFORE = "promised-before"
