@@ -70,8 +70,29 @@ def test_the_high_watermark_waits_for_a_caught_up_replica_that_is_about_to_join(
     world.ineligible.clear()
     world.append(5)
     assert world.fetch(2) is False
-    world.now_ms += LAG_MS + 1
+    world.now_ms += LAG_MS
+    assert world.leader.advance(world.now_ms) is False, "replica.lag.time.max.ms has not passed"
+    world.now_ms += 1
     assert world.leader.advance(world.now_ms) is True and world.leader.high_watermark == 20, "nor is who has lagged too long"
+
+
+def test_a_follower_that_was_proposed_is_waited_for_however_long_it_lags() -> None:
+    """The controller may have committed the proposal already."""
+    world = World(isr=(1, 2))
+    world.catch_up(2, 3)
+    assert world.leader.expansion(3) is not None
+    world.append(5)
+    assert world.fetch(2) is False
+    world.now_ms += LAG_MS + 1
+    assert world.leader.advance(world.now_ms) is False and world.leader.high_watermark == 10
+
+
+def test_who_was_taken_out_before_it_fetched_is_not_waited_for() -> None:
+    world = World()
+    world.append(5)
+    assert world.fetch(2) is False
+    world.leader.committed((1, 2), 8, world.now_ms)
+    assert world.leader.high_watermark == 15
 
 
 def test_a_replica_that_has_never_fetched_is_not_waited_for() -> None:
