@@ -21,6 +21,8 @@ from minikafka.wire.batch import HEADER, build_batch
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
+#: Indexes of wire.batch.HEADER's fields.
+_BASE_OFFSET, _LENGTH, _LAST_DELTA = 0, 1, 6
 RECORD_BYTES = 1000
 #: Size of a record beyond its value of RECORD_BYTES.
 RECORD_OVERHEAD_BYTES = 12
@@ -262,10 +264,10 @@ def _fetched(response: FetchResponse, offset: int) -> tuple[int, int]:
     position, following = 0, offset
     while position + HEADER.size <= len(records):
         header = HEADER.unpack_from(records, position)
-        if position + header[1] + 12 > len(records):
+        if position + header[_LENGTH] + 12 > len(records):
             break
-        following = header[0] + header[6] + 1
-        position += header[1] + 12
+        following = header[_BASE_OFFSET] + header[_LAST_DELTA] + 1
+        position += header[_LENGTH] + 12
     return len(records), following
 
 

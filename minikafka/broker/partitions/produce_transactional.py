@@ -11,6 +11,7 @@ from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
+from minikafka.storage.batch_scan import ATTRIBUTES, BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID
 from minikafka.storage.producer_state import Verification
 from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -66,13 +67,13 @@ class TransactionalProduce:
 
     def has_two_producers(self, context: RequestContext, request: ProduceRequest) -> bool:
         """Whether its transactional batches are of two producers, for which Kafka refuses the whole request."""
-        return len({(header[9], header[10]) for _, header in self._batches(context, request)}) > 1
+        return len({(header[PRODUCER_ID], header[PRODUCER_EPOCH]) for _, header in self._batches(context, request)}) > 1
 
     def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> bool:
         """Whether the request must wait because the coordinator is asked for it or for an earlier batch. If so, its records are copied, as
         the receive buffer will be reused, and `go_on(verdicts)` is called later, perhaps before this returns."""
         batches = list(self._batches(context, request))
-        keys = [(partition.key, header[9]) for partition, header in batches]
+        keys = [(partition.key, header[PRODUCER_ID]) for partition, header in batches]
         if self._turns.are_taken(keys):
             _copy_records(request)
             self._turns.enter(keys, partial(self._begin, context, request, go_on))
@@ -106,7 +107,7 @@ class TransactionalProduce:
         """What to ask the coordinator, by producer id and epoch."""
         asked: Asked = {}
         for partition, header in batches:
-            producer_id, epoch, sequence = header[9], header[10], header[11]
+            producer_id, epoch, sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
             verification = partition.log.producer_state.begin_verification(
                 producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=_support(context) is Support.ADDS
             )
@@ -157,7 +158,7 @@ class TransactionalProduce:
                 if len(records) < HEADER.size:
                     continue
                 header = HEADER.unpack_from(records)
-                if header[9] >= 0 and header[5] & TRANSACTIONAL_BIT:
+                if header[PRODUCER_ID] >= 0 and header[ATTRIBUTES] & TRANSACTIONAL_BIT:
                     yield partition, header
 
 
@@ -166,7 +167,7 @@ def lacks_transactional_id(request: ProduceRequest) -> bool:
     if request.transactional_id is not None:
         return False
     batches = (received(data.records) for topic in request.topic_data for data in topic.partition_data if data.records is not None)
-    return any(len(batch) >= HEADER.size and HEADER.unpack_from(batch)[5] & TRANSACTIONAL_BIT for batch in batches)
+    return any(len(batch) >= HEADER.size and HEADER.unpack_from(batch)[ATTRIBUTES] & TRANSACTIONAL_BIT for batch in batches)
 
 
 def _support(context: RequestContext) -> Support:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from minikafka.storage.batch_scan import ATTRIBUTES, BASE_OFFSET, CRC_FROM, LAST_DELTA, LEADER_EPOCH, MAGIC, checked_batches
+from minikafka.storage.batch_scan import ATTRIBUTES, BASE_OFFSET, CRC, CRC_FROM, LAST_DELTA, LEADER_EPOCH, LENGTH, MAGIC, checked_batches
 from minikafka.storage.filesystem import FileSystem
 from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
 from minikafka.wire.crc import crc32c
@@ -79,7 +79,7 @@ def end_offset_max(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean
         for position, size in _valid_pieces(view, end, done):
             header = HEADER.unpack_from(view, position)
             # Nothing certain is known of invalid bytes before the batch, nor of its own base offset.
-            end += (position - done) // _RECORD_BYTES_MIN + header[6] + 1
+            end += (position - done) // _RECORD_BYTES_MIN + header[LAST_DELTA] + 1
             done = position + size
         is_whole = done == len(view)
         end += (len(view) - done) // _RECORD_BYTES_MIN
@@ -93,7 +93,7 @@ def _valid_pieces(view: memoryview, after: int, position: int = 0) -> Iterator[t
         if size:
             yield position, size
             header = HEADER.unpack_from(view, position)
-            position, after = position + size, max(after, header[0] + header[6] + 1)
+            position, after = position + size, max(after, header[BASE_OFFSET] + header[LAST_DELTA] + 1)
         else:
             behind = _next_valid(view, position + 1, after)
             if behind is None:
@@ -138,9 +138,9 @@ def _find(view: memoryview, path: str, epoch: int | None, epoch_max: int | None)
             is_certain = _is_whole(view, position) or _next_valid(view, position + 1, offset) is not None
             return Rot(offset, is_certain, path, position), epoch
         header = HEADER.unpack_from(view, position)
-        if header[0] != offset or not _may_follow(header[2], bool(header[5] & CONTROL_BIT), epoch, epoch_max):
+        if header[BASE_OFFSET] != offset or not _may_follow(header[LEADER_EPOCH], bool(header[ATTRIBUTES] & CONTROL_BIT), epoch, epoch_max):
             return Rot(offset, True, path, position), epoch
-        position, offset, epoch = position + size, offset + header[6] + 1, header[2]
+        position, offset, epoch = position + size, offset + header[LAST_DELTA] + 1, header[LEADER_EPOCH]
     return None, epoch
 
 
@@ -155,14 +155,14 @@ def _valid_size(view: memoryview, position: int) -> int:
     if position + OVERHEAD > len(view):
         return 0
     header = HEADER.unpack_from(view, position)
-    size: int = header[1] + LOG_OVERHEAD
-    if size < OVERHEAD or position + size > len(view) or header[3] != _MAGIC:
+    size: int = header[LENGTH] + LOG_OVERHEAD
+    if size < OVERHEAD or position + size > len(view) or header[MAGIC] != _MAGIC:
         return 0
     return size if _is_checked(view, position, size) else 0
 
 
 def _is_checked(view: memoryview, position: int, size: int) -> bool:
-    return bool(crc32c(view[position + CRC_FROM : position + size]) == HEADER.unpack_from(view, position)[4])
+    return bool(crc32c(view[position + CRC_FROM : position + size]) == HEADER.unpack_from(view, position)[CRC])
 
 
 def _is_whole(view: memoryview, position: int) -> bool:
@@ -170,7 +170,7 @@ def _is_whole(view: memoryview, position: int) -> bool:
     left = len(view) - position
     if left < OVERHEAD:
         return False
-    size = HEADER.unpack_from(view, position)[1] + LOG_OVERHEAD
+    size = HEADER.unpack_from(view, position)[LENGTH] + LOG_OVERHEAD
     return (OVERHEAD <= size <= left and _is_checked(view, position, size)) or _is_checked(view, position, left)
 
 
@@ -182,6 +182,6 @@ def _next_valid(view: memoryview, position: int, offset: int) -> int | None:
     candidate = re.compile(b"(?s)(?=%b.{%d}%b)" % (re.escape(low[:same]), _MAGIC_AT - same, bytes([_MAGIC])))
     for match in candidate.finditer(view, position):
         at = match.start()
-        if at + OVERHEAD <= len(view) and offset < HEADER.unpack_from(view, at)[0] <= offset_max and _valid_size(view, at):
+        if at + OVERHEAD <= len(view) and offset < HEADER.unpack_from(view, at)[BASE_OFFSET] <= offset_max and _valid_size(view, at):
             return at
     return None
