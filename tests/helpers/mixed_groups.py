@@ -66,6 +66,8 @@ class MixedWorld:
         self.uncommitted: list[Append] = []
         self.work: deque[Iterator[None]] = deque()
         self.answers: dict[Any, Any] = {}
+        #: Those who have left, or fallen silent.
+        self.former: list[Any] = []
         self._ids = iter(range(1, 100_000))
         self.shard = self._new_shard()
         self.shard.loaded(self.now_ms)

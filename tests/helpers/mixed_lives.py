@@ -215,7 +215,7 @@ def check_commits(world: MixedWorld, members: list[Member], chance: random.Rando
     """A former member, or one with a wrong epoch, commits nothing."""
     if world.is_stalled or not members:
         return
-    member = chance.choice(members)
+    member = chance.choice([*members, *world.former])
     consumer, classic = world.shard.consumers.groups.get("g"), world.shard.groups.get("g")
     partition = chance.choice(sorted(member.owned)) if member.owned else ("t", 0)
     lie = chance.choice([0, 0, 1, 5])
@@ -295,6 +295,7 @@ def act(world: MixedWorld, members: list[Member], chance: random.Random, number:
         members.append(kind(f"m{number}", world, chance))
     elif dice < 0.10 and len(members) > 1:
         leaver = members.pop(chance.randrange(len(members)))
+        world.former.append(leaver)
         if chance.random() < 0.6:
             leaver.leave()
     elif dice < 0.12:
@@ -309,9 +310,9 @@ def act(world: MixedWorld, members: list[Member], chance: random.Random, number:
             world.go_on()
         elif chance.random() < 0.3:
             world.refuse()
-    elif dice < 0.19:
-        check_commits(world, members, chance)
     elif dice < 0.21:
+        check_commits(world, members, chance)
+    elif dice < 0.23:
         check_lies(world, members, chance)
     else:
         chance.choice(members).act(chance)
