@@ -44,12 +44,13 @@ REPOSITORY = Path(__file__).parents[2]
 DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 #: Apache Kafka's errors that say nothing about its peers: a request that came while it started or took office, a heartbeat that it had no
 #: time to read; an event of its own controller that took two seconds, on a busy machine; what was being written as leadership moved or
-#: followers were late, and a batch that overtook the one before then (a loss is seen otherwise); share sessions that end, and
-#: requests whose metrics are gone already, as it stops.
+#: followers were late, and a batch that overtook the one before then (a loss is seen otherwise); a write of a share partition's leader
+#: that has been replaced, which its share coordinator refuses; share sessions that end, and requests whose metrics are gone already, as
+#: it stops.
 HARMLESS = "|".join([
     "NotControllerException", r"raftManager\(\)\" is null", "controller event queue overloaded", "Exceptionally slow controller event",
     "NotLeaderOrFollowerException", "OutOfOrderSequenceException", "NotEnoughReplicasException",
-    "while releasing acquired topic partitions", r"RequestMetrics\$ErrorMeter",
+    "Write request leader epoch is smaller than last recorded", "while releasing acquired topic partitions", r"RequestMetrics\$ErrorMeter",
 ])  # fmt: skip
 
 
