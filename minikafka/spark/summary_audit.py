@@ -35,7 +35,10 @@ def compare_summaries(paths: Iterable[str], options: AuditOptions, questions: st
     try:
         if not summaries.scans:
             raise SummaryError("only answers were given, without the summary of a scan")
-        result = _compared(summaries, _with_options(summaries, options), started_ms)
+        try:
+            result = _compared(summaries, _with_options(summaries, options), started_ms)
+        except (LookupError, AttributeError, TypeError, ValueError) as error:
+            raise SummaryError(f"a summary contradicts itself ({type(error).__name__}: {error}): scan again") from error
         if questions and summaries.questions:
             summaries.write_questions(questions)
     finally:

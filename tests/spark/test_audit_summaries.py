@@ -106,6 +106,23 @@ def test_no_cut_and_no_damaged_summary_is_taken(three: Path, tmp_path: Path) -> 
         SummaryReader(str(path))
 
 
+def test_a_summary_that_contradicts_itself_is_refused(three: Path, tmp_path: Path) -> None:
+    """One machine's list of replicas stands in another's summary, with a right checksum."""
+    files = scans(three, tmp_path / "out")
+    frames = {path: list(frames_of(path)) for path in files[1:]}
+    taken = [frames[files[2]][at] if frame[0] == "entries" else frame for at, frame in enumerate(frames[files[1]])]
+    Path(files[1]).write_bytes(summary_file.MAGIC + b"".join(summary_file.frame_of(*frame) for frame in taken))
+    with pytest.raises(SummaryError, match="contradicts itself"):
+        compare_summaries(files, OPTIONS)
+
+
+def frames_of(path: str) -> Iterator[tuple[str, str, bytes]]:
+    with open(path, "rb") as file:
+        file.read(len(summary_file.MAGIC))
+        while (frame := summary_file.read_frame(file)) is not None:
+            yield frame
+
+
 def test_the_command_says_what_is_wrong_with_a_summary(three: Path, tmp_path: Path) -> None:
     files = scans(three, tmp_path / "out")
     Path(files[0]).write_bytes(Path(files[0]).read_bytes()[:-10])
