@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from minikafka.core.metadata.versions import CORDONS
 from minikafka.wire.errors import ErrorCode
 
 REGISTRATION_BACKOFF_MS = 50
@@ -18,8 +19,6 @@ REGISTRATION_BACKOFF_MS_MAX = 500
 SHUTDOWN_HEARTBEAT_MS = 50
 #: If all nodes stop together, the controller may stop first: a broker does not wait for a controller that has been silent this long.
 CONTROLLER_SILENCE_MS_MAX = 1000
-#: 4.3-IV0, the first metadata.version with cordoned directories.
-CORDONED_METADATA_VERSION = 30
 #: An answer is late if it takes longer than its timeout divided by this.
 LATE_PART = 4
 #: How often the timeout of a heartbeat may be doubled at most.
@@ -424,6 +423,6 @@ def heartbeat_timeout_ms(session_timeout_ms: int) -> int:
 def cordoned_to_report(metadata_version: int, cordoned: list[bytes], registered: Sequence[bytes]) -> list[bytes] | None:
     """The cordoned directories that a heartbeat names. None, which changes nothing, if there are none and the controller has none
     (`registered`), or if metadata.version is too low."""
-    if metadata_version < CORDONED_METADATA_VERSION:
+    if metadata_version < CORDONS:
         return None
     return cordoned if cordoned or registered else None

@@ -94,6 +94,13 @@ def test_each_mistake_is_explained(change: dict[str, str], complaint: str) -> No
     assert any(complaint in problem for problem in raised.value.problems), raised.value.problems
 
 
+def test_names_of_listeners_may_be_written_in_lower_case() -> None:
+    given = {"listeners": "external://h:9092,CONTROLLER://:9093", "inter.broker.listener.name": "external"}
+    config = BrokerConfig.from_properties({**GOOD, **given, "listener.security.protocol.map": "external:PLAINTEXT,Controller:PLAINTEXT"})
+    assert config.inter_broker_listener == "EXTERNAL"
+    assert [endpoint.name for endpoint in config.broker_listeners] == ["EXTERNAL"]
+
+
 def test_listeners_follow_the_advertised_ones_when_they_are_not_set() -> None:
     given = {k: v for k, v in GOOD.items() if k not in ("listeners", "process.roles", "controller.quorum.voters", "node.id")}
     config = BrokerConfig.from_properties(

@@ -17,7 +17,7 @@ from helpers.turn_lengths import too_long
 from minikafka.broker.admin.metadata import UNKNOWN_TOPICS_PER_RESPONSE_MAX
 from minikafka.broker.front import large_requests
 from minikafka.broker.front.forwarding import address_bytes, principal_bytes
-from minikafka.broker.front.large_requests import ELEMENTS_MAX, FETCH_ENTRIES_MAX, LONG_BYTES
+from minikafka.broker.front.large_requests import ELEMENTS_MAX, FETCH_ENTRIES_MAX, LONG_BYTES, TOO_MANY_PARTITIONS
 from minikafka.broker.front.request_parts import (
     CUTS,
     PART_ENTRIES,
@@ -209,6 +209,10 @@ async def test_a_controller_is_not_asked_for_more_changes_than_kafkas_is(tmp_pat
         answer = await peer.ask(acls(USER_OPERATION_ENTRIES_MAX + 1), 3)
         assert {one.error_code for one in answer.results} == {ErrorCode.POLICY_VIOLATION}
         assert len(answer.results) == USER_OPERATION_ENTRIES_MAX + 1
+        kind = CreateTopicsRequest.CreatableTopic
+        topics = [kind(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(USER_OPERATION_ENTRIES_MAX + 1)]
+        answer = await peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
+        assert {one.error_message for one in answer.topics} == {TOO_MANY_PARTITIONS}
         answer = await peer.ask(acls(PART_ENTRIES + 1), 3)
         assert [one.error_code for one in answer.results] == [0] * (PART_ENTRIES + 1)
 

@@ -8,7 +8,6 @@ import pytest
 
 from minikafka.core.broker_lifecycle import (
     CONTROLLER_SILENCE_MS_MAX,
-    CORDONED_METADATA_VERSION,
     LATE_ANSWERS_MAX,
     LATE_PART,
     REGISTRATION_BACKOFF_MS,
@@ -28,6 +27,7 @@ from minikafka.core.broker_lifecycle import (
     Unheard,
     cordoned_to_report,
 )
+from minikafka.core.metadata.versions import CORDONS
 from minikafka.wire.errors import ErrorCode
 
 INTERVAL_MS, SESSION_MS = 2_000, 9_000
@@ -394,7 +394,7 @@ def test_nothing_late_moves_a_broker_that_has_stopped() -> None:
 
 def test_cordoned_directories_are_named_when_it_changes_something_that_everybody_understands() -> None:
     ours = [b"D" * 16]
-    assert cordoned_to_report(CORDONED_METADATA_VERSION - 1, ours, ()) is None
-    assert cordoned_to_report(CORDONED_METADATA_VERSION, ours, ()) == ours
-    assert cordoned_to_report(CORDONED_METADATA_VERSION, [], ours) == []
-    assert cordoned_to_report(CORDONED_METADATA_VERSION, [], ()) is None
+    assert cordoned_to_report(CORDONS - 1, ours, ()) is None
+    assert cordoned_to_report(CORDONS, ours, ()) == ours
+    assert cordoned_to_report(CORDONS, [], ours) == []
+    assert cordoned_to_report(CORDONS, [], ()) is None

@@ -33,10 +33,12 @@ FOR_A_MOMENT = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS,
+        # What a producer of before transaction version 2 is told while the markers of its last transaction are written.
+        ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )  # fmt: skip
 CHANGES = frozenset({"CreateTopicsRequest", "DeleteTopicsRequest", "CreatePartitionsRequest", "IncrementalAlterConfigsRequest"})
-ANSWER_S, SETTLED_S = 15.0, 15.0
+ANSWER_S, SETTLED_S, HEARD_S = 15.0, 5.0, 15.0
 NO_ANSWER = "no answer"
 
 
@@ -122,7 +124,7 @@ class Side:
         self._ask(kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=self._fence, configs=[change])]), 1)
         described = DescribeConfigsRequest.DescribeConfigsResource
         resource = described(resource_type=2, resource_name=self._fence, configuration_keys=["retention.ms"])
-        end = LoadAdjustedDeadline(SETTLED_S)
+        end = LoadAdjustedDeadline(HEARD_S)
         while not end.is_over:
             found = self._ask(DescribeConfigsRequest(resources=[resource]), 4)
             if found is not NO_ANSWER and found.results[0].configs and found.results[0].configs[0].value == value:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.admin import broker_loggers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.broker.partitions.cordons import ALL
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
-from minikafka.core.controller.configs import check_entries
-from minikafka.core.metadata.image import RESOURCE_BROKER_LOGGER
+from minikafka.core.controller.configs import APPEND, CORDONED_LOG_DIRS, SET, check_entries
+from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -39,11 +40,13 @@ class ConfigHandlers:
 
     async def alter(self, context: RequestContext, request: Any) -> Any:
         """IncrementalAlterConfigs and AlterConfigs; this broker applies the change before the client gets its answer."""
-        loggers = self._alter_loggers(context, request) if isinstance(request, IncrementalAlterConfigsRequest) else []
-        if loggers and not request.resources:
-            return IncrementalAlterConfigsResponse(responses=loggers)
+        own: list[Any] = []
+        if isinstance(request, IncrementalAlterConfigsRequest):
+            own = [*self._alter_loggers(context, request), *self._refused_cordons(request)]
+        if own and not request.resources:
+            return IncrementalAlterConfigsResponse(responses=own)
         response = await self._forwarder.forward(context, request)
-        response.responses += loggers
+        response.responses += own
         if not request.validate_only:
             wanted = self._settled(request, response)
             await self._forwarder.until(lambda image: all(image.config(*res).get(key) == value for res, key, value in wanted))
@@ -71,6 +74,30 @@ class ConfigHandlers:
                 answer.error_code, answer.error_message = error.code, error.message
             answers.append(answer)
         request.resources = [one for one in request.resources if one.resource_type != RESOURCE_BROKER_LOGGER]
+        return answers
+
+    def _refused_cordons(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]:
+        """Answer changes that cordon directories which this broker does not have, and remove them from the request: the controller does
+        not know the paths."""
+        answers, key = [], (RESOURCE_BROKER, str(self._config.node_id))
+        for resource in [one for one in request.resources if (one.resource_type, one.resource_name) == key]:
+            named = [
+                path.strip()
+                for entry in resource.configs
+                if entry.name == CORDONED_LOG_DIRS and entry.config_operation in (SET, APPEND)
+                for path in (entry.value or "").split(",")
+            ]
+            unknown = [path for path in named if path not in ("", ALL) and path.rstrip("/") not in self._config.directories]
+            if unknown:
+                request.resources.remove(resource)
+                answers.append(
+                    IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                        resource_type=resource.resource_type, resource_name=resource.resource_name, error_code=ErrorCode.INVALID_REQUEST,
+                        error_message=f"{CORDONED_LOG_DIRS} names {', '.join(unknown)}, not in log.dirs",
+                    )
+                )  # fmt: skip
         return answers
 
     @staticmethod

@@ -190,7 +190,7 @@ class BrokerConfig(BrokerProperties):
 
     def _derive_inter_broker(self, problems: list[str]) -> None:
         names = [e.name for e in self.broker_listeners]
-        name = self.inter_broker_listener_name
+        name = None if self.inter_broker_listener_name is None else self.inter_broker_listener_name.upper()
         if name is None:
             wanted = SECURITY_PROTOCOLS[self.security_inter_broker_protocol]
             name = next((e.name for e in self.broker_listeners if e.security_protocol == wanted), names[0] if names else "")
@@ -207,7 +207,7 @@ class BrokerConfig(BrokerProperties):
                     f"listener.security.protocol.map={entry}: must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}"
                 )
             else:
-                protocols[name] = SECURITY_PROTOCOLS[protocol]
+                protocols[name.upper()] = SECURITY_PROTOCOLS[protocol]
         if "listener.security.protocol.map" not in self.given:
             for name in self.controller_listener_names or []:
                 protocols.setdefault(name, SECURITY_PROTOCOLS["PLAINTEXT"])

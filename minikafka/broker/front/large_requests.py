@@ -32,6 +32,8 @@ from minikafka.broker.front.turns import Turns
 from minikafka.broker.supervise import Ends
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.message import Request
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ FETCH_ENTRIES_MAX = 20_000
 #: Long requests are decoded concurrently up to this many bytes of frames, but at least one at a time.
 BYTES_AT_ONCE = 4 << 20
 TOO_MANY = "Unable to perform excessively large batch operation."
+TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
 
 
 class Entry(Protocol):
@@ -191,7 +194,8 @@ class LargeRequests:
                 part.timeout_ms = max(1, timeout_ms - int(1000 * (now_s() - began_s)))
             asked = Part(context)
             if is_refused:
-                answer = failure_response(part, context.api_version, ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY))
+                text = TOO_MANY_PARTITIONS if isinstance(request, CreateTopicsRequest | CreatePartitionsRequest) else TOO_MANY
+                answer = failure_response(part, context.api_version, ApiError(ErrorCode.POLICY_VIOLATION, text))
             else:
                 answer = entry.answer_to(asked, part)
             begun.append((asked, answer))

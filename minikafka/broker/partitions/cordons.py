@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from minikafka.core.metadata.image import METADATA_VERSION
+from minikafka.core.metadata.versions import CORDONS, NEWEST
+
 if TYPE_CHECKING:
     from minikafka.broker.config.dynamic import Settings
+    from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.storage.log_dir import LogDirectory
 
 logger = logging.getLogger("minikafka.config")
@@ -16,14 +20,17 @@ ALL = "*"
 class Cordons:
     """`directory in cordons`: whether cordoned.log.dirs names the directory now."""
 
-    def __init__(self, settings: Settings, directories: list[LogDirectory]) -> None:
+    def __init__(self, settings: Settings, directories: list[LogDirectory], metadata: MetadataHost) -> None:
+        self._metadata = metadata
         self._settings = settings
         self._directories = directories
         settings.watch(self._check)
 
     def __contains__(self, directory: object) -> bool:
         names = self._settings.cordoned_log_dirs
-        return bool(names) and (ALL in names or getattr(directory, "path", None) in [name.rstrip("/") for name in names])
+        if not names or self._metadata.image.features.get(METADATA_VERSION, NEWEST) < CORDONS:
+            return False
+        return ALL in names or getattr(directory, "path", None) in [name.rstrip("/") for name in names]
 
     def ids(self) -> list[bytes]:
         """The ids of the cordoned directories that are online."""

@@ -10,12 +10,14 @@ from minikafka.core.client_metrics.subscriptions import check_subscription
 from minikafka.core.controller.config import ConfigRules
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
 from minikafka.core.metadata.image import (
+    METADATA_VERSION,
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
+from minikafka.core.metadata.versions import CORDONS, NEWEST
 from minikafka.core.node_id import parse_node_id
 from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -25,6 +27,7 @@ from minikafka.wire.records.metadata_records import ClearElrRecord, ConfigRecord
 from minikafka.wire.types import STRING_BYTES_MAX
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
 
 _KINDS = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
 
@@ -128,6 +131,10 @@ class ConfigControl:
         self._judge(kind, name, changed, after)
         if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in altered and self._state.image.is_elr_enabled:
             self._check_min_isr(name, after)
+        level = self._state.image.features.get(METADATA_VERSION, NEWEST)
+        if kind == RESOURCE_BROKER and changed.get(CORDONED_LOG_DIRS) and level < CORDONS:
+            text = f"{CORDONED_LOG_DIRS} cannot be set: metadata.version is {level}, and cordoned directories came with {CORDONS}."
+            raise ApiError(ErrorCode.INVALID_CONFIG, text)
         if kind == RESOURCE_TOPIC and name not in self._state.image.topics_by_name:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         # A broker's property is written even if its value is the same: the broker then reloads the file that it names (KAFKA-14136).

@@ -19,6 +19,8 @@ NEWEST = 30
 REGISTERED_CONTROLLERS = 15
 #: 3.7-IV2, the first one with the log directories of brokers and replicas (KIP-858).
 DIRECTORIES = 17
+#: 4.3-IV0, the first one with cordoned directories (KIP-1066).
+CORDONS = 30
 #: 4.4-IV1, the first one with address ranges (CIDR) in ACLs, and 4.4-IV2, the first one with unregistered controllers (KIP-1312).
 RANGES_IN_ACLS = 32
 UNREGISTERED_CONTROLLERS = 33
