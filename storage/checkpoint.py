@@ -25,6 +25,10 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+#: More digits than any number has, and fewer than Python refuses to read.
+_DIGITS_MAX = 40
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 _TORN_ID = re.compile(rb"[A-Za-z0-9_-]{1,21}")
 
 
@@ -48,15 +52,23 @@ def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
         raise CorruptFile("the last line is truncated")
     if lines[0].strip() != _VERSION:
         raise CorruptFile(f"version {lines[0].strip()[:20]!r} is not {_VERSION}")
-    if len(lines) < 2 or not lines[1].strip().isdigit():
+    if len(lines) < 2:
         raise CorruptFile("the number of entries is missing")
+    count = number_of(lines[1].strip(), INT32_MAX)
     entries = [line.split() for line in lines[2:] if line.strip()]
-    if len(entries) != int(lines[1]):
+    if len(entries) != count:
         raise CorruptFile(f"{lines[1].strip()} entries announced, {len(entries)} found")
     for entry in entries:
         if len(entry) != fields:
             raise CorruptFile(f"malformed line {' '.join(entry)[:80]!r}")
     return entries
+
+
+def number_of(text: str, most: int) -> int:
+    """A number of at most `most` either way, as Kafka reads one of 32 or 64 bits. Raises CorruptFile."""
+    if len(text) > _DIGITS_MAX or _NUMBER.fullmatch(text) is None or abs(int(text)) > most:
+        raise CorruptFile(f"{text[:40]!r} is no number up to {most}")
+    return int(text)
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -70,10 +82,7 @@ def read_offset_checkpoint(filesystem: FileSystem, path: str) -> dict[tuple[str,
         return {}
     offsets = {}
     for topic, partition, offset in decode_checkpoint(filesystem.read(path), 3):
-        try:
-            offsets[topic, int(partition)] = int(offset)
-        except ValueError as error:
-            raise CorruptFile(f"malformed line '{topic} {partition} {offset}'") from error
+        offsets[topic, number_of(partition, INT32_MAX)] = number_of(offset, INT64_MAX)
     return offsets
 
 
@@ -180,6 +189,6 @@ def read_clean_shutdown(filesystem: FileSystem, path: str) -> int | None:
     try:
         document = json.loads(filesystem.read(path))
         epoch = document["brokerEpoch"]
-        return epoch if document["version"] == 0 and isinstance(epoch, int) else -1
-    except (ValueError, KeyError, TypeError):
+        return epoch if document["version"] == 0 and isinstance(epoch, int) and -1 <= epoch <= INT64_MAX else -1
+    except (ValueError, KeyError, TypeError, RecursionError):
         return -1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from minikafka.storage.checkpoint import decode_checkpoint, encode_checkpoint
+from minikafka.storage.checkpoint import INT32_MAX, INT64_MAX, decode_checkpoint, encode_checkpoint, number_of
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import FileSystem, is_shortage, write_all, write_atomically
 from minikafka.storage.types import EpochEnd
@@ -54,10 +54,7 @@ class EpochCache:
             data = self._filesystem.read(self.path)
             self._file_size = len(data)
             for words in decode_checkpoint(data, 2):
-                try:
-                    entry = int(words[0]), int(words[1])
-                except ValueError as error:
-                    raise CorruptFile(f"malformed line {' '.join(words)[:80]!r}") from error
+                entry = number_of(words[0], INT32_MAX), number_of(words[1], INT64_MAX)
                 if min(entry) < 0 or (entries and not (entry[0] > entries[-1][0] and entry[1] > entries[-1][1])):
                     raise CorruptFile(f"entry {entry} after {entries[-1:]} is out of order")
                 entries.append(entry)

@@ -52,6 +52,7 @@ def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -
             if number % STEP_ENTRIES == 0:
                 yield
         setattr(request, lists[0], list(kept.values()))
+        yield from emptied(kept)
         return
     holders: dict[Hashable, tuple[Any, dict[Hashable, Any]]] = {}
     left = STEP_ENTRIES
@@ -69,6 +70,7 @@ def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -
                 yield
     for holder, entries in holders.values():
         setattr(holder, lists[1], list(entries.values()))
+        yield from emptied(entries)
     setattr(request, lists[0], [holder for holder, _ in holders.values()])
 
 
@@ -80,25 +82,49 @@ def two_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...], na
         seen.setdefault((holder and asked(holder), name_of(entry, names)), [holder]).append(entry)
         if number % STEP_ENTRIES == 0:
             yield None
-    twice = {name: found for name, found in seen.items() if len(found) > 2}
+    twice: dict[Hashable, list[Any]] = {}
+    for number, (name, found) in enumerate(seen.items(), 1):
+        if len(found) > 2:
+            twice[name] = found
+        if number % STEP_ENTRIES == 0:
+            yield None
+    yield from emptied(seen)
     if not twice:
         return
-    rest: list[Any] = []
-    for holder in getattr(request, lists[0]) if len(lists) > 1 else [None]:
-        about, owner, into = holder and asked(holder), holder or request, lists[-1]
-        entries = [entry for entry in getattr(owner, into) if (about, name_of(entry, names)) not in twice]
-        yield None
-        if holder is None:
-            rest = entries
-        elif entries:
-            rest.append(with_values(holder, into, entries))
-    setattr(request, lists[0], rest)
+    yield from _without(request, lists, names, twice)
     taken: list[Any] = []
     for number, (holder, *entries) in enumerate(twice.values(), 1):
         taken += entries[:2] if holder is None else [with_values(holder, lists[1], entries[:2])]
         if number % names_max == 0 or number == len(twice):
             yield with_values(request, lists[0], taken)
             taken = []
+
+
+def _without(request: Any, lists: tuple[str, ...], names: tuple[str, ...], twice: dict[Hashable, list[Any]]) -> Iterator[None]:
+    """Take the entries of these names out of a request."""
+    rest: list[Any] = []
+    for holder in getattr(request, lists[0]) if len(lists) > 1 else [None]:
+        about, owner, into = holder and asked(holder), holder or request, lists[-1]
+        entries: list[Any] = []
+        for number, entry in enumerate(getattr(owner, into), 1):
+            if (about, name_of(entry, names)) not in twice:
+                entries.append(entry)
+            if number % STEP_ENTRIES == 0:
+                yield None
+        yield None
+        if holder is None:
+            rest = entries
+        elif entries:
+            rest.append(with_values(holder, into, entries))
+    setattr(request, lists[0], rest)
+
+
+def emptied(held: dict[Any, Any]) -> Iterator[None]:
+    """Free what a dict holds, in steps."""
+    while held:
+        for _ in range(min(STEP_ENTRIES, len(held))):
+            held.popitem()
+        yield None
 
 
 def _entries(request: Any, lists: tuple[str, ...]) -> Iterator[tuple[Any, Any]]:

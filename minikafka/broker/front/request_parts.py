@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from minikafka.broker.front.named_twice import STEP_ENTRIES, asked, last_of_each, name_of, two_of_each, with_values
+from minikafka.broker.front.named_twice import STEP_ENTRIES, asked, emptied, last_of_each, name_of, two_of_each, with_values
 from minikafka.wire.declaration import Struct
 from minikafka.wire.errors import WireError
 from minikafka.wire.lazy_list import LazyList
@@ -254,14 +254,21 @@ def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Ite
             if number % STEP_ENTRIES == 0:
                 yield None
     yield None
-    shared: dict[Hashable, list[list[Any]]] = {name: [[] for _ in cuts] for name, count in counts.items() if count > 1}
+    shared: dict[Hashable, list[list[Any]]] = {}
+    for number, (name, count) in enumerate(counts.items(), 1):
+        if count > 1:
+            shared[name] = [[] for _ in cuts]
+        if number % STEP_ENTRIES == 0:
+            yield None
+    yield from emptied(counts)
+    for number, (cut, named) in enumerate(zip(cuts, lists, strict=True)):
+        if shared:
+            yield from _taken_out(request, cut, named, number, shared)
+        while named:
+            del named[-STEP_ENTRIES:]
+            yield None
     if not shared:
         return
-    for number, named in enumerate(lists):
-        setattr(request, cuts[number].entries[0], [entry for name, entry in named if name not in shared])
-        for name, entry in named:
-            if name in shared:
-                shared[name][number].append(entry)
     taken: list[list[Any]] = [[] for _ in cuts]
     for number, name in enumerate(shared):
         for into, more in zip(taken, shared[name], strict=True):
@@ -273,6 +280,18 @@ def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Ite
                 part = with_values(part, cut.entries[0], entries)
             yield part
             taken = [[] for _ in cuts]
+
+
+def _taken_out(
+    request: Request, cut: Cut, named: list[tuple[Hashable, Any]], number: int, shared: dict[Hashable, list[list[Any]]]
+) -> Iterator[None]:
+    """Take the entries of shared names out of one list of the request, in steps."""
+    others: list[Any] = []
+    for at, (name, entry) in enumerate(named, 1):
+        (shared[name][number] if name in shared else others).append(entry)
+        if at % STEP_ENTRIES == 0:
+            yield None
+    setattr(request, cut.entries[0], others)
 
 
 def parts(

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from minikafka.core.raft.types import NO_NODE, ZERO_ID, ElectionState, ReplicaKey
+from minikafka.storage.checkpoint import INT32_MAX
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import FileSystem, write_atomically
 from minikafka.wire.uuid import uuid_from_text, uuid_to_text
@@ -45,9 +46,9 @@ def decode(data: bytes) -> ElectionState:
         version = document["data_version"]
         epoch, leader_id, voted_id = document["leaderEpoch"], document["leaderId"], document["votedId"]
         directory_id = uuid_from_text(document["votedDirectoryId"]) if version == 1 else ZERO_ID
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptFile(f"quorum-state is not valid: {error}") from error
-    if version not in (0, 1) or not all(isinstance(value, int) for value in (epoch, leader_id, voted_id)):
+    if version not in (0, 1) or not all(isinstance(value, int) and abs(value) <= INT32_MAX for value in (epoch, leader_id, voted_id)):
         raise CorruptFile(f"quorum-state of version {version!r} is not known")
     voted = ReplicaKey(voted_id, directory_id) if voted_id != NO_NODE else None
     return ElectionState(max(epoch, 0), leader_id, voted)
