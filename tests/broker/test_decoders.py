@@ -9,6 +9,9 @@ import pytest
 from helpers import decoders
 from helpers.coverage_pause import without_coverage
 
+from minikafka.storage.checkpoint import _DIGITS_MAX, INT32_MAX, INT64_MAX, number_of
+from minikafka.storage.errors import CorruptFile
+
 INPUTS = 120
 
 
@@ -21,6 +24,14 @@ def test_any_bytes_are_refused_or_hold(name: str) -> None:
                 decoders.run(name, data)
             except Exception as error:
                 raise AssertionError(f"{name}: {data.hex()}") from error
+
+
+def test_numbers_in_files_have_bounds() -> None:
+    for text, most in (("0", INT32_MAX), (str(INT32_MAX), INT32_MAX), (str(-INT64_MAX), INT64_MAX), ("0" * _DIGITS_MAX, INT32_MAX)):
+        assert number_of(text, most) == int(text)
+    for text in (str(INT32_MAX + 1), "", "-", "1_0", " 1", "\u00b2", "0" * (_DIGITS_MAX + 1), "1" * 5_000):
+        with pytest.raises(CorruptFile):
+            number_of(text, INT32_MAX)
 
 
 def test_most_targets_get_past_their_first_checks() -> None:

@@ -263,7 +263,8 @@ _META = b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAA
 @target(
     b"0\n1\n9999999999 0\n", b"0\n1\n0 99999999999999999999\n", "0\n\u00b2\n0 0\n".encode(), b"0\n" + b"1" * 5000 + b"\n0 0\n",
     b"0\n1\n" + b"1" * 5000 + b" 0\n", b'{"version":0,"brokerEpoch":99999999999999999999}', b"[" * 100_000,
-    _QUORUM_STATE.replace(b"1,", b"99999999999,"), b"0\n2\n0 0\n3 17\n", b"0\n1\nt 0 5\n", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b'{"version":0,"brokerEpoch":3}',
+    _QUORUM_STATE.replace(b"1,", b"99999999999,"), b"0\n2\n0 0\n3 17\n",
+    b"0\n1\nt 0 5\n", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b'{"version":0,"brokerEpoch":3}',
     b"a=b\\:c\n#x\n", _QUORUM_STATE, _META,
 )  # fmt: skip
 def checkpoints(data: bytes) -> None:
