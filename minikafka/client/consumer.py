@@ -550,7 +550,7 @@ class Consumer:
             offsets = await self._reset_offsets([(topic, index)])
         except ClientError:
             self._failure = ClientError(
-                f"offset {position.fetch_offset} of {topic}-{index} is not in the log any more, and auto_offset_reset is none"
+                f"offset {position.fetch_offset} of {topic}-{index} is no longer in the log, and auto_offset_reset is none"
             )
             position.paused_until_s = float("inf")
             self._arrived.set()
@@ -563,7 +563,7 @@ class Consumer:
         end_offset = data.diverging_epoch.end_offset
         if self._reset == "none":
             self._failure = ClientError(
-                f"{topic}-{data.partition_index} was truncated: the records read from offset {end_offset} on are not in the log any more"
+                f"{topic}-{data.partition_index} was truncated: the records read from offset {end_offset} on are no longer in the log"
                 " (unclean election?), and auto_offset_reset is none"
             )
             position.paused_until_s = float("inf")

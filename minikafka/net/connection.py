@@ -561,7 +561,7 @@ class SocketConnection:
                     region.failed(error)
                 raise
             if sent == 0:
-                raise ConnectionError("a file region ended before its time")
+                raise ConnectionError("a file region ended early")
             self._region_sent += sent
             self.sent_bytes += sent
             self._out_bytes -= sent

@@ -235,7 +235,7 @@ class TlsConnection(SocketConnection):
             self._out[0] = data
             region.release()
         elif not data:
-            raise ConnectionError("a file region ended before its time")
+            raise ConnectionError("a file region ended early")
         else:
             self._out.appendleft(data)
 
