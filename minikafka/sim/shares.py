@@ -39,6 +39,9 @@ class Shares:
                 place, where = (partition.index, offset), f"{node} {partition}/{offset}"
                 self._invariants.checked["S28"] += 1
                 self.letters.delivered(place, run.delivery_count)
+                if run.delivery_count >= limit:
+                    # Also a leader that has been replaced may archive it: its writes count until its successor has read the state.
+                    self._perhaps_settled.add(place)
                 if is_unaware and (place in self._settled or place in self._released):
                     continue
                 if place in self._settled:
@@ -47,8 +50,6 @@ class Shares:
                     before = self._released.get(place, 0)
                     text = f"is delivered for the {run.delivery_count}th time: {before} deliveries are confirmed and {limit} are allowed"
                     self._world.violate("S28", f"{where} {text}")
-                if run.delivery_count == limit:
-                    self._perhaps_settled.add(place)
 
     def _is_unaware(self, node: SimNode, partition: Any) -> bool:
         """Whether the leader has been replaced and cannot know it yet, as the heartbeats and the followers tell it nothing."""

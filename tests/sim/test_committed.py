@@ -143,6 +143,21 @@ def test_what_a_share_group_has_settled_stays_settled() -> None:
     assert violations(2, (True, 0)) == violations(1, (False, 0)) == violations(4) == violations(0) == ["S28"]
 
 
+def test_what_a_replaced_leader_delivered_for_the_last_time_may_be_archived() -> None:
+    """It may archive the record when the delivery ends: its writes count until its successor has read the state."""
+    recorder: Any = Recorder(delivery_count_max=2)
+    topic = SimpleNamespace(partitions={0: SimpleNamespace(leader_epoch=5)})
+    recorder.image = SimpleNamespace(topics_by_id={bytes(16): topic})
+    replicas = SimpleNamespace(is_in_doubt=lambda partition: False)
+    replaced: Any = SimpleNamespace(node=SimpleNamespace(broker=SimpleNamespace(replicas=replicas)))
+    shares = Shares(recorder)
+    shares.answered([Attempt((0, 7), 1, is_final=False, kind=2)], 0)
+    for count, left in ((1, [(0, 7)]), (2, [])):
+        run = SimpleNamespace(first_offset=7, last_offset=7, delivery_count=count)
+        shares.acquired(replaced, SimpleNamespace(index=0, topic_id=bytes(16), leader_epoch=4), [run])
+        assert shares.unsettled([(0, 7)]) == left and recorder.violations == []
+
+
 def test_the_dead_letter_queue_gets_what_is_given_up_and_nothing_else() -> None:
     recorder: Any = Recorder(delivery_count_max=3)
     letters = DeadLetters(recorder)
