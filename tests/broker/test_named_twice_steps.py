@@ -16,6 +16,7 @@ from minikafka.broker.front.large_requests import ELEMENTS_MAX
 from minikafka.broker.front.request_parts import all_parts, cuts_of
 from minikafka.wire.message import Request
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.delete_records import DeleteRecordsRequest
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest
 from minikafka.wire.messages.metadata import MetadataRequest
 
@@ -52,7 +53,16 @@ def longest_step_s(request: Any) -> float:
         parts.append(part)
 
 
-@pytest.mark.parametrize("made", [list_offsets, metadata, quotas])
+def delete_records() -> Request:
+    kind = DeleteRecordsRequest
+    topics = [
+        kind.DeleteRecordsTopic(name=f"t{number}", partitions=[kind.DeleteRecordsPartition(partition_index=0, offset=0)])
+        for number in range(COUNT // 2)
+    ]
+    return kind(topics=topics)
+
+
+@pytest.mark.parametrize("made", [list_offsets, metadata, quotas, delete_records])
 def test_no_step_is_long(made: Callable[[], Request]) -> None:
     with without_coverage():
         gc.disable()

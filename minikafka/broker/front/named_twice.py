@@ -68,10 +68,16 @@ def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -
             if left <= 0:
                 left = STEP_ENTRIES
                 yield
-    for holder, entries in holders.values():
+    kept_holders: list[Any] = []
+    for number, (holder, entries) in enumerate(holders.values(), 1):
         setattr(holder, lists[1], list(entries.values()))
-        yield from emptied(entries)
-    setattr(request, lists[0], [holder for holder, _ in holders.values()])
+        kept_holders.append(holder)
+        if len(entries) >= STEP_ENTRIES:
+            yield from emptied(entries)
+        elif number % STEP_ENTRIES == 0:
+            yield
+    setattr(request, lists[0], kept_holders)
+    yield from emptied(holders)
 
 
 def two_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...], names_max: int) -> Iterator[Any]:
