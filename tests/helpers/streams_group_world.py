@@ -137,6 +137,8 @@ class Processor:
         self.wanted: Roles = {role: set() for role in ROLES}
         self.waits = False
         self.lies = True
+        #: Whether it also lies about its process, its topology and its tasks.
+        self.is_liar = False
 
     def beat(self, chance: random.Random) -> None:
         """One heartbeat, if none is under way; now and then it lies about its epoch."""
@@ -150,8 +152,21 @@ class Processor:
             fields |= {"rebalance_timeout_ms": 20_000, "topology": topology(), "process_id": self.process_id}
         elif self.lies and chance.random() < 0.02:
             epoch = max(1, epoch + chance.choice([-1, 1]))
-        fields |= {f"{role}_tasks": wire_tasks(self.has[role]) for role in ROLES}
+        reported = self._invent(chance, fields) if self.is_liar and self.lies else self.has
+        fields |= {f"{role}_tasks": wire_tasks(reported[role]) for role in ROLES}
         self.world.send(self, member_id=self.member_id, member_epoch=epoch, **fields)
+
+    def _invent(self, chance: random.Random, fields: dict[str, Any]) -> Roles:
+        """What it says it has: tasks of others and of no subtopology. It may be in another process all of a sudden, and
+        bring the topology of another epoch."""
+        if chance.random() < 0.1:
+            self.process_id = fields["process_id"] = f"p{chance.randint(1, 4)}"
+        if self.epoch == 0 and chance.random() < 0.3:
+            fields["topology"] = topology(epoch=chance.choice([-1, 1, 7]))
+        # Who joins has nothing, or is refused.
+        count = chance.randint(0, 4) if self.epoch > 0 or chance.random() < 0.1 else 0
+        invented = {(chance.choice(["0", "0", "0", "1", "1", "1", "none"]), chance.randint(0, 5) // 2) for _ in range(count)}
+        return {role: self.has[role] | invented for role in ROLES}
 
     def hear(self, chance: random.Random, *, is_lost: bool) -> None:
         """Take the answer, if there is one and it is not lost."""

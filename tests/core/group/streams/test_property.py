@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from helpers.streams_group_world import Processor, StreamsWorld
@@ -13,8 +14,8 @@ from minikafka.core.group.streams.settings import StreamsIntervals
 from minikafka.wire.errors import ApiError, ErrorCode
 
 
-def check_nothing_twice(world: StreamsWorld, processors: list[Processor]) -> None:
-    """No active task is with two members, and no task in two hands of one process; who is no member cannot commit."""
+def check_active_once(world: StreamsWorld, processors: list[Processor]) -> None:
+    """No active task is with two members; who is no member cannot commit."""
     group = world.groups.groups.get("g")
     if group is None:
         return
@@ -28,12 +29,25 @@ def check_nothing_twice(world: StreamsWorld, processors: list[Processor]) -> Non
             assert processor.has["active"] <= held, (processor.member_id, processor.has, member)
     active = [task for member in group.members.values() for task in {**member.assigned.active, **member.pending.active}]
     assert len(active) == len(set(active)), "an active task has two owners"
+
+
+def check_nothing_twice(world: StreamsWorld, processors: list[Processor]) -> None:
+    """As above, and no task is in two hands of one process."""
+    check_active_once(world, processors)
+    group = world.groups.groups.get("g")
+    if group is None:
+        return
     for process in {member.process_id for member in group.members.values()}:
         standby = [task for m in group.members.values() if m.process_id == process for task in m.assigned.standby | m.assigned.warmup]
         assert len(standby) == len(set(standby)), "a standby task is twice in a process"
 
 
-def settle(world: StreamsWorld, processors: list[Processor], chance: random.Random) -> None:
+def settle(
+    world: StreamsWorld,
+    processors: list[Processor],
+    chance: random.Random,
+    check: Callable[[StreamsWorld, list[Processor]], None] = check_nothing_twice,
+) -> None:
     """Nothing happens any more but heartbeats of members that tell the truth."""
     world.is_stalled, world.makes_topics = False, True
     world.commit()
@@ -45,7 +59,7 @@ def settle(world: StreamsWorld, processors: list[Processor], chance: random.Rand
             processor.hear(chance, is_lost=False)
             processor.beat(chance)
             processor.hear(chance, is_lost=False)
-            check_nothing_twice(world, processors)
+            check(world, processors)
 
 
 def check_quiet(world: StreamsWorld, processors: list[Processor]) -> None:
@@ -92,6 +106,22 @@ def act(world: StreamsWorld, processors: list[Processor], chance: random.Random,
         processor = chance.choice(processors)
         processor.beat(chance)
         processor.hear(chance, is_lost=chance.random() < 0.05)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_liars_take_no_task_from_others(seed: int) -> None:
+    """Who reports tasks that it does not have, or is in another process all of a sudden, gets none that another member runs; and when the
+    lies end, every task runs once."""
+    chance = random.Random(seed)
+    world = StreamsWorld(StreamsIntervals(assignment_interval_ms=0, initial_rebalance_delay_ms=0, num_standby_replicas=1), a=5, b=3)
+    processors = [Processor(f"d{number}", f"p{number}", world) for number in range(4)]
+    for number in range(200):
+        for processor in processors:
+            processor.is_liar = True
+        act(world, processors, chance, number)
+        check_active_once(world, processors)
+    settle(world, processors, random.Random(-1), check=check_active_once)
+    check_quiet(world, processors)
 
 
 @pytest.mark.parametrize("seed", range(24))
