@@ -1,11 +1,11 @@
-"""Groups of the consumer protocol (KIP-848) beside Apache Kafka: the same requests, good and bad, the same answers, the same records."""
+"""Groups of the consumer protocol (KIP-848) beside Apache Kafka 4.4: the same requests, good and bad, the same answers, the same records."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from helpers.apache_kafka import KafkaBroker, run_tool
+from helpers.apache_kafka import NEXT, KafkaBroker, run_tool
 from helpers.asked import BEAT, QUICK, Asked, prepare, retry, written
 from helpers.migration_story import migrations
 
@@ -176,7 +176,7 @@ def test_answers_and_records_are_those_of_apache_kafka(tmp_path: Path) -> None:
         ours = story(cluster.bootstrap)
         our_directory = next((tmp_path / "ours").rglob("__consumer_offsets-0"))
         (our_records, our_patterns), our_hashes = apart(written(ours, our_directory)), hashes(our_directory)
-    kafka = KafkaBroker(tmp_path / "kafka", properties)
+    kafka = KafkaBroker(tmp_path / "kafka", properties, version=NEXT)
     kafka.format()
     with kafka.running():
         theirs = story(kafka.bootstrap)
