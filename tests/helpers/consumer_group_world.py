@@ -68,6 +68,8 @@ class GroupsWorld:
 
     def __init__(self, config: ConsumerGroupConfig | None = None, intervals: GroupIntervals | None = None, **topics: int) -> None:
         self.now_ms = 0
+        #: The clock of the day minus the loop's.
+        self.wall_offset_ms = 1_000_000
         self.config = config or ConsumerGroupConfig()
         self.intervals = intervals or GroupIntervals(assignment_interval_ms=0)
         self.topics = FakeTopics()
@@ -88,8 +90,8 @@ class GroupsWorld:
 
     def _new_groups(self) -> ConsumerGroups:
         around = Surroundings(
-            config=self.config, topics=self.topics, intervals=lambda group_id: self.intervals, wall_ms=lambda now_ms: 1_000_000 + now_ms,
-            new_member_id=lambda: "made-by-the-broker", make_room=lambda group_id: [],
+            config=self.config, topics=self.topics, intervals=lambda group_id: self.intervals,
+            wall_ms=lambda now_ms: self.wall_offset_ms + now_ms, new_member_id=lambda: "made-by-the-broker", make_room=lambda group_id: [],
             classics=MigratingRebalancer(GroupConfig(), lambda: "uuid", lambda now_ms: 1_000_000 + now_ms),
         )  # fmt: skip
         return ConsumerGroups(around, lambda: self.effects)

@@ -71,7 +71,7 @@ class StreamsWorld(GroupsWorld):
 
     def _new_groups(self) -> Any:
         around = StreamsSurroundings(
-            self.settings, self.topics, lambda now_ms: 1_000_000 + now_ms, lambda group_id: [], lambda group_id: False
+            self.settings, self.topics, lambda now_ms: self.wall_offset_ms + now_ms, lambda group_id: [], lambda group_id: False
         )
         return StreamsGroups(around, lambda: self.effects)
 

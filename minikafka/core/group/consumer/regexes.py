@@ -86,9 +86,11 @@ def _is_due(group: ConsumerGroup, rule: RefreshRule, count: int, is_new: bool) -
     last = next(iter(group.regexes.values()), None)
     if last is None:
         return True
-    if rule.wall_ms <= last.wall_ms + REFRESH_INTERVAL_MS_MIN:
+    # Below zero, the clock has been set back.
+    age_ms = rule.wall_ms - last.wall_ms
+    if 0 <= age_ms <= REFRESH_INTERVAL_MS_MIN:
         return False
-    return is_new or count != len(group.regexes) or last.version < rule.topics_version or rule.wall_ms > last.wall_ms + rule.interval_ms
+    return is_new or count != len(group.regexes) or last.version < rule.topics_version or not 0 <= age_ms <= rule.interval_ms
 
 
 def plan_resolution(group: ConsumerGroup, resolved: Mapping[str, ResolvedRegex], hashes: TopicHashes) -> Records:

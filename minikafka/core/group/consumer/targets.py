@@ -45,9 +45,9 @@ class Paced(Protocol):
 
 
 def is_early(group: Assigned, intervals: Paced, wall_ms: int) -> bool:
-    """Whether the last assignment is too recent for another one."""
-    interval_ms = intervals.assignment_interval_ms
-    return interval_ms > 0 and group.assignment_wall_ms > 0 and wall_ms < group.assignment_wall_ms + interval_ms
+    """Whether the last assignment is too recent for another one. One that is still to come was made by a clock that has been set back, and
+    nobody waits for it (Apache Kafka waits)."""
+    return group.assignment_wall_ms > 0 and 0 <= wall_ms - group.assignment_wall_ms < intervals.assignment_interval_ms
 
 
 def assignor_of(group: ConsumerGroup, updated: ConsumerMember | None, configured: Sequence[str]) -> Assignor:

@@ -241,6 +241,15 @@ def test_targets_are_not_computed_more_often_than_the_interval() -> None:
     assert world.group().assignment_epoch == 3
 
 
+def test_nobody_waits_for_an_assignment_made_before_the_clock_was_set_back() -> None:
+    world = GroupsWorld(intervals=GroupIntervals(assignment_interval_ms=1_000), a=2)
+    world.wall_offset_ms += 3_600_000
+    world.join("m1", "a")
+    world.wall_offset_ms -= 3_600_000
+    world.join("m2", "a")
+    assert world.group().assignment_epoch == world.group().epoch == 3
+
+
 def test_commits_and_reads_of_offsets_need_the_epoch() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a")
