@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol (KIP-848) beside Apache Kafka 4.4: the same requests, good and bad, the same answers, the same records."""
+"""Groups of the consumer protocol (KIP-848) beside Apache Kafka 4.4: the same requests, good and bad, the same answers and records."""
 
 from __future__ import annotations
 
@@ -115,6 +115,12 @@ def ending(asked: Asked) -> None:
     """An empty group gives way to a classic one, which gives way to a consumer group, which is deleted."""
     asked.beat("m1 leaves", "m1", -1)
     asked.tell("is empty", ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+    asked.join("p1 joins", "p1", "b", group_id="p")
+    asked.beat("p1 wants another assignor", "p1", 2, group_id="p", server_assignor="range")
+    asked.beat("p1 wants the one before", "p1", 3, group_id="p", server_assignor="uniform")
+    asked.beat("p1 leaves", "p1", -1, group_id="p")
+    asked.join("p2 comes at once", "p2", "b", group_id="p")
+    asked.beat("p2 leaves", "p2", -1, group_id="p")
     asked.join("o1 joins", "o1", "b", group_id="o", server_assignor="range")
     asked.beat("o1 leaves", "o1", -1, group_id="o")
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\1\0\1b\0\0\0\0")
