@@ -85,7 +85,7 @@ def draw(seed: int) -> Case:
     steps: list[Step] = []
     while not steps or chance.random() < (0.5 if only_legal else 0.3):
         verb = chance.choice(LEGAL_VERBS if only_legal else sorted(ALL_VERBS))
-        brokers = chance.choice([(1,), (2,), (3,), (1, 2), (2, 3), BROKERS])
+        brokers = chance.choice([(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), BROKERS, BROKERS])
         if verb in OF_ONE_BROKER:
             brokers = brokers[:1]
         step = Step(verb, brokers, _arguments(verb, chance, only_legal))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 from collections.abc import Callable
 
-from helpers.log_clusters import varint
+from helpers.log_clusters import record, varint
 from helpers.log_fault_verbs import Place, rewrite, seal
 from helpers.log_oracle import parse
-from helpers.log_oracle_records import HEADER_BYTES, Inner, decoded
+from helpers.log_oracle_records import CODECS, CONTROL, GZIP, HEADER_BYTES, Inner, decoded
 
 
 def inner(place: Place, at: int, which: int, field: str, delta: int) -> None:
@@ -42,7 +43,24 @@ def _with_records(batch: bytearray, records: list[Inner]) -> bytearray:
     return seal(encoded)
 
 
-INSIDE: dict[str, Callable[..., None]] = {"inner": inner}
+def compressed(place: Place, at: int, how: str) -> None:
+    """A batch's records by gzip; the stream is cut, or something follows it: another member with one more record, or rubbish."""
+
+    def change(batches: list[bytearray]) -> list[bytearray]:
+        if batches[0][22] & (CODECS | CONTROL):  # nobody compresses markers
+            return batches
+        body = gzip.compress(bytes(batches[0][HEADER_BYTES:]), mtime=0)
+        more = gzip.compress(record(9, None, b"x"), mtime=0)
+        body = {"whole": body, "cut": body[:-9], "rubbish": body + b"rubbish", "member": body + more}[how]
+        batch = batches[0][:HEADER_BYTES] + body
+        batch[22] |= GZIP
+        struct.pack_into(">i", batch, 8, len(batch) - 12)
+        return [seal(batch), *batches[1:]]
+
+    rewrite(place, change, at)
+
+
+INSIDE: dict[str, Callable[..., None]] = {"inner": inner, "compressed": compressed}
 
 
 def arguments_inside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
@@ -50,4 +68,5 @@ def arguments_inside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     return {
         "inner": (chance.randrange(1 << 16), chance.randrange(1 << 16), chance.choice(["offset", "offset", "time", "time", "twice"]),
                   chance.choice([-70, -1, 1, 2, 70])),
+        "compressed": (chance.randrange(1 << 16), chance.choice(["whole", "cut", "rubbish", "member"])),
     }.get(verb, ())  # fmt: skip

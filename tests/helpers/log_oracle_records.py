@@ -1,8 +1,11 @@
-"""What a consumer makes of the records inside of a batch, where they are not compressed: offsets, timestamps, sizes (DefaultRecordBatch,
-DefaultRecord)."""
+"""What a consumer makes of the records inside of a batch, where they are not compressed or by gzip: offsets, timestamps, sizes
+(DefaultRecordBatch, DefaultRecord)."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from helpers.log_oracle import Log, Role, Stored
 
-CONTROL, APPEND_TIME, CODECS = 0x20, 0x08, 0x07
+CONTROL, APPEND_TIME, CODECS, GZIP = 0x20, 0x08, 0x07, 0x01
 HEADER_BYTES, BASE_TIMESTAMP = 61, slice(27, 35)
 
 
@@ -27,7 +30,8 @@ def by_records(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """A consumer gets the records of a batch one by one. Their offsets rise within the batch, without a gap where no cleaner was, and the
     latest of their timestamps is that of the batch, by which look-ups by time choose it."""
     for batch in batches:
-        if not batch.attributes & CODECS and batch.is_sound and (wrong := _complaint(batch, batch.base >= role.cleaned_to)):
+        is_known = batch.attributes & CODECS in {0, GZIP}
+        if is_known and batch.is_sound and (wrong := _complaint(batch, batch.base >= role.cleaned_to)):
             yield f"broker {log.broker}: {wrong}"
 
 
@@ -50,8 +54,11 @@ def _complaint(batch: Stored, is_dense: bool) -> str:
 
 
 def decoded(batch: Stored) -> list[Inner] | None:
-    """The records of an uncompressed batch; None where a consumer ends with an error."""
-    data, position = batch.raw, HEADER_BYTES
+    """The records of a batch; None where a consumer ends with an error."""
+    unpacked = _unpacked(batch)
+    if unpacked is None:
+        return None
+    data, position = unpacked, HEADER_BYTES
     found = []
     try:
         for _ in range(batch.count):
@@ -70,6 +77,23 @@ def decoded(batch: Stored) -> list[Inner] | None:
     except (IndexError, ValueError):
         return None
     return found if position == len(data) else None
+
+
+def _unpacked(batch: Stored) -> bytes | None:
+    """The batch without its compression. All members are read; Java ignores what follows the last one and is none (GZIPInputStream)."""
+    if batch.attributes & CODECS != GZIP:
+        return batch.raw
+    data = b""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(batch.raw[HEADER_BYTES:])) as file:
+            while piece := file.read(1):
+                data += piece
+    except gzip.BadGzipFile as error:
+        if "Not a gzipped file" not in str(error) or not data:
+            return None
+    except (EOFError, zlib.error):
+        return None
+    return batch.raw[:HEADER_BYTES] + data
 
 
 def _end_of_body(data: bytes, at: int) -> int:
