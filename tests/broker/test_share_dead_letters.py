@@ -167,6 +167,25 @@ def test_records_that_cannot_be_put_there_are_given_up_all_the_same(
     retry(lambda: f"could not write records 0 to 0 to the dead-letter queue: {reason}" in cluster.logs(1000))
 
 
+def test_a_queue_that_is_deleted_is_made_again_for_the_next_record(cluster: EmbeddedCluster) -> None:
+    asked = prepared(cluster)
+    with_dead_letters(asked)
+    assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name="dlq.gone") is ErrorCode.NONE
+    producer = Producer(cluster.client_config("confluent"))
+
+    async def story() -> None:
+        async with member(cluster) as consumer:
+            await handle(consumer, HOW, 4)
+            assert len(await asyncio.to_thread(letters, cluster, "dlq.gone", 2)) == 2
+            cluster.delete_topic("dlq.gone")
+            producer.produce("t", value=b"bad")
+            await asyncio.to_thread(producer.flush, 20)
+            await handle(consumer, HOW, 1)
+
+    asyncio.run(story())
+    assert letters(cluster, "dlq.gone", 1) == [(None, None, headers(3, 1, REJECTED))]
+
+
 def test_a_queue_cannot_be_an_internal_topic(cluster: EmbeddedCluster) -> None:
     asked = prepared(cluster)
     assert configure(asked, GROUP, "g", errors_deadletterqueue_topic_name="__t") is ErrorCode.INVALID_CONFIG
