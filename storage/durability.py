@@ -28,6 +28,7 @@ class Durability:
         "has_unsynced_names",
         "is_cut",
         "is_flush_requested",
+        "is_whole_flush_requested",
         "recovery_point",
         "truncations",
         "unsynced_files",
@@ -43,6 +44,8 @@ class Durability:
         self.recovery_point = 0
         #: Whether something other than appended records must be synced soon.
         self.is_flush_requested = False
+        #: Whether the active segment must be synced soon, too, so that its file can be closed.
+        self.is_whole_flush_requested = False
         #: Number of truncations so far. A sync that began before the last one does not cover the records that now have those offsets.
         self.truncations = 0
         #: Whether the last truncation is not durable yet. The next append syncs it first: after a power cut the truncated batches must
@@ -58,9 +61,9 @@ class Durability:
 
     @property
     def should_sync_ahead(self) -> bool:
-        """Whether so many bytes are unsynced that they should be synced on another thread before the next roll."""
+        """Whether so many bytes are unsynced that they should be synced on another thread before the next roll, or the file be closed."""
         active = self._segments.active
-        return self._segments.may_have_gaps and active.size - active.synced_size > SYNC_AHEAD_BYTES
+        return self.is_whole_flush_requested or (self._segments.may_have_gaps and active.size - active.synced_size > SYNC_AHEAD_BYTES)
 
     def request_flush(self) -> None:
         """Ask for a flush soon: the log got its first records, and its other files are not synced yet."""
@@ -140,6 +143,8 @@ class Durability:
             end = min(up_to, end)
         epochs = self._epochs
         self.is_flush_requested = False
+        if up_to is None:
+            self.is_whole_flush_requested = False
         has_files = self.unsynced_snapshots or self.unsynced_files or epochs.is_unsynced or epochs.is_dirty
         if end <= self.recovery_point and not has_files:
             return None

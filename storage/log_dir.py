@@ -405,6 +405,17 @@ class LogDirectory:
                 log.producer_state.expire(wall_ms)
         return count
 
+    def request_syncs(self) -> None:
+        """Ask for a flush of logs whose active segments can only be closed once they are synced, if too many files are open."""
+        excess = self._open_files.excess
+        for log in self.logs.values() if excess else ():
+            active = log.segments.active
+            if active.is_open and active.synced_size < active.size and log.failure is None:
+                log.durability.is_whole_flush_requested = True
+                excess -= 1
+                if not excess:
+                    break
+
     def delete_files(self, wall_ms: int) -> None:
         """Unlink files and directories whose delay has passed."""
         paths = self.take_due_deletions(wall_ms)

@@ -55,6 +55,11 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._queue)
 
+    @property
+    def excess(self) -> int:
+        """How many more files are open than should be: they have bytes that are not synced, or were just used."""
+        return max(len(self._queue) - self._limit, 0)
+
     def open(self, filesystem: FileSystem, path: str, *, create: bool = False) -> File:
         """Open a file. If no descriptors are left, first close every file that can be closed. Raises OSError."""
         try:
@@ -89,8 +94,8 @@ class OpenFiles:
 
     def shrink(self, looks_max: int | None = None) -> None:
         """Close files above the bound, for example after a sync has made them closable."""
-        excess = len(self._queue) - self._limit
-        if excess > 0:
+        excess = self.excess
+        if excess:
             # With `looks_max`, the last file in the queue was just opened: spare it. Else go round twice, since syncing counts as use.
             self._close(excess, 2 * len(self._queue) if looks_max is None else min(looks_max, len(self._queue) - 1))
 

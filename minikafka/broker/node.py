@@ -46,6 +46,7 @@ from minikafka.security.errors import SecurityError
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.log_dir import LogDirectory, MetaProperties
+from minikafka.storage.open_files import OPEN_FILES_MAX
 from minikafka.wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 
 logger = logging.getLogger("minikafka.node")
@@ -140,8 +141,12 @@ class Node:
             filesystem, config.directories, config.metadata_directory, self.environment.random.randbytes, self.environment.clock.wall_ms()
         ):
             logger.info("formatted new log directory %s", path)
+        # A quarter of the descriptors; half of them may be connections.
+        open_files_max = min(OPEN_FILES_MAX, max(self.environment.connections_max // (2 * len(config.directories)), 1))
         for path in config.directories:
-            directory = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter)
+            directory = LogDirectory(
+                filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter, open_files_max=open_files_max
+            )
             self.directories.append(directory)
             try:
                 meta = directory.open()

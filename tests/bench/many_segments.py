@@ -103,7 +103,7 @@ async def count(port: int, partitions: int) -> int:
     for at in range(0, partitions, AT_ONCE):
         for offset in range(SEGMENTS):
             indexes = range(at, min(at + AT_ONCE, partitions))
-            wanted = [kind.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1) for index in indexes]
+            wanted = [kind.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 16) for index in indexes]
             topics = [kind.FetchTopic(topic="many", partitions=wanted)]
             request = kind(max_wait_ms=0, max_bytes=1 << 28, session_id=0, session_epoch=-1, topics=topics)
             answer: Any = await channel.request(request, 12, 120_000)

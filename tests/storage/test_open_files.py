@@ -257,3 +257,24 @@ def test_an_index_that_got_shorter_since_it_was_opened_is_an_error(disk: MemoryF
     disk.open("/data/a.index").truncate(16)
     with pytest.raises(OSError):
         index.floor(40)
+
+
+def test_logs_that_were_written_lately_are_synced_so_that_their_files_can_be_closed(tmp_path: Path) -> None:
+    """Else as many partitions as there are descriptors could be written to, and no more."""
+    directory = opened(OsFileSystem(), str(tmp_path / "d"), open_files_max=8)
+    logs = [directory.create_log("t", number, b"t" * 16, LogConfig(), T0) for number in range(30)]
+    for number, log in enumerate(logs):
+        append(log, number)
+    assert descriptors(tmp_path) >= 30
+    for _ in range(2):  # a sync counts as use, and what was just used stays open for a round
+        directory.request_syncs()
+        for log in logs:
+            if log.durability.should_sync_ahead:
+                log.flush()
+    assert descriptors(tmp_path) <= 10
+    directory.request_syncs()
+    assert not any(log.durability.should_sync_ahead for log in logs), "nothing more than is needed is synced"
+    for number, log in enumerate(logs):
+        append(log, number)
+        assert log.log_end_offset == 2
+    directory.close()

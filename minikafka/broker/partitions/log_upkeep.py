@@ -125,6 +125,7 @@ class LogUpkeep:
         for directory in self._online():
             self._unlink(directory, wall_ms)
             self._write(directory, directory.prepare_sync())
+            directory.request_syncs()
         if self._flushing is None or self._flushing.done():
             logs = (log for directory in self._online() for log in directory.logs.values())
             due = [log for log in logs if log.durability.is_flush_requested or log.durability.should_sync_ahead]
