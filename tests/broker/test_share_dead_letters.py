@@ -20,7 +20,7 @@ from minikafka.core.share.state import SharePartitionKey
 from minikafka.testing import EmbeddedCluster
 from minikafka.wire.batch import build_batch, iterate_batches
 from minikafka.wire.compression import CompressionType
-from minikafka.wire.errors import ErrorCode
+from minikafka.wire.errors import CorruptRecord, ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.produce import ProduceResponse
@@ -285,3 +285,12 @@ async def test_a_write_is_tried_so_often(failures: int, fault: str | None, monke
     assert (found is None) if fault is None else (found or "").startswith(fault)
     assert len(sent) == min(failures + 1, 5)
     assert sent[0].topic_data[0].partition_data[0].index == 1, "the source's partition, as far as there are so many"
+
+
+def test_contents_of_a_batch_whose_bits_have_flipped_are_not_copied() -> None:
+    batch = bytearray(build_batch([Record(0, 1, b"key", b"value")]))
+    data = SimpleNamespace(read=lambda: batch, size=len(batch))
+    assert dead_letters._records(data, 0, 0) == ({0: (b"key", b"value")}, 1)
+    batch[-3] ^= 1
+    with pytest.raises(CorruptRecord):
+        dead_letters._records(data, 0, 0)

@@ -181,13 +181,15 @@ class DeadLetterQueues:
 
 
 def _records(data: Any, offset: int, last_offset: int) -> tuple[dict[int, Content], int]:
-    """The records' contents by offset, and the offset to which they reach. Runs in a thread."""
+    """The records' contents by offset, and the offset to which they reach. Raises CorruptRecord rather than
+    that flipped bits get a checksum of their own. Runs in a thread."""
     found: dict[int, Content] = {}
     end = last_offset + 1
     for batch in iterate_batches(memoryview(data.read()) if data.size else memoryview(b"")):
         end = min(batch.next_offset, last_offset + 1)
         if batch.base_offset > last_offset:
             break
+        batch.check()
         for record in () if batch.is_control else batch.records():
             if offset <= record.offset <= last_offset:
                 found[record.offset] = tuple(None if part is None else bytes(part) for part in (record.key, record.value))  # type: ignore[assignment]
