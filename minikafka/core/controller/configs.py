@@ -132,7 +132,7 @@ class ConfigControl:
         if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in altered and self._state.image.is_elr_enabled:
             self._check_min_isr(name, after)
         level = self._state.image.features.get(METADATA_VERSION, NEWEST)
-        if kind == RESOURCE_BROKER and changed.get(CORDONED_LOG_DIRS) and level < CORDONS:
+        if kind == RESOURCE_BROKER and CORDONED_LOG_DIRS in altered and CORDONED_LOG_DIRS in after and level < CORDONS:
             text = f"{CORDONED_LOG_DIRS} cannot be set: metadata.version is {level}, and cordoned directories came with {CORDONS}."
             raise ApiError(ErrorCode.INVALID_CONFIG, text)
         if kind == RESOURCE_TOPIC and name not in self._state.image.topics_by_name:

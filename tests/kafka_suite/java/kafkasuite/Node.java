@@ -24,6 +24,9 @@ import org.apache.kafka.image.MetadataImage;
 import org.apache.kafka.metadata.BrokerRegistration;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
+import org.apache.kafka.metadata.properties.MetaProperties;
+import org.apache.kafka.metadata.properties.MetaPropertiesEnsemble;
+import org.apache.kafka.metadata.properties.PropertiesUtils;
 import org.apache.kafka.server.common.KRaftVersion;
 
 /** One broker, controller or both: a process, started from the configuration that a test made for kafka.server.SharedServer. */
@@ -111,6 +114,7 @@ final class Node {
     synchronized void start() {
         if (alive()) return;
         try {
+            writeDirectoryIds();
             if (isController()) Bootstrap.write(config.metadataLogDir(), bootstrap);
             NodeProperties properties = new NodeProperties(this);
             BrokerRegistration before = controllerImage().cluster().broker(id());
@@ -123,6 +127,17 @@ final class Node {
             process = Launcher.start(file, output, asks);
         } catch (Exception e) {
             throw new RuntimeException(e);
+        }
+    }
+
+    /** A test hands a server the ids of its directories, which are not always those that the formatter has written. */
+    private void writeDirectoryIds() throws IOException {
+        for (Map.Entry<String, MetaProperties> entry : shared.metaPropsEnsemble().logDirProps().entrySet()) {
+            File file = new File(entry.getKey(), MetaPropertiesEnsemble.META_PROPERTIES_NAME);
+            if (!file.exists() || entry.getValue().directoryId().isEmpty()) continue;
+            MetaProperties written = new MetaProperties.Builder(PropertiesUtils.readPropertiesFile(file.getAbsolutePath())).build();
+            if (written.directoryId().equals(entry.getValue().directoryId())) continue;
+            PropertiesUtils.writePropertiesFile(entry.getValue().toProperties(), file.getAbsolutePath(), false);
         }
     }
 
