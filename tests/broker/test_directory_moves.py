@@ -152,6 +152,23 @@ async def test_a_slow_move_is_shown_goes_on_after_a_restart_and_ends_with_its_to
         await until(lambda: not any(path.name.endswith("-future") for path in Path(target.path).iterdir()))
 
 
+async def test_a_move_goes_on_when_its_throttle_is_taken_away(tmp_path: Path) -> None:
+    """It slept as long as the old throttle asked for (ReassignPartitionsCommandTest of Apache Kafka)."""
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 50)
+        source, target = places(node)
+        throttle = "replica.alter.log.dirs.io.max.bytes.per.second"
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            await admin.alter_configs(4, "1", [("set", throttle, "1")])
+            assert await move(node, target.path) is ErrorCode.NONE
+            await until(lambda: any(move.future.log_end_offset for move in node.broker.replicas.moves._moves.values()))
+            assert ("t", 0) in source.logs
+            await admin.alter_configs(4, "1", [("delete", throttle, None)])
+            await asyncio.wait_for(until(lambda: ("t", 0) in target.logs), 20)
+        assert len(await values(node)) == 50
+
+
 @pytest.mark.parametrize("number", [0, 1])
 async def test_of_two_copies_the_one_that_the_controller_registers_is_served(tmp_path: Path, number: int) -> None:
     """A broker that stopped between the renames of a move finds the log in both directories; the other one is set aside."""

@@ -44,6 +44,12 @@ class DirectoryMoves:
         self._environment = environment
         self._settings = settings
         self._moves: dict[tuple[str, int], _Move] = {}
+        self._settings_changed = asyncio.Event()
+        settings.watch(self._wake)
+
+    def _wake(self) -> None:
+        changed, self._settings_changed = self._settings_changed, asyncio.Event()
+        changed.set()
 
     def future(self, directory: LogDirectory) -> list[tuple[tuple[str, int], Log, Log]]:
         """(partition, copy, log) of each move into a directory, for DescribeLogDirs."""
@@ -124,11 +130,25 @@ class DirectoryMoves:
                 if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(key) is move:
                     self._swap(move)
                     return
-                await asyncio.sleep(size / max(self._settings.replica_alter_log_dirs_io_max_bytes_per_second, 1))
+                await self._pause(size)
         except (StorageError, ApiError, OSError) as error:
             logger.error("%s: the move to %s has failed: %s", move.partition, move.target.path, error)
             if self._moves.get(key) is move:
                 self.cancel(move.partition)
+
+    async def _pause(self, size: int) -> None:
+        """Wait as long as the throttle asks for after `size` bytes. A new throttle counts from the moment it is set: 1 MiB at 1 byte a
+        second would otherwise hold the move for twelve days."""
+        left, clock = float(size), self._environment.clock
+        if size == 0:
+            await asyncio.sleep(0)
+        while left > 0:
+            rate, began_ms = max(self._settings.replica_alter_log_dirs_io_max_bytes_per_second, 1), clock.now_ms()
+            try:
+                await asyncio.wait_for(self._settings_changed.wait(), left / rate)
+            except TimeoutError:
+                return
+            left -= rate * (clock.now_ms() - began_ms) / 1000
 
     def _copy_chunk(self, move: _Move) -> int:
         """Copy one chunk. Returns its bytes; 0 if the copy is complete."""
