@@ -289,9 +289,11 @@ class Workload:
         await self._settle_shares()
 
     async def _settle_shares(self) -> None:
-        deadline = self.world.now + SETTLING_S
+        deadline, fewest = self.world.now + SETTLING_S, len(self.history.final) + 1
         shares = self.world.invariants.shares
         while self.world.options.share_members and (left := shares.unsettled(self.history.final)):
+            if len(left) < fewest:
+                deadline, fewest = self.world.now + SETTLING_S, len(left)
             if self.world.now > deadline:
                 self.world.violate("S28", f"{SHARERS} was never given {left[:5]}, or not as often as allowed")
                 return

@@ -72,14 +72,15 @@ class ShareEffects:
 
 @dataclass(slots=True)
 class _Held:
-    """A share partition. The `_max` epochs are the highest ever seen. `updates`: updates since the last snapshot. `offset`: of that
-    snapshot in the log."""
+    """A share partition. The `_max` epochs are the highest ever seen. `offset`: of the last snapshot in the log. `is_in_use`: whether a
+    leader has used the state since it began. `updates`: updates since the last snapshot."""
 
     state: ShareState
     leader_epoch_max: int
     state_epoch_max: int
+    offset: int
+    is_in_use: bool
     updates: int = 0
-    offset: int = -1
 
 
 class ShareStateShard:
@@ -129,8 +130,9 @@ class ShareStateShard:
                 return
             state = state_of(value)
             if held is None:
-                self._held[partition] = _Held(state, state.leader_epoch, state.state_epoch, offset=self.offset)
+                self._held[partition] = _Held(state, state.leader_epoch, state.state_epoch, self.offset, not state.looks_new)
                 return
+            held.is_in_use = not state.looks_new or (held.is_in_use and state.state_epoch == held.state.state_epoch)
             held.state, held.updates, held.offset = state, 0, self.offset
             held.leader_epoch_max = max(held.leader_epoch_max, state.leader_epoch)
             held.state_epoch_max = max(held.state_epoch_max, state.state_epoch)
@@ -139,14 +141,16 @@ class ShareStateShard:
             held.state = held.state.merged(value)
             held.leader_epoch_max = max(held.leader_epoch_max, value.leader_epoch)
             held.updates += 1
+            held.is_in_use = True
 
     # -- requests --------------------------------------------------------------------------------------------------------
 
     def initialize(self, reply: Reply, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> None:
         """InitializeShareGroupState of one share partition.
 
-        A request without a start offset begins a state and never resets one: it may be an earlier try that arrives late, when members have
-        acknowledged records already. Apache Kafka resets the state.
+        A request may be an earlier try that arrives late, when members have acknowledged records already. So one without a start offset
+        begins a state and never resets one, and one with a start offset resets no state of its own epoch that a leader has used. A group
+        whose offsets are altered is empty, and its epoch has grown since it had members. Apache Kafka resets the state.
         """
 
         def work() -> CoordinatorRecord | Outcome:
@@ -155,7 +159,7 @@ class ShareStateShard:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if held is not None and start_offset == -1:
+            if held is not None and (start_offset == -1 or (state_epoch == held.state_epoch_max and held.is_in_use)):
                 return Outcome(ErrorCode.NONE)
             if held is None and len(self._held) >= self._config.partitions_max:
                 return _refused(ErrorCode.POLICY_VIOLATION)
@@ -234,7 +238,8 @@ class ShareStateShard:
 
     def _next_record(self, key: SharePartitionKey, held: _Held, write: StateWrite, leader_epoch: int) -> CoordinatorRecord:
         state, start = held.state, write.start_offset
-        if held.updates < self._config.updates_per_snapshot:
+        # The first record of a leader is an update: a snapshot of what is settled may look like the beginning of a state.
+        if held.updates < self._config.updates_per_snapshot or not held.is_in_use:
             batches = combine((), write.batches, start)
             changed = replace(
                 state,

@@ -40,6 +40,11 @@ class ShareState:
     create_wall_ms: int = 0
     write_wall_ms: int = 0
 
+    @property
+    def looks_new(self) -> bool:
+        """Whether no leader has left a trace in it. One whose records are all settled may look so, too."""
+        return not self.batches and self.delivery_complete_count <= 0 and self.leader_epoch == 0
+
     def merged(self, value: ShareUpdateValue) -> ShareState:
         """The state after an update."""
         start = self.start_offset if value.start_offset == -1 else value.start_offset

@@ -167,6 +167,27 @@ def test_an_earlier_try_to_initialize_that_arrives_late_resets_nothing(epoch: in
     assert state is not None and state.start_offset == 7
 
 
+@pytest.mark.parametrize("updates_per_snapshot", [0, 1, 500])
+@pytest.mark.parametrize("batches", [[], [StateBatch(7, 9, 0, 1)]], ids=["settled", "released"])
+def test_an_earlier_try_to_begin_at_an_offset_resets_nothing_that_a_leader_has_used(
+    updates_per_snapshot: int, batches: list[StateBatch]
+) -> None:
+    """Seed 7004060: a new partition of a topic that its group knows begins at 0."""
+    world = World(ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot))
+    assert world.initialize(epoch=3, start=0) is ErrorCode.NONE
+    assert world.initialize(epoch=3, start=5) is ErrorCode.NONE, "nobody has used it yet"
+    for offset in (6, 7):
+        assert world.ask("write", StateWrite(3, 0, offset, 0, batches))[0].code is ErrorCode.NONE
+    for _ in range(2):
+        assert world.initialize(epoch=3, start=0) is ErrorCode.NONE
+        state = world.read(0).state
+        assert state is not None and (state.start_offset, list(state.batches)) == (7, batches)
+        world.restart()
+    assert world.initialize(epoch=4, start=2) is ErrorCode.NONE
+    state = world.read(0).state
+    assert state is not None and (state.start_offset, list(state.batches)) == (2, [])
+
+
 @pytest.mark.parametrize("updates_per_snapshot", [0, 500])
 def test_an_earlier_try_to_write_that_arrives_late_forgets_nothing(updates_per_snapshot: int) -> None:
     """A leader writes again after a time-out. Records that the state no longer mentioned were delivered again."""

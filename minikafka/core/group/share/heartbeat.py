@@ -169,8 +169,9 @@ class SharePlanner:
                 requested[topic.topic_id] = TopicStates(topic.name, missing)
         if requested:
             plan.records.append(initializing_record(group, requested))
-            # The group has read the topic before, so it also reads what stands in its new partitions already.
-            known = group.initialized.keys() | group.initializing.keys()
+            # The group has read the topic before, so it also reads what stands in its new partitions already. In Apache Kafka, any
+            # partition that it asks for again begins at 0.
+            known = group.initialized.keys()
             plan.initialize = {
                 topic_id: [(partition, 0 if topic_id in known else UNSET_START_OFFSET) for partition in sorted(states.partitions)]
                 for topic_id, states in requested.items()
