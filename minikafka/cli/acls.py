@@ -218,7 +218,7 @@ def _show(found: Iterable[Acl]) -> None:
     by_pattern: dict[Pattern, list[Entry]] = {}
     for acl in found:
         by_pattern.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(tuple(acl)[3:])  # type: ignore[arg-type]
-    for pattern, entries in by_pattern.items():
+    for pattern, entries in sorted(by_pattern.items()):
         click.echo(f"Current ACLs for resource `{_shown(pattern)}`: \n {_lines(entries)} \n")
 
 
@@ -230,7 +230,7 @@ def _shown(pattern: Pattern) -> str:
 def _lines(entries: Iterable[Entry]) -> str:
     return "\n".join(
         f"\t(principal={principal}, host={host}, operation={operation.name}, permissionType={permission.name})"
-        for principal, host, operation, permission in entries
+        for principal, host, operation, permission in sorted(entries)
     )
 
 

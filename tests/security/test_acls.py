@@ -157,12 +157,12 @@ def test_the_command(broker: EmbeddedBroker, admin: AdminClient) -> None:
     listed = acls("--list", "--topic", "orders", "--resource-pattern-type", "match", "--principal", "User:alice")
     assert listed == (
         "ACLs for principal `User:alice`\n"
-        "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=orders, patternType=LITERAL)`: \n"
-        " \t(principal=User:alice, host=*, operation=WRITE, permissionType=ALLOW)\n"
-        "\t(principal=User:alice, host=*, operation=DESCRIBE, permissionType=ALLOW)\n"
-        "\t(principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW) \n\n"
         "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=ord, patternType=PREFIXED)`: \n"
         " \t(principal=User:alice, host=10.0.0.1, operation=WRITE, permissionType=DENY) \n\n"
+        "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=orders, patternType=LITERAL)`: \n"
+        " \t(principal=User:alice, host=*, operation=WRITE, permissionType=ALLOW)\n"
+        "\t(principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW)\n"
+        "\t(principal=User:alice, host=*, operation=DESCRIBE, permissionType=ALLOW) \n\n"
     )
     rows = json.loads(acls("--list", "--cluster", "-o", "json"))
     assert [(row["principal"], row["operation"], row["permission"]) for row in rows] == [("User:alice", "IDEMPOTENT_WRITE", "ALLOW")]
