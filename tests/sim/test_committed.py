@@ -85,10 +85,14 @@ class Recorder:
         self.violations: list[str] = []
         self.checked: Counter[str] = Counter()
         self.image = MetadataImage()
-        self.world = SimpleNamespace(options=SimpleNamespace(**options), violate=lambda rule, text: self.violations.append(rule))
+        self.rotten: set[int] = set()
+        rot = SimpleNamespace(of=lambda node, directory: self.rotten)
+        self.world = SimpleNamespace(
+            options=SimpleNamespace(**options), violate=lambda rule, text: self.violations.append(rule), chaos=SimpleNamespace(rot=rot)
+        )
 
 
-def cleaned(*kept: bytes) -> list[str]:
+def cleaned(*kept: bytes, rotten: tuple[int, ...] = ()) -> list[str]:
     """The violations of a cleaned replica, after "a" was written twice, then "b", and "c" was deleted."""
     written = [batch(0, b"1", b"a"), batch(1, b"2", b"a"), batch(2, b"3", b"b"), batch(3, b"4", b"c"), batch(4, None, b"c")]
     disk = disk_of(written)
@@ -97,6 +101,7 @@ def cleaned(*kept: bytes) -> list[str]:
         for found in log_of(disk, LOG):
             truth.contents.update({offset: (key, crc, True) for offset, key, crc in compaction.contents(inode, found)})
     invariants: Any = Recorder()
+    invariants.rotten.update(rotten)
     compaction.check(invariants, SimpleNamespace(disk=disk_of(list(kept))), LOG, truth)  # type: ignore[arg-type]
     return list(invariants.violations)
 
@@ -104,6 +109,7 @@ def cleaned(*kept: bytes) -> list[str]:
 def test_a_cleaned_log_has_the_last_record_of_every_key_as_it_was() -> None:
     last = [batch(1, b"2", b"a"), batch(2, b"3", b"b")]
     assert cleaned(*last, batch(4, None, b"c")) == []
+    assert cleaned(batch(1, b"other", b"a"), last[1], rotten=(1,)) == []
     assert cleaned(*last) == [], "a tombstone may be gone"
     assert cleaned(last[0]) == ["S4"], "b is lost"
     assert cleaned(batch(0, b"1", b"a"), last[1]) == ["S4"], "the last value of a is lost"
