@@ -209,7 +209,8 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
         runner = NodeRunner(properties, loop)
         loop.set_exception_handler(runner.node.supervisor.on_loop_error)
         commands = _Commands(channel, runner, loop)
-        await runner.start()
+        if not await _started(runner, stopping):
+            return 0
     except BaseException as error:
         channel.setblocking(True)
         channel.sendall(json.dumps({"error": f"{error or type(error).__name__}"}).encode() + b"\n")
@@ -224,6 +225,19 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
         logging.getLogger("minikafka.node").error("the node cannot continue: %s", runner.node.failed.result())
     await runner.stop()
     return int(failed)
+
+
+async def _started(runner: NodeRunner, stopping: asyncio.Event) -> bool:
+    """Wait until the node is in service. False if it is to stop before that. Raises the errors of the start."""
+    starting, stop = asyncio.ensure_future(runner.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+        return False
+    await starting
+    return True
 
 
 class _Commands:

@@ -176,6 +176,7 @@ def test_a_queue_that_is_deleted_is_made_again_for_the_next_record(cluster: Embe
     async def story() -> None:
         async with member(cluster) as consumer:
             await handle(consumer, HOW, 4)
+            assert await consumer.poll(100) == [], "acknowledgements go with it"
             assert len(await asyncio.to_thread(letters, cluster, "dlq.gone", 2)) == 2
             cluster.delete_topic("dlq.gone")
             producer.produce("t", value=b"bad")

@@ -33,11 +33,14 @@ LANES = 6
 
 
 @contextmanager
-def brokers(directory: Path, version: str, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, str]]:
-    """A broker of each kind, alone in its cluster: the addresses of Apache Kafka's and of ours. They stop in the end."""
+def brokers(
+    directory: Path, version: str, properties: Mapping[str, str] = MappingProxyType({}), *, release: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """A broker of each kind, alone in its cluster: the addresses of Apache Kafka's and of ours. They stop in the end. Apache Kafka's has
+    the features of an older `release` if it is given."""
     given = {**PROPERTIES, **properties}
     kafka = apache_kafka.KafkaBroker(directory / "kafka", given, version=version)
-    kafka.format()
+    kafka.format(release=release)
     ours = {**given, "min.insync.replicas": "1", "default.replication.factor": "1", "log.cleaner.dedupe.buffer.size": "10485760"}
     with kafka.running(60), ProcessCluster(1, directory=directory / "ours", properties=ours) as cluster:
         yield kafka.bootstrap, cluster.bootstrap

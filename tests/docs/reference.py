@@ -87,9 +87,9 @@ DIFFERENCES = """\
 `tests/differential` sends the same generated requests, good and bad, to Apache Kafka 4.4 and to minikafka, and compares the answers field
 by field. These differences stay. Empty cells stand for any value."""
 FILES = """\
-`tests/differential/test_directories.py` gives Apache Kafka 4.3 and minikafka the same work, stops them, and compares all files: those of
-clients' topics byte for byte, indexes, snapshots, checkpoints, and the records of coordinators and of the cluster without ids and times.
-These differences stay. New clusters of 4.4 also keep their first metadata in a snapshot of the log instead of `bootstrap.checkpoint`."""
+`tests/differential/test_directories.py` gives minikafka and Apache Kafka 4.4 with the features of 4.3 the same work, stops them, and
+compares all files: those of clients' topics byte for byte, indexes, snapshots, checkpoints, and the records of coordinators and of the
+cluster without ids and times. These differences stay."""
 
 
 def _differences() -> list[str]:

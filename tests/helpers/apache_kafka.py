@@ -179,8 +179,10 @@ class KafkaBroker:
         }
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
-    def format(self, cluster_id: str = "minikafka-round-tripAA") -> None:
-        _run([*self.command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)])
+    def format(self, cluster_id: str = "minikafka-round-tripAA", *, release: str | None = None) -> None:
+        """Format the directories, with the features of an older `release` if it is given."""
+        options = ["--release-version", release] if release else []
+        _run([*self.command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties), *options])
 
     @contextmanager
     def running(self, stop_s: float = 30) -> Iterator[subprocess.Popen[bytes]]:
