@@ -15,7 +15,7 @@ from typing import Any
 
 from minikafka.client.admin import Admin
 from minikafka.client.cluster import Cluster, PartitionInfo
-from minikafka.client.errors import ClientError, refusal
+from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.net.channel import Channel
 from minikafka.wire.batch import HEADER, build_batch
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
@@ -30,6 +30,7 @@ PRODUCE_VERSION_MAX = 12
 FETCH_VERSION_MAX = 12
 FETCH_WAIT_MS_MAX = 500
 REQUEST_TIMEOUT_MS = 30_000
+RETRY_BACKOFF_S = 0.05
 NO_SESSION_EPOCH = -1
 
 
@@ -157,9 +158,19 @@ class Bench:
         return await run.drive([(start, offset)])
 
     async def settle(self) -> None:
-        """Wait until the followers have replicated everything: one more append to each partition with acks=all."""
+        """Wait until the followers have replicated everything: one more append to each partition with acks=all. Tries again for
+        REQUEST_TIMEOUT_MS, because a leader may not know yet of a topic that was just created."""
         batch = _batch(RECORD_BYTES)
-        await asyncio.gather(*(self._append(channel, partition.index, batch) for channel, partition in await self._leaders()))
+        deadline = time.monotonic() + REQUEST_TIMEOUT_MS / 1000
+        while True:
+            try:
+                await asyncio.gather(*(self._append(channel, partition.index, batch) for channel, partition in await self._leaders()))
+                return
+            except BrokerError as error:
+                if not error.code.retriable or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(RETRY_BACKOFF_S)
+            await self._cluster.refresh([self._topic])
 
     async def _append(self, channel: Channel, index: int, batch: bytes) -> int:
         """Append one batch and return its base offset."""
@@ -306,6 +317,7 @@ async def measure(
         reader = Cluster(bootstrap, client_id="minikafka-bench-consumer")
         try:
             bench = Bench(admin, topic, seconds=seconds, in_flight=in_flight, megabytes_max=megabytes_max)
+            await bench.settle()
             await bench.produce(batch_sizes[0], 1)
             for acks in (1, -1):
                 for size in batch_sizes:

@@ -337,6 +337,8 @@ def test_share_groups(run: Any, cluster: EmbeddedCluster) -> None:
 
 def test_a_console_of_a_share_group(run: Any) -> None:
     run("share-groups", "--reset-offsets", "--group", "q", "--topic", "t:0", "--to-earliest", "--execute")
+    # Partitions that are new to the group begin at 0 if it knows their topic.
+    run("share-groups", "--reset-offsets", "--group", "q", "--topic", "t:1,2", "--to-latest", "--execute")
     words = ("--topic", "t", "--group", "q", "--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true")
 
     def offsets(*more: str) -> list[str]:
