@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import BOOTSTRAP_VARIABLES
+from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -45,7 +46,7 @@ def _items(ctx: click.Context, incomplete: str, ask: Any) -> list[CompletionItem
             return found
 
     try:
-        names = asyncio.run(asyncio.wait_for(go(), TIMEOUT_S))
+        names = asyncio.run(within(TIMEOUT_S, go()))
     except Exception:
         return []  # never show an error while the user types
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

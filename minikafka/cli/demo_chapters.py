@@ -21,6 +21,7 @@ from rich.console import Console
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
+from minikafka.net.tasks import within
 from minikafka.testing.cluster import ClusterError, ProcessCluster
 
 TOPIC = "flights"
@@ -302,9 +303,9 @@ class Demo:
             for node_id in followers:
                 cluster.pause(node_id)
             # This record answers the fetches that the paused followers still have waiting at the leader. They send no new ones.
-            await asyncio.wait_for(await producer.send(TOPIC, b"warm-up", partition=partition), 1.0)
+            await within(1.0, await producer.send(TOPIC, b"warm-up", partition=partition))
             futures = [await producer.send(TOPIC, f"orphan-{n}".encode(), partition=partition) for n in range(ORPHANS)]
-            await asyncio.wait_for(asyncio.gather(*futures), 1.0)
+            await within(1.0, asyncio.gather(*futures))
             cluster.pause(victim)
         except TimeoutError:
             self._story.say("the leader could not take unreplicated records this time")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
 from minikafka.cli.doctor_findings import Finding, mismatch, refusal_advice
 from minikafka.cli.session import operator_command
+from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
     from minikafka.client.cluster import BrokerInfo
@@ -83,7 +84,7 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
 
     loop = asyncio.get_running_loop()
     try:
-        await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), DIAL_TIMEOUT_S)
+        await within(DIAL_TIMEOUT_S, loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, TimeoutError):
         return "the name cannot be resolved", _unresolved(host)
     properties = properties_in_use()

@@ -8,6 +8,7 @@ import ssl
 import struct
 
 from minikafka.cli.doctor_findings import Heard
+from minikafka.net.tasks import within
 
 DIAL_TIMEOUT_S = 3.0
 #: Bytes to read at once; an ApiVersions response takes a few hundred.
@@ -37,7 +38,7 @@ async def listen_at(host: str, port: int) -> Heard:
 
 async def _asked(host: str, port: int, context: ssl.SSLContext | None) -> Heard:
     opening = asyncio.open_connection(host, port, ssl=context, limit=ANSWER_BYTES_MAX)
-    reader, writer = await asyncio.wait_for(opening, DIAL_TIMEOUT_S)
+    reader, writer = await within(DIAL_TIMEOUT_S, opening)
     is_tls = context is not None
     try:
         answer = await _answer(reader, writer, API_VERSIONS, b"")
@@ -53,7 +54,7 @@ async def _asked(host: str, port: int, context: ssl.SSLContext | None) -> Heard:
     finally:
         writer.close()
         with contextlib.suppress(OSError, TimeoutError, ssl.SSLError):
-            await asyncio.wait_for(writer.wait_closed(), DIAL_TIMEOUT_S)
+            await within(DIAL_TIMEOUT_S, writer.wait_closed())
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, api_key: int, body: bytes) -> bytes | None:
@@ -62,13 +63,13 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ap
     request = struct.pack(">hhih", api_key, version, api_key, len(CLIENT_ID)) + CLIENT_ID + body
     try:
         writer.write(struct.pack(">i", len(request)) + request)
-        head = await asyncio.wait_for(reader.readexactly(4), DIAL_TIMEOUT_S)
+        head = await within(DIAL_TIMEOUT_S, reader.readexactly(4))
         size = int.from_bytes(head, "big")
         if not 4 <= size <= ANSWER_BYTES_MAX:
             with contextlib.suppress(TimeoutError):
-                head += await asyncio.wait_for(reader.read(64), 0.2)
+                head += await within(0.2, reader.read(64))
             return head
-        return await asyncio.wait_for(reader.readexactly(size), DIAL_TIMEOUT_S)
+        return await within(DIAL_TIMEOUT_S, reader.readexactly(size))
     except (OSError, TimeoutError, asyncio.IncompleteReadError):
         return None
 

@@ -11,6 +11,7 @@ import click
 
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
 from minikafka.cli.session import operator_command
+from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
@@ -48,7 +49,7 @@ async def _watch(bootstrap: str, until_healthy: bool, watch: bool, limit_s: floa
         admin = Maintenance(bootstrap, client_id="minikafka-health", timeout_ms=int(left * 1000))
         report: dict[str, Any]
         try:
-            report = await asyncio.wait_for(examine(admin, brokers), left)
+            report = await within(left, examine(admin, brokers))
             status = 0 if report["healthy"] else EXIT_REFUSED
         except (ClientError, OSError, TimeoutError) as error:
             reason = str(error) or "no answer in time"
@@ -126,7 +127,7 @@ async def _fenced_but_alive(admin: Maintenance) -> list[int]:
 
 async def _answers(admin: Maintenance, host: str, port: int) -> bool:
     try:
-        await asyncio.wait_for(admin.cluster.channel_at(host, port, "health"), ANSWER_S)
+        await within(ANSWER_S, admin.cluster.channel_at(host, port, "health"))
     except (OSError, TimeoutError):
         return False
     return True

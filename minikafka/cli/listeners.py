@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from minikafka.net.tasks import within
+
 logger = logging.getLogger("minikafka.node")
 RESOLVE_TIMEOUT_S = 5.0
 PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
@@ -116,7 +118,7 @@ def _is_own(address: str) -> bool:
 async def _resolve(host: str) -> list[str] | None:
     loop = asyncio.get_running_loop()
     try:
-        found = await asyncio.wait_for(loop.getaddrinfo(host, None, type=socket.SOCK_STREAM), RESOLVE_TIMEOUT_S)
+        found = await within(RESOLVE_TIMEOUT_S, loop.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except (OSError, TimeoutError, UnicodeError):
         return None
     return sorted({str(entry[4][0]) for entry in found})

@@ -15,6 +15,7 @@ import click
 
 from minikafka.cli.common import emit, run
 from minikafka.cli.session import operator_command
+from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,13 +77,13 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
             while looks is None or number < looks:
                 if number:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(quit_requested.wait(), interval_s)
+                        await within(interval_s, quit_requested.wait())
                 if quit_requested.is_set():
                     break
                 number += 1
                 asking = look(admin, topics, with_internal=with_internal, before=before)
                 try:
-                    snapshot = await (asking if live is None else asyncio.wait_for(asking, LOOK_TIMEOUT_S))
+                    snapshot = await (asking if live is None else within(LOOK_TIMEOUT_S, asking))
                 except (ClientError, OSError, TimeoutError) as error:
                     # Keep watching while brokers are down.
                     if live is None or before is None:

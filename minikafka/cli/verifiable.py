@@ -15,6 +15,7 @@ import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
 from minikafka.client.errors import ClientError
+from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
     from minikafka.client.producer import Producer
@@ -101,7 +102,7 @@ class _Sending:
             await self._send()
             if rate > 0 and (ahead := self.started_s + self.sent / rate - time.monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), ahead)
+                    await within(ahead, stopping.wait())
             elif self.sent % 256 == 0:
                 await asyncio.sleep(0)
         await self._producer.flush()
@@ -230,7 +231,7 @@ async def _commit(consumer: Any, records: list[Any]) -> None:
     offsets = {(r.topic, r.partition): r.offset + 1 for r in records}
     rows = [{"topic": topic, "partition": index, "offset": offset} for (topic, index), offset in offsets.items()]
     try:
-        await asyncio.wait_for(consumer.commit(offsets), COMMIT_TRIES_S)
+        await within(COMMIT_TRIES_S, consumer.commit(offsets))
     except (ClientError, TimeoutError) as error:
         say("offsets_committed", offsets=rows, success=False, error=str(error))
     else:

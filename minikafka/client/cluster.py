@@ -13,6 +13,7 @@ from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers,
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
 from minikafka.net.server import SocketNetwork
+from minikafka.net.tasks import outcome_of
 from minikafka.wire.errors import ErrorCode, NotEncodable
 from minikafka.wire.message import Request, Response
 from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -149,7 +150,9 @@ class Cluster:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.ensure_future(self._open(key))
-        opened = await asyncio.shield(task)
+        opened = await outcome_of(task)
+        if opened is None:
+            raise ConnectionError("the client is closed")
         if isinstance(opened, Exception):
             raise opened
         return opened

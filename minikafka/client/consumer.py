@@ -18,6 +18,7 @@ from minikafka.client.group import GroupMetadata, committed_offsets, find_coordi
 from minikafka.client.membership import MemberOptions, Membership, RebalanceListener, Subscription
 from minikafka.client.records import ConsumedRecord
 from minikafka.net.network import Network
+from minikafka.net.tasks import within
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.control import ControlType, control_type
 from minikafka.wire.errors import ErrorCode, WireError
@@ -158,7 +159,7 @@ class Consumer:
                 task.cancel()
         if self._auto_commit_s is not None and self._positions:
             try:
-                await asyncio.wait_for(self.commit(), 5)
+                await within(5, self.commit())
             except (ClientError, *TRANSPORT_ERRORS):
                 pass
         if self._member is not None and self._subscribed:

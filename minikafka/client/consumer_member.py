@@ -16,6 +16,7 @@ from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import LOST_COORDINATOR, find_coordinator
 from minikafka.net.channel import UnsupportedVersion
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.uuid import uuid_to_text
@@ -103,7 +104,7 @@ class ConsumerGroupMember:
                 group_id=self.group_id, member_id=self.member_id, member_epoch=self.generation, instance_id=self.group_instance_id
             )
             with contextlib.suppress(*TRANSPORT_ERRORS, ClientError):
-                await asyncio.wait_for(self._ask(request), LEAVE_TIMEOUT_S)
+                await within(LEAVE_TIMEOUT_S, self._ask(request))
 
     # -- heartbeats --------------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class ConsumerGroupMember:
     async def _pause(self, seconds: float) -> None:
         """Wait until the next heartbeat is due, or until there is a change to report."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            await within(seconds, self._wake.wait())
         self._wake.clear()
 
     # -- assignment --------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import cast
 from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Request, Response
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -143,7 +144,7 @@ class GroupMember:
             await asyncio.gather(task, return_exceptions=True)
         if self.member_id and self._coordinator is not None and self.group_instance_id is None:
             with contextlib.suppress(*TRANSPORT_ERRORS, ClientError):
-                await asyncio.wait_for(self._leave(), 2)
+                await within(2, self._leave())
 
     async def _leave(self) -> None:
         await self.ask(LeaveGroupRequest(group_id=self.group_id, members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)]))

@@ -15,6 +15,7 @@ from minikafka.client.produce_queue import Batch, PartitionQueue, RecordMetadata
 from minikafka.net import tasks
 from minikafka.net.channel import Channel, ConnectionLost, UnreadableResponse, UnsupportedVersion
 from minikafka.net.network import Network
+from minikafka.net.tasks import within
 from minikafka.wire.batch import build_batch, set_producer
 from minikafka.wire.compression import CompressionType
 from minikafka.wire.errors import ErrorCode
@@ -256,7 +257,7 @@ class Producer:
             if timeout_ms is None:
                 await self.flush()
             elif timeout_ms > 0:
-                await asyncio.wait_for(self.flush(), timeout_ms / 1000)
+                await within(timeout_ms / 1000, self.flush())
         except TimeoutError:
             pass
         finally:

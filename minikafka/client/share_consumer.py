@@ -65,6 +65,7 @@ class ShareConsumer:
         self._member_id = uuid_to_text(os.urandom(16))
         self._topics: list[str] = []
         self._epoch = 0
+        self._is_unanswered = False
         self._interval_ms = RETRY_MS
         self._assigned: set[Partition] = set()
         self._names: dict[bytes, str] = {}
@@ -94,7 +95,8 @@ class ShareConsumer:
                 self._interval_ms = RETRY_MS
 
     async def _heartbeat(self) -> None:
-        names = self._topics if self._epoch == 0 else None
+        # Whether the last heartbeat counted may be unknown. Who repeats the subscription is told the assignment again.
+        names, self._is_unanswered = self._topics if self._epoch == 0 or self._is_unanswered else None, True
         request = ShareGroupHeartbeatRequest(
             group_id=self._group_id, member_id=self._member_id, member_epoch=self._epoch, subscribed_topic_names=names
         )
@@ -110,7 +112,7 @@ class ShareConsumer:
         elif code is not ErrorCode.NONE:
             raise refusal(code, f"share group {self._group_id}", answer.error_message)
         else:
-            self._epoch = answer.member_epoch
+            self._epoch, self._is_unanswered = answer.member_epoch, False
             if answer.assignment is not None:
                 self._assigned = {(topic.topic_id, index) for topic in answer.assignment.topic_partitions for index in topic.partitions}
             # Ask often while nothing is assigned: the group may still be initializing its share states.

@@ -13,6 +13,7 @@ from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, Tr
 from minikafka.client.group import GROUP, TRANSACTION, GroupMetadata, find_coordinator
 from minikafka.client.produce_queue import Batch, PartitionQueue, RecordMetadata
 from minikafka.client.producer import Producer
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -93,7 +94,7 @@ class TransactionalProducer(Producer):
         """Disconnect, after trying to abort an open transaction."""
         if self._state in (_State.OPEN, _State.ENDING):
             with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
-                await asyncio.wait_for(self.abort(), None if timeout_ms is None else timeout_ms / 1000)
+                await within(None if timeout_ms is None else timeout_ms / 1000, self.abort())
         await super().close(timeout_ms)
 
     # -- transactions ----------------------------------------------------------------------------------------------

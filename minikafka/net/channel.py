@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from minikafka.net import tasks
 from minikafka.net.network import Connection, Network
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
@@ -134,7 +135,7 @@ class Channel:
         channel.host, channel.port = host, port
         connecting = network.connect(host, port, channel) if security is None else network.connect(host, port, channel, security.tls)
         try:
-            channel._connection = await asyncio.wait_for(_awaitable(connecting), timeout_ms / 1000)
+            channel._connection = await within(timeout_ms / 1000, connecting)
             if negotiate:
                 await channel._negotiate(timeout_ms)
             if security is not None:
@@ -357,7 +358,3 @@ class Channel:
 
 def _error_code(frame: memoryview, position: int) -> int:
     return int.from_bytes(frame[position : position + 2], "big", signed=True)
-
-
-async def _awaitable(connecting: Any) -> Connection:
-    return cast(Connection, await connecting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -11,6 +11,22 @@ T = TypeVar("T")
 
 class UnexpectedCancellation(Exception):
     """A task ended as cancelled although its own `cancel` was not called: something that it awaited was cancelled."""
+
+
+async def outcome_of(task: asyncio.Task[T]) -> T | None:
+    """Wait for a task that others wait for, too. Returns None if it was cancelled: who waits for it was not. Cancelling this wait does not
+    cancel the task. Raises what it raises."""
+    await asyncio.wait([task])
+    return None if task.cancelled() else task.result()
+
+
+async def within(seconds: float | None, work: Awaitable[T]) -> T:
+    """The result of `work`. Raises TimeoutError when it is not there in time; `work` is then cancelled. None: there is no limit.
+
+    Takes the place of `asyncio.wait_for`. Before Python 3.12 that loses a cancellation which arrives as `work` ends: the task that was to
+    end goes on, and who waits for its end waits for ever (bpo-37658)."""
+    async with asyncio.timeout(seconds):
+        return await work
 
 
 def start(

@@ -66,6 +66,7 @@ class _Member:
         self._cluster = Cluster(world.bootstrap, client_id=client.name, network=client.network)
         self._member_id = uuid_to_text(client.random.randbytes(16))
         self._epoch = 0
+        self._is_unanswered = False
         self._beat_at = 0.0
         self._topic_id = b""
         self._assigned: set[int] = set()
@@ -98,7 +99,8 @@ class _Member:
             await self._cluster.close()
 
     async def _heartbeat(self) -> None:
-        names = [TOPIC] if self._epoch == 0 else None
+        # Whether the last heartbeat counted may be unknown. Who repeats the subscription is told the assignment again.
+        names, self._is_unanswered = [TOPIC] if self._epoch == 0 or self._is_unanswered else None, True
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP, member_id=self._member_id, member_epoch=self._epoch, subscribed_topic_names=names
         )
@@ -112,7 +114,7 @@ class _Member:
             raise Rejoin
         if answer.error_code:
             return
-        self._epoch = answer.member_epoch
+        self._epoch, self._is_unanswered = answer.member_epoch, False
         if answer.assignment is not None:
             self._assigned = {index for topic in answer.assignment.topic_partitions for index in topic.partitions}
         if self._assigned:

@@ -7,7 +7,6 @@ the offset and writes nothing. A task that died earlier left an open transaction
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from minikafka.client.blocking import BlockingLoop
@@ -15,6 +14,7 @@ from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import ClientError
 from minikafka.client.group import committed_offsets
 from minikafka.client.transactional import TransactionalProducer
+from minikafka.net.tasks import within
 from minikafka.spark.produce_errors import ProduceFailed, checked, run_client
 from minikafka.spark.security import PLAIN_TEXT, Security
 
@@ -67,7 +67,7 @@ class SinkTransaction:
             run_client(self.loop, self._abort())
 
     async def _abort(self) -> None:
-        await asyncio.wait_for(self.producer.abort(), ABORT_MS / 1000)
+        await within(ABORT_MS / 1000, self.producer.abort())
 
     def close(self) -> None:
         """Disconnect."""

@@ -297,6 +297,26 @@ async def test_a_request_without_an_answer_makes_the_channel_connect_anew() -> N
     server.close()
 
 
+async def test_a_request_that_waits_for_a_connection_fails_when_the_node_stops() -> None:
+    """It was cancelled, which nobody had asked for: a node that was told to stop ended with a failure. Seed 7011452."""
+    loop = asyncio.get_running_loop()
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    quorum = Quorum()
+    environment = Environment(
+        SocketNetwork(loop), None, SystemClock(), random.Random(1), loop, None  # type: ignore[arg-type]
+    )
+    channel = ControllerChannel(quorum, environment, "test")
+    quorum.lead(server.sockets[0].getsockname()[:2])
+    waiting = [asyncio.ensure_future(channel.request(BrokerHeartbeatRequest())) for _ in range(2)]
+    while not server._active_count:  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+    await channel.close()
+    for request in waiting:
+        with pytest.raises(ConnectionError):
+            await request
+    server.close()
+
+
 async def test_a_callers_timeout_does_not_close_the_connection() -> None:
     """A client's CreateTopics with a timeout of 1 ms is forwarded: its end must not end what others wait for."""
     loop = asyncio.get_running_loop()

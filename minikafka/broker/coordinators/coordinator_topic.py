@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.java_hash import partition_for_key
 from minikafka.net.channel import UnsupportedVersion
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 
@@ -68,7 +69,7 @@ class CoordinatorTopic:
             if self._creation is None or self._creation.done():
                 self._creation = self._supervisor.start(self._create(), f"creation of {self.name}")
             try:
-                await asyncio.wait_for(self._known.wait(), TOPIC_WAIT_MS_MAX / 1000)
+                await within(TOPIC_WAIT_MS_MAX / 1000, self._known.wait())
             except TimeoutError:
                 return
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from minikafka.net.channel import UnsupportedVersion
+from minikafka.net.tasks import outcome_of
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
@@ -42,9 +43,9 @@ class ProducerIdBlocks:
             if self._following is not None:
                 self._take_following()
                 break
-            code = await asyncio.shield(self._allocate())
+            code = await outcome_of(self._allocate())
             if code is not ErrorCode.NONE:
-                return code, -1
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is None else code, -1
         producer_id = self._next
         self._next += 1
         if self._following is None and self._end - self._next < self._block_length * PREFETCH_SHARE:

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.net.channel import Channel, ChannelSecurity, ConnectionLost, RequestTimeout
+from minikafka.net.tasks import outcome_of, within
 from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class ControllerChannel:
         if left_ms >= self._limit_ms:
             return await asked
         try:
-            return await asyncio.wait_for(asked, left_ms / 1000)
+            return await within(left_ms / 1000, asked)
         except RequestTimeout:
             raise
         except TimeoutError:
@@ -204,7 +205,9 @@ class ControllerChannel:
             self._endpoint = endpoint
             opening = self._connect(endpoint, min(timeout_ms, CONNECT_TIMEOUT_MS))
             self._connecting = self._environment.supervisor.start(opening, "connecting to the active controller")
-        channel = await asyncio.shield(self._connecting)
+        channel = await outcome_of(self._connecting)
+        if channel is None:
+            raise ConnectionLost("the node is stopping")
         if isinstance(channel, Exception):
             raise channel
         if self._closed:
@@ -245,7 +248,9 @@ class ControllerChannel:
         channel.close("not the active controller")
 
     async def _pause(self, backoff_ms: int) -> None:
-        """Wait for a new leader, at most for the back-off."""
+        """Wait for a new leader, at most for the back-off. Does not wait once the channel is closed."""
+        if self._closed:
+            return
         waiter = self._environment.loop.create_future()
         self._waiters[waiter] = None
         alarm = self._environment.loop.call_later(backoff_ms / 1000, _release, waiter)

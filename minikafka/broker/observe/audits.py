@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.observe.last_audit import LastAudit
 from minikafka.broker.supervise import Ends, Supervisor
+from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ class AuditSchedule:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), STOP_S)
+                await within(STOP_S, process.wait())
             raise
         self.runs += 1
         text = output[-OUTPUT_BYTES_MAX:].decode(errors="replace").strip() or f"the audit ended with status {process.returncode}"

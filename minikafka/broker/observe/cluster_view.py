@@ -11,6 +11,7 @@ from minikafka.broker.observe.clients_view import clients_that_push
 from minikafka.broker.observe.last_audit import LastAudit
 from minikafka.broker.observe.shows_records import shows_records
 from minikafka.client.errors import ClientError
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest
 
@@ -105,7 +106,7 @@ class ClusterView:
             host, port, _ = node.registered_listeners[node.config.inter_broker_listener]
             self._admin = Maintenance(f"{host}:{port}", client_id="minikafka-ui", timeout_ms=int(ASK_TIMEOUT_S * 1000))
         try:
-            await asyncio.wait_for(self._admin.cluster.refresh([]), ASK_TIMEOUT_S)
+            await within(ASK_TIMEOUT_S, self._admin.cluster.refresh([]))
         except _UNREACHABLE:
             return None
         return self._admin
@@ -127,7 +128,7 @@ class ClusterView:
             replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()]
         )
         try:
-            response: Any = await asyncio.wait_for(admin.cluster.request(request, node_id), ASK_TIMEOUT_S)
+            response: Any = await within(ASK_TIMEOUT_S, admin.cluster.request(request, node_id))
         except _UNREACHABLE:
             return {}
         return {
@@ -140,7 +141,7 @@ class ClusterView:
     @staticmethod
     async def _disk(admin: Maintenance, node_id: int) -> dict[Key, tuple[int, int]] | None:
         try:
-            answer = (await asyncio.wait_for(admin.describe_log_dirs([node_id]), ASK_TIMEOUT_S))[node_id]
+            answer = (await within(ASK_TIMEOUT_S, admin.describe_log_dirs([node_id])))[node_id]
         except _UNREACHABLE:
             return None
         return {
@@ -154,12 +155,12 @@ class ClusterView:
         """Groups with their lag. If a broker does not answer, the previous result, or None."""
         found = []
         try:
-            for name, kind, state in (await asyncio.wait_for(admin.list_groups(), ASK_TIMEOUT_S))[:GROUPS_MAX]:
+            for name, kind, state in (await within(ASK_TIMEOUT_S, admin.list_groups()))[:GROUPS_MAX]:
                 if kind not in ("consumer", ""):
                     continue
-                committed = await asyncio.wait_for(admin.group_offsets(name), ASK_TIMEOUT_S)
-                ends = await asyncio.wait_for(admin.list_offsets(dict.fromkeys(committed, "latest")), ASK_TIMEOUT_S)
-                members = len((await asyncio.wait_for(admin.describe_group(name), ASK_TIMEOUT_S)).members)
+                committed = await within(ASK_TIMEOUT_S, admin.group_offsets(name))
+                ends = await within(ASK_TIMEOUT_S, admin.list_offsets(dict.fromkeys(committed, "latest")))
+                members = len((await within(ASK_TIMEOUT_S, admin.describe_group(name))).members)
                 lag = sum(max(ends[key].offset - offset, 0) for key, offset in committed.items())
                 found.append({"group": name, "state": state, "members": members, "lag": lag})
         except _UNREACHABLE:

@@ -13,6 +13,8 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from minikafka.net.tasks import within
+
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.observe.observed import ObservedNode
@@ -67,7 +69,7 @@ class HttpServer:
             return
         self._open += 1
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_TIMEOUT_S)
+            head = await within(READ_TIMEOUT_S, reader.readuntil(b"\r\n\r\n"))
             method, _, rest = head.decode("latin-1").partition(" ")
             if self._is_own_name(_host_of(head)):
                 status, kind, body = await self._answer(method, rest.split(" ", 1)[0])
@@ -76,7 +78,7 @@ class HttpServer:
             lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
             lines += ["X-Content-Type-Options: nosniff", "Cache-Control: no-store", f"Content-Security-Policy: {PAGE_POLICY}", "", ""]
             writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
-            await asyncio.wait_for(_sent(writer), WRITE_TIMEOUT_S)
+            await within(WRITE_TIMEOUT_S, _sent(writer))
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.observe import shown_records
 from minikafka.broker.observe.shows_records import shows_records
 from minikafka.client.errors import BrokerError, ClientError
+from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.messages.fetch import FetchRequest
 
@@ -131,7 +132,7 @@ def _whole(text: str, name: str) -> int:
 
 async def _answered(request: Any) -> Any:
     try:
-        return await asyncio.wait_for(request, ASK_TIMEOUT_S)
+        return await within(ASK_TIMEOUT_S, request)
     except BrokerError as error:
         raise Refused("502 Bad Gateway", str(error)) from error
     except (ClientError, OSError, TimeoutError, WireError) as error:

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.supervise import Ends
+from minikafka.net.tasks import within
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
 from minikafka.wire.errors import ApiError
 
@@ -145,7 +146,7 @@ class DirectoryMoves:
         while left > 0:
             rate, began_ms = max(self._settings.replica_alter_log_dirs_io_max_bytes_per_second, 1), clock.now_ms()
             try:
-                await asyncio.wait_for(self._settings_changed.wait(), left / rate)
+                await within(left / rate, self._settings_changed.wait())
             except TimeoutError:
                 return
             left -= rate * (clock.now_ms() - began_ms) / 1000

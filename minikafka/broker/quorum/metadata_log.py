@@ -12,6 +12,7 @@ from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.metadata.versions import NEWEST, versioned
+from minikafka.net.tasks import within
 from minikafka.wire.records.frame import encode_metadata_record
 from minikafka.wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
@@ -97,7 +98,7 @@ class MetadataHost:
         entry = (condition, future)
         self._waiters.append(entry)
         try:
-            await asyncio.wait_for(future, timeout_ms / 1000)
+            await within(timeout_ms / 1000, future)
         except TimeoutError:
             return condition(self.image)
         finally:

@@ -21,6 +21,7 @@ from minikafka.core.raft import messages as m
 from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Resigned
 from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, ReplicaKey
+from minikafka.net.tasks import within
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -219,7 +220,7 @@ class RaftHost:
             while not quorum.is_handover_done and self.failure is None and self._loop.time() < deadline:
                 self._state_changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._state_changed.wait(), max(deadline - self._loop.time(), 0))
+                    await within(max(deadline - self._loop.time(), 0), self._state_changed.wait())
         self._halt(NotLeader("this node is stopping"))
         if self._sync is not None:
             await asyncio.wait([self._sync])
@@ -309,7 +310,7 @@ class RaftHost:
         entry = (offset, self.leader_epoch, self._loop.create_future())
         self._commit_waiters.append(entry)
         try:
-            await asyncio.wait_for(entry[2], timeout_ms / 1000)
+            await within(timeout_ms / 1000, entry[2])
         finally:
             if entry in self._commit_waiters:
                 self._commit_waiters.remove(entry)

@@ -1,0 +1,68 @@
+"""Waiting for a task that others wait for, too."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from minikafka.net.tasks import outcome_of, within
+
+
+async def never() -> int:
+    await asyncio.Event().wait()
+    return 1
+
+
+async def test_who_waits_is_not_cancelled_with_the_task() -> None:
+    task = asyncio.ensure_future(never())
+    waiting = [asyncio.ensure_future(outcome_of(task)) for _ in range(2)]
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await asyncio.gather(*waiting) == [None, None]
+
+
+async def test_the_task_is_not_cancelled_with_who_waits() -> None:
+    task = asyncio.ensure_future(never())
+    waiting = asyncio.ensure_future(outcome_of(task))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not task.done()
+    task.cancel()
+
+
+async def test_the_result_and_the_error_are_those_of_the_task() -> None:
+    async def fail() -> int:
+        raise OSError("so")
+
+    assert await outcome_of(asyncio.ensure_future(asyncio.sleep(0, 7))) == 7
+    with pytest.raises(OSError, match="so"):
+        await outcome_of(asyncio.ensure_future(fail()))
+
+
+async def test_a_cancellation_that_arrives_as_the_work_ends_is_not_lost() -> None:
+    """Seed 7010833: a consumer that was closed went on sending heartbeats, read nothing, and `close` never returned."""
+    for turns in range(4):
+        event = asyncio.Event()
+        task = asyncio.ensure_future(within(60, event.wait()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        event.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if task.done():
+            return
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    raise AssertionError("it never ended")
+
+
+async def test_work_that_is_late_is_cancelled() -> None:
+    work = asyncio.ensure_future(never())
+    with pytest.raises(TimeoutError):
+        await within(0.001, work)
+    assert work.cancelled()
+    assert await within(None, asyncio.sleep(0, 5)) == 5
