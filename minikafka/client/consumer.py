@@ -158,10 +158,8 @@ class Consumer:
             if task is not None:
                 task.cancel()
         if self._auto_commit_s is not None and self._positions:
-            try:
+            with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
                 await within(5, self.commit())
-            except (ClientError, *TRANSPORT_ERRORS):
-                pass
         if self._member is not None and self._subscribed:
             await self._member.stop()
         await self.cluster.close()
