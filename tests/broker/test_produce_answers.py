@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +16,10 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.client import Admin
+from minikafka.storage import batch_scan
 from minikafka.storage.validation import LIGHT_BYTES_MAX
 from minikafka.testing.probe import exchange
-from minikafka.wire.batch import build_batch
+from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT, build_batch
 from minikafka.wire.compression import CompressionType
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest
@@ -139,3 +142,18 @@ async def test_records_of_a_topic_without_a_cleanup_policy_may_be_deleted(tmp_pa
         async with asked(tmp_path / f"p{policy}", cleanup_policy=policy) as ask:
             response = await ask(request, 2)
             assert ErrorCode(response.topics[0].partitions[0].error_code).name == code
+
+
+def message_of_format_1(timestamp_ms: int) -> bytes:
+    body = struct.pack(">bbq", 1, 0, timestamp_ms) + struct.pack(">i1s", 1, b"k") + struct.pack(">i60s", 60, bytes(60))
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", 0, len(message)) + message
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_a_message_of_an_older_format_is_not_transactional_whatever_its_timestamp(tmp_path: Path, version: int) -> None:
+    """The timestamp has the place of the attributes; for three days of every six it said "transactional", and the request failed."""
+    records = message_of_format_1(NOW_MS | TRANSACTIONAL_BIT << 24)
+    assert HEADER.unpack_from(records)[batch_scan.ATTRIBUTES] & TRANSACTIONAL_BIT
+    async with asked(tmp_path, partitions=2) as ask:
+        assert [code for code, *_ in said(await ask(both(PLAIN, records), version))] == ["NONE", "INVALID_RECORD"]

@@ -11,9 +11,9 @@ from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
-from minikafka.storage.batch_scan import ATTRIBUTES, BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID
+from minikafka.storage.batch_scan import ATTRIBUTES, BASE_SEQUENCE, MAGIC, PRODUCER_EPOCH, PRODUCER_ID, Header
 from minikafka.storage.producer_state import Verification
-from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT
+from minikafka.wire.batch import HEADER, MAGIC_V2, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import received
 
@@ -154,11 +154,8 @@ class TransactionalProduce:
                     continue
                 if partition.leader is None or data.records is None:
                     continue
-                records = received(data.records)
-                if len(records) < HEADER.size:
-                    continue
-                header = HEADER.unpack_from(records)
-                if header[PRODUCER_ID] >= 0 and header[ATTRIBUTES] & TRANSACTIONAL_BIT:
+                header = _transactional_header(received(data.records))
+                if header is not None and header[PRODUCER_ID] >= 0:
                     yield partition, header
 
 
@@ -167,7 +164,16 @@ def lacks_transactional_id(request: ProduceRequest) -> bool:
     if request.transactional_id is not None:
         return False
     batches = (received(data.records) for topic in request.topic_data for data in topic.partition_data if data.records is not None)
-    return any(len(batch) >= HEADER.size and HEADER.unpack_from(batch)[ATTRIBUTES] & TRANSACTIONAL_BIT for batch in batches)
+    return any(_transactional_header(batch) is not None for batch in batches)
+
+
+def _transactional_header(records: bytes | bytearray | memoryview) -> Header | None:
+    """The header of the first batch, if it is transactional. The formats before 2 have no
+    transactions, and other fields in these places."""
+    if len(records) < HEADER.size:
+        return None
+    header: Header = HEADER.unpack_from(records)
+    return header if header[MAGIC] == MAGIC_V2 and header[ATTRIBUTES] & TRANSACTIONAL_BIT else None
 
 
 def _support(context: RequestContext) -> Support:
