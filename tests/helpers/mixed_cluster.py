@@ -45,12 +45,14 @@ DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setp
 #: Apache Kafka's errors that say nothing about its peers: a request that came while it started or took office, a heartbeat that it had no
 #: time to read; an event of its own controller that took two seconds, on a busy machine; what was being written as leadership moved or
 #: followers were late, and a batch that overtook the one before then (a loss is seen otherwise); a write of a share partition's leader
-#: that has been replaced, which its share coordinator refuses; share sessions that end, and requests whose metrics are gone already, as
-#: it stops.
+#: that has been replaced, which its share coordinator refuses; the batch of a group coordinator that has been replaced while it waited,
+#: whose clients are told to look for the new one; share sessions that end, and requests whose metrics are gone already, as it stops.
 HARMLESS = "|".join([
     "NotControllerException", r"raftManager\(\)\" is null", "controller event queue overloaded", "Exceptionally slow controller event",
     "NotLeaderOrFollowerException", "OutOfOrderSequenceException", "NotEnoughReplicasException",
-    "Write request leader epoch is smaller than last recorded", "while releasing acquired topic partitions", r"RequestMetrics\$ErrorMeter",
+    "Write request leader epoch is smaller than last recorded",
+    r"Execution of FlushBatch failed due to .*\(CoordinatorRuntime\)\n.*NotCoordinatorException",
+    "while releasing acquired topic partitions", r"RequestMetrics\$ErrorMeter",
 ])  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def errors(output: str) -> list[str]:
     return [
         f"{line}\n    {following}"
         for line, following in itertools.zip_longest(lines, lines[1:], fillvalue="")
-        if re.search(r" (ERROR|FATAL) |^Traceback", line) and not re.search(HARMLESS, line + following)
+        if re.search(r" (ERROR|FATAL) |^Traceback", line) and not re.search(HARMLESS, f"{line}\n{following}")
     ]
 
 
