@@ -265,16 +265,17 @@ def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for title in ("node", "address", "metrics and page", "log", "pid"):
+    for title in ("node", "address", "metrics and page", "pid"):
         table.add_column(title)
     for broker in made.brokers:
         page = f"http://127.0.0.1:{broker.http_port}/ui" if broker.http_port is not None else "-"
-        table.add_row(str(broker.node_id), broker.address, page, str(broker.log_dir.parent / "broker.log"), str(broker.process.pid))
+        table.add_row(str(broker.node_id), broker.address, page, str(broker.process.pid))
     # The table is for people. The address goes to standard output, for scripts.
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         console.width = 200
     console.print(table)
+    console.print(f"Their logs: {made.directory}/broker-*/broker.log", soft_wrap=True)
     console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. Try it:")
     if is_elsewhere:
         last = PORT + len(made.brokers) - 1
@@ -291,5 +292,6 @@ def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
     if client_files is not None:
         console.print(f"Client settings: {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
     console.print("Ctrl-C stops it." if is_kept else "Ctrl-C stops it and deletes its data; --directory keeps the data.")
-    click.echo(made.bootstrap_servers)
-    sys.stdout.flush()
+    if not sys.stdout.isatty():
+        click.echo(made.bootstrap_servers)
+        sys.stdout.flush()

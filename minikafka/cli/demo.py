@@ -24,7 +24,7 @@ def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
         click.echo(f"error: {missing}", err=True)
         sys.exit(2)
     # Print this before the slow imports.
-    click.echo("starting three brokers; the demo takes about 25 seconds on an idle machine ...", err=True)
+    click.echo("starting three brokers; the demo takes about 15 seconds on an idle machine ...", err=True)
     from minikafka.cli.demo_chapters import play
 
     sys.exit(0 if play(rows, engine, keep=keep, seed=seed) else 1)

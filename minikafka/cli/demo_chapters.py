@@ -398,7 +398,8 @@ class Demo:
             report = reporting.build(run_audit(directories, driver))
         for finding in report["findings"][:10]:
             show = story.fail if finding["level"] == "error" else story.say
-            show(f"{finding['level']} {finding['check']} {reporting.where(finding)}: {finding['message']}")
+            level = "note, not an error:" if finding["level"] == "note" else finding["level"]
+            show(f"{level} {finding['check']} {reporting.where(finding)}: {finding['message']}")
         story.say(reporting.one_line(report))
         return bool(report["exit_code"] == 0)
 

@@ -34,6 +34,7 @@ from minikafka.cli.imports import no_collections
 from minikafka.cli.log_format import CONSOLE, log_level, use_json
 from minikafka.cli.reasons import reason
 from minikafka.net.garbage import GarbagePauses
+from minikafka.net.tasks import done_before
 
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
@@ -202,8 +203,9 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     http = await _http(node)
     stop_requested = asyncio.ensure_future(stopping.wait())
-    if not await _started(node, stop_requested):
+    if not await done_before(stop_requested, node.start()):
         return 0
+    GarbagePauses().start()
     warning = _announce(node)
     creating = _begin_to_create(node, first_topics)
     ends: list[asyncio.Future[Any]] = [stop_requested, node.failed]
@@ -268,19 +270,6 @@ async def _http(node: Node) -> HttpServer | None:
     await http.start(config.minikafka_http_host, config.minikafka_http_port)
     logger.info("metrics and probes on port %d", http.port)
     return http
-
-
-async def _started(node: Node, stop_requested: asyncio.Future[Any]) -> bool:
-    """Wait until the node is in service. False if it is asked to stop first. Raises the errors of the start."""
-    starting = asyncio.ensure_future(node.start())
-    await asyncio.wait([starting, stop_requested], return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        return False
-    await starting
-    GarbagePauses().start()
-    return True
 
 
 def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] | None:

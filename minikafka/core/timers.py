@@ -60,13 +60,14 @@ class TimerQueue(Generic[Key]):
         heap = self._heap
         while heap:
             due, order, key = heap[0]
-            if self._is_current(key, order):
+            if self._confirm(key, order):
                 return key, due
             heapq.heappop(heap)
         return None
 
-    def _is_current(self, key: Key, order: int) -> bool:
-        """Whether an entry at the top of the heap, or taken from it, has its key's deadline. Renews the entry if that was postponed."""
+    def _confirm(self, key: Key, order: int) -> bool:
+        """Returns whether an entry at the top of the heap, or taken from it, has its key's deadline. Puts a new entry onto the heap if
+        the deadline was postponed."""
         entry = self._deadlines.get(key)
         if entry is None or entry[2] != order:
             return False
@@ -86,12 +87,12 @@ class TimerQueue(Generic[Key]):
         due: deque[tuple[int, int, Key]] = deque()
         while self._heap and self._heap[0][0] <= now_ms:
             entry = heapq.heappop(self._heap)
-            if self._is_current(entry[2], entry[1]):
+            if self._confirm(entry[2], entry[1]):
                 due.append(entry)
         try:
             while due:
                 _, order, key = due.popleft()
-                if self._is_current(key, order):
+                if self._confirm(key, order):
                     del self._deadlines[key]
                     yield key
         finally:

@@ -29,6 +29,19 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
         return await work
 
 
+async def done_before(stop_requested: asyncio.Future[Any], work: Coroutine[Any, Any, Any]) -> bool:
+    """Wait for `work`, unless `stop_requested` is done first: then `work` is cancelled, and the result is False. Raises what `work`
+    raises."""
+    working = asyncio.ensure_future(work)
+    await asyncio.wait([working, stop_requested], return_when=asyncio.FIRST_COMPLETED)
+    if not working.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        return False
+    await working
+    return True
+
+
 def start(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], name: str, on_error: Callable[[BaseException], object]
 ) -> asyncio.Task[T]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from minikafka.net.garbage import GarbagePauses
+from minikafka.net.tasks import done_before
 from minikafka.testing.control import NodeRunner
 
 LOG_FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
@@ -209,7 +210,8 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
         runner = NodeRunner(properties, loop)
         loop.set_exception_handler(runner.node.supervisor.on_loop_error)
         commands = _Commands(channel, runner, loop)
-        if not await _started(runner, stopping):
+        stop_requested = asyncio.ensure_future(stopping.wait())
+        if not await done_before(stop_requested, runner.start()):
             return 0
     except BaseException as error:
         channel.setblocking(True)
@@ -217,27 +219,13 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
         raise
     commands.say({"ok": None})
     GarbagePauses().start()
-    waiting = asyncio.ensure_future(stopping.wait())
-    ends: list[asyncio.Future[Any]] = [waiting, runner.node.failed]
+    ends: list[asyncio.Future[Any]] = [stop_requested, runner.node.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     failed = runner.node.failed.done()
     if failed:
         logging.getLogger("minikafka.node").error("the node cannot continue: %s", runner.node.failed.result())
     await runner.stop()
     return int(failed)
-
-
-async def _started(runner: NodeRunner, stopping: asyncio.Event) -> bool:
-    """Wait until the node is in service. False if it is to stop before that. Raises the errors of the start."""
-    starting, stop = asyncio.ensure_future(runner.start()), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait([starting])
-        return False
-    await starting
-    return True
 
 
 class _Commands:

@@ -1,4 +1,4 @@
-"""Waiting for a task that others wait for, too."""
+"""Waiting for work that others wait for, too, that has a limit of time, or that a request to stop ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from minikafka.net.tasks import outcome_of, within
+from minikafka.net.tasks import done_before, outcome_of, within
 
 
 async def never() -> int:
@@ -66,3 +66,28 @@ async def test_work_that_is_late_is_cancelled() -> None:
         await within(0.001, work)
     assert work.cancelled()
     assert await within(None, asyncio.sleep(0, 5)) == 5
+
+
+async def test_work_is_done_or_cancelled_when_a_stop_is_requested_before() -> None:
+    stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    assert await done_before(stop_requested, asyncio.sleep(0))
+    ended: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    waiting = asyncio.ensure_future(done_before(stop_requested, endless()))
+    await asyncio.sleep(0)
+    stop_requested.set_result(None)
+    assert not await waiting and ended == ["cancelled"]
+
+
+async def test_errors_of_the_work_are_raised() -> None:
+    async def failing() -> None:
+        raise ValueError("the disk is full")
+
+    with pytest.raises(ValueError, match="the disk is full"):
+        await done_before(asyncio.get_running_loop().create_future(), failing())

@@ -27,13 +27,13 @@ NO_AUTHORIZER = "No Authorizer is configured."
 NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
 
 
-class Acls(Protocol):
-    """The broker's authority: the image whose ACLs it applies."""
+class HasImage(Protocol):
+    """What has the image whose ACLs are applied."""
 
     image: MetadataImage
 
 
-async def describe_acls(authority: Acls | None, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def describe_acls(authority: HasImage | None, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """The ACLs that match the filter, by resource; found and described in steps."""
     kind = DescribeAclsResponse
     if authority is None:
@@ -66,7 +66,7 @@ async def _selected(wanted: AclFilter, acls: list[Acl]) -> list[Acl]:
 class AclHandlers:
     """The ACL APIs on a broker's listeners."""
 
-    def __init__(self, authority: Acls | None, forwarder: Forwarder) -> None:
+    def __init__(self, authority: HasImage | None, forwarder: Forwarder) -> None:
         self._authority = authority
         self._forwarder = forwarder
 
@@ -100,7 +100,7 @@ class AclHandlers:
 class ControllerAclHandlers:
     """The ACL APIs on a controller's listener. Register it after the controller's other handlers: it replaces some."""
 
-    def __init__(self, authority: Acls | None, decide: Callable[[Any, Any], None]) -> None:
+    def __init__(self, authority: HasImage | None, decide: Callable[[Any, Any], None]) -> None:
         """`decide` passes a request to the active controller."""
         self._authority = authority
         self._decide = decide

@@ -181,8 +181,8 @@ class DeadLetterQueues:
 
 
 def _records(data: Any, offset: int, last_offset: int) -> tuple[dict[int, Content], int]:
-    """The records' contents by offset, and the offset to which they reach. Raises CorruptRecord rather than
-    that flipped bits get a checksum of their own. Runs in a thread."""
+    """The records' contents by offset, and the offset to which they reach. Raises CorruptRecord
+    for flipped bits, which would get a valid checksum in the dead-letter topic. Runs in a thread."""
     found: dict[int, Content] = {}
     end = last_offset + 1
     for batch in iterate_batches(memoryview(data.read()) if data.size else memoryview(b"")):

@@ -114,7 +114,7 @@ class ClassicRequests:
             if client.version >= PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if group is None:
-                raise ApiError(self._error_while_upgrading(request))
+                raise self._error_while_upgrading(request)
             member, classic = classic_sender(group, request)
             answer = synced(member, classic, request, self._around.topics)
             if must_join_before_sync(group, member):
@@ -126,22 +126,25 @@ class ClassicRequests:
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
 
-    def _error_while_upgrading(self, request: SyncGroupRequest | HeartbeatRequest) -> ErrorCode:
+    def _error_while_upgrading(self, request: SyncGroupRequest | HeartbeatRequest) -> ApiError:
         """The error while a classic group becomes a consumer group: its members join again. Who is no member must not be told so: it would
-        go on reading what others have been given. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        go on reading what others have been given."""
         classic = self._around.classics.groups.get(request.group_id)
         if classic is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        check_member(classic, request.member_id, request.group_instance_id)
+            return ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        try:
+            check_member(classic, request.member_id, request.group_instance_id)
+        except ApiError as error:
+            return error
         is_current = request.generation_id == classic.generation_id
-        return ErrorCode.REBALANCE_IN_PROGRESS if is_current else ErrorCode.ILLEGAL_GENERATION
+        return ApiError(ErrorCode.REBALANCE_IN_PROGRESS if is_current else ErrorCode.ILLEGAL_GENERATION)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
         """Heartbeat: the member is alive. The answer says whether it has to rejoin."""
         group = self._consumers.groups.get(request.group_id)
         try:
             if group is None:
-                raise ApiError(self._error_while_upgrading(request))
+                raise self._error_while_upgrading(request)
             member, _ = classic_sender(group, request)
             self._consumers.touch(group.group_id, member, now_ms)
             # There may be no members of the consumer protocol left whose heartbeats would start an assignment.
