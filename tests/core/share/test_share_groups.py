@@ -196,6 +196,31 @@ def test_unanswered_state_requests_are_repeated() -> None:
     world.held = world.held[-1:]
     world.answer()
     world.run()
+    assert not world.shard.shares.groups["g"].initialized
+    world.heartbeat("m", epoch)
+    assert len(world.asked) == 4, "a refusal is an answer, so nothing is waited for"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_partitions_that_got_no_state_begin_where_the_group_begins(is_restarted: bool) -> None:
+    """The others have one, so the topic is known; but only partitions that are new to it begin at 0."""
+    world = World()
+    world.is_held = True
+    epoch = world.heartbeat("m", 0, "t").member_epoch
+    codes = [ErrorCode.NONE, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3]
+    world.held.pop().done({(TOPIC, p): (code, None) for p, code in enumerate(codes)}, world.now_ms)
+    world.run()
+    world.topics.counts["t"] = 5
+    world.shard.shares.topics_changed(["t"])
+    if is_restarted:
+        world.restart()
+    epoch = world.heartbeat("m", epoch).member_epoch
+    assert world.asked[-1].topics == {TOPIC: [(1, -1), (2, -1), (3, -1), (4, 0)]}
+    world.heartbeat("m", epoch)
+    assert len(world.asked) == 2, "they have been asked for"
+    world.answer()
+    world.run()
+    assert world.shard.shares.groups["g"].initialized[TOPIC].partitions == {0, 1, 2, 3, 4}
     assert not world.shard.shares.groups["g"].initializing
 
 
@@ -252,6 +277,69 @@ def test_offsets_are_altered_only_of_a_group_without_members() -> None:
     assert world.shard.shares.groups["g"].initialized[TOPIC].partitions == {0}
     world.join("m")
     assert alter(world, 8).error_code is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_each_alteration_is_an_epoch_of_its_own() -> None:
+    """A former member may read between two, and a leader that it read from has used the first one's state."""
+    world = World()
+    epoch = world.join("m")
+    world.heartbeat("m", -1)
+    alter(world, 7)
+    alter(world, 2)
+    first, second = world.asked[-2:]
+    assert first.state_epoch is not None and second.state_epoch is not None
+    assert epoch < first.state_epoch < second.state_epoch
+    assert world.join("m") > second.state_epoch
+    assert world.assigned("m") == [0, 1, 2, 3]
+
+
+def test_partitions_whose_alteration_fails_keep_their_state() -> None:
+    world = World()
+    world.join("m")
+    world.heartbeat("m", -1)
+    world.code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert alter(world, 7).responses[0].partitions[0].error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    group = world.shard.shares.groups["g"]
+    assert group.initialized[TOPIC].partitions == {0, 1, 2, 3}
+    assert not group.initializing
+
+
+def delete_offsets(world: World) -> None:
+    kind = DeleteShareGroupOffsetsRequest
+    request = kind(group_id="g", topics=[kind.DeleteShareGroupOffsetsRequestTopic(topic_name="t")])
+    world.shard.shares.delete_offsets([], request, world.now_ms)
+    world.run()
+
+
+def delete_group(world: World) -> None:
+    for _ in world.shard.delete_group("g", lambda code: None):
+        world.run()
+    world.run()
+
+
+@pytest.mark.parametrize("delete", [delete_offsets, delete_group])
+def test_a_member_that_joins_while_states_are_deleted_gets_new_ones(delete: Any) -> None:
+    """Its question may be answered before the states are deleted, and nobody could ever read what has none."""
+    world = World()
+    world.join("m")
+    world.heartbeat("m", -1)
+    world.is_held = True
+    delete(world)
+    (deletion,) = world.held
+    world.held = []
+    epoch = world.heartbeat("m", 0, "t").member_epoch
+    world.answer()
+    world.run()
+    epoch = world.heartbeat("m", epoch).member_epoch
+    world.held = [deletion]
+    world.answer()
+    world.run()
+    world.is_held = False
+    asked = len(world.asked)
+    world.heartbeat("m", epoch)
+    assert [question.topics for question in world.asked[asked:]] == [{TOPIC: [(p, -1) for p in range(4)]}]
+    world.heartbeat("m", epoch)
+    assert world.assigned("m") == [0, 1, 2, 3]
 
 
 def test_offsets_are_deleted_with_their_topic() -> None:

@@ -6,7 +6,7 @@ plan in progress. Share coordinators initialize and delete the states of share p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.group.effects import Effects, Reply, StateAnswers, StateQuestion
 from minikafka.core.group.share.describe import described_group
-from minikafka.core.group.share.group import ShareGroup, replay_record
+from minikafka.core.group.share.group import ShareGroup, TopicStates, replay_record
 from minikafka.core.group.share.heartbeat import LEAVE_EPOCH, SharePlan, SharePlanner, check_heartbeat, together, without
 from minikafka.core.group.share.offsets import (
     OffsetsPlan,
@@ -59,8 +59,8 @@ class ShareGroups:
         self._hashes = TopicHashes(surroundings.topics)
         self._planner = SharePlanner(surroundings.settings, surroundings.topics, self._hashes)
         self._turns = Turns()
-        #: Group id -> topic id -> when share coordinators were last asked to initialize the topic's states.
-        self._asked_ms: dict[str, dict[bytes, int]] = {}
+        #: Group id -> topic id -> when share coordinators were last asked to initialize states of the topic, and of which partitions.
+        self._asked: dict[str, dict[bytes, tuple[int, frozenset[int]]]] = {}
         #: How to refuse the requests that wait for share coordinators, by ticket.
         self._waiting: dict[int, Refuse] = {}
         self._tickets = 0
@@ -126,13 +126,24 @@ class ShareGroups:
             group = ShareGroup(group_id)
         if request.member_epoch == LEAVE_EPOCH:
             return self._planner.leave(group, request.member_id)
-        retry_ms = self._around.settings.initialize_retry_ms
-        asked = [topic_id for topic_id, at_ms in self._asked_ms.get(group_id, {}).items() if now_ms - at_ms < retry_ms]
-        plan = self._planner.heartbeat(group, request, client, self._around.wall_ms(now_ms), asked)
+        plan = self._planner.heartbeat(group, request, client, self._around.wall_ms(now_ms), self._asked_recently(group_id, now_ms))
         if plan.is_refreshed:
             # Topics that change from now on need another refresh.
             group.is_refresh_due = False
         return plan
+
+    def _asked_recently(self, group_id: str, now_ms: int) -> dict[bytes, frozenset[int]]:
+        asked, retry_ms = self._asked.get(group_id, {}), self._around.settings.initialize_retry_ms
+        for topic_id in [topic_id for topic_id, (at_ms, _) in asked.items() if now_ms - at_ms >= retry_ms]:
+            del asked[topic_id]
+        return {topic_id: partitions for topic_id, (_, partitions) in asked.items()}
+
+    def _may_ask_again(self, group_id: str, gone: Mapping[bytes, Collection[int]]) -> None:
+        """Partitions have no state, so a heartbeat may ask for them at once."""
+        asked = self._asked.get(group_id, {})
+        for topic_id in asked.keys() & gone.keys():
+            at_ms, partitions = asked[topic_id]
+            asked[topic_id] = (at_ms, partitions - frozenset(gone[topic_id]))
 
     def _answer(self, reply: Reply | None, answer: Any) -> None:
         if reply is not None and answer is not None:
@@ -172,15 +183,17 @@ class ShareGroups:
         if plan.gone is not None:
             self.timers.cancel((group_id, plan.gone))
         if group is None:
-            self._asked_ms.pop(group_id, None)
+            self._asked.pop(group_id, None)
             return
         if plan.is_refreshed:
             group.is_refresh_due = False
         if plan.member_id is not None:
             self._touch(group_id, plan.member_id, now_ms)
         if plan.initialize:
-            asked = self._asked_ms.setdefault(group_id, {})
-            asked.update(dict.fromkeys(plan.initialize, now_ms))
+            asked = self._asked.setdefault(group_id, {})
+            for topic_id, wanted in plan.initialize.items():
+                before = asked[topic_id][1] if topic_id in asked else frozenset[int]()
+                asked[topic_id] = (now_ms, before | {partition for partition, _ in wanted})
             states = StateQuestion(group_id, plan.initialize, plan.state_epoch, lambda *answered: self._initialized(group_id, *answered))
             self._ask(states)
 
@@ -232,18 +245,8 @@ class ShareGroups:
         failed: dict[bytes, set[int]] = {}
         for (topic_id, partition), (code, _) in answers.items():
             (made if code is ErrorCode.NONE else failed).setdefault(topic_id, set()).add(partition)
-
-        def records(group: ShareGroup) -> Records:
-            begun = {topic_id: group.initializing[topic_id] for topic_id in made if topic_id in group.initializing}
-            done = {
-                topic_id: type(states)(states.name, states.partitions & frozenset(made[topic_id])) for topic_id, states in begun.items()
-            }
-            left = without(without(group.initializing, made), failed)
-            if left == group.initializing:
-                return []
-            return [states_record(group_id, left, together(group.initialized, done), group.deleting)]
-
-        self._change(group_id, records, lambda code: None, now_ms)
+        self._may_ask_again(group_id, failed)
+        self._change(group_id, lambda group: _begun(group, made, failed), lambda code: None, now_ms)
 
     def _change(self, group_id: str, records: Callable[[ShareGroup], Records], done: Done, now_ms: int) -> None:
         """Write the records that `records(group)` returns in the group's turn, then call `done(error)` when they are committed. `records`
@@ -304,7 +307,6 @@ class ShareGroups:
             if not plan.records:
                 self._answer(reply, response)
                 return False
-            epoch = group.epoch
 
             def written(code: ErrorCode) -> None:
                 if code is not ErrorCode.NONE:
@@ -312,7 +314,7 @@ class ShareGroups:
                 elif not plan.topics:
                     self._answer(reply, response)
                 else:
-                    self._alter_states(reply, group_id, plan, epoch, response, fail)
+                    self._alter_states(reply, group_id, plan, response, fail)
 
             self._effects().appends.append(self._append_of(group_id, plan.records, written))
             return True
@@ -320,7 +322,7 @@ class ShareGroups:
         self._turns.run(group_id, work, lambda code, at_ms: fail(code), now_ms)
 
     def _alter_states(
-        self, reply: Reply, group_id: str, plan: OffsetsPlan, epoch: int, response: AlterShareGroupOffsetsResponse, fail: Refuse
+        self, reply: Reply, group_id: str, plan: OffsetsPlan, response: AlterShareGroupOffsetsResponse, fail: Refuse
     ) -> None:
         ticket = self._wait(fail)
 
@@ -330,7 +332,7 @@ class ShareGroups:
                 add_alteration_results(response, answers)
                 self._answer(reply, response)
 
-        self._ask(StateQuestion(group_id, plan.topics, epoch, answered))
+        self._ask(StateQuestion(group_id, plan.topics, plan.epoch, answered))
 
     def delete_offsets(self, reply: Reply, request: DeleteShareGroupOffsetsRequest, now_ms: int) -> None:
         """DeleteShareGroupOffsets of a group without members; it deletes whole topics."""
@@ -365,7 +367,7 @@ class ShareGroups:
                     if self._waiting.pop(ticket, None) is not None:
                         self._answer(reply, response)
 
-                self._change(group_id, lambda group: _deleted(group, gone), forgotten, at_ms)
+                self._deleted(group_id, answers, gone, forgotten, at_ms)
 
             self._ask(StateQuestion(group_id, plan.topics, None, answered))
 
@@ -384,7 +386,7 @@ class ShareGroups:
         def end(group: ShareGroup) -> Records:
             if group.members:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-            self._asked_ms.pop(group_id, None)
+            self._asked.pop(group_id, None)
             return group_tombstones(group)
 
         def written(code: ErrorCode) -> None:
@@ -400,14 +402,26 @@ class ShareGroups:
                 if self._waiting.pop(ticket, None) is None:
                     return
                 failed = next((code for code, _ in answers.values() if code is not ErrorCode.NONE), None)
-                if failed is not None:
-                    done(failed)
-                else:
-                    self._change(group_id, end, done, at_ms)
+
+                def forgotten(code: ErrorCode) -> None:
+                    if failed is not None or code is not ErrorCode.NONE:
+                        done(code if failed is None else failed)
+                    else:
+                        self._change(group_id, end, done, at_ms)
+
+                self._deleted(group_id, answers, (), forgotten, at_ms)
 
             self._ask(StateQuestion(group_id, planned[0].topics, None, answered))
 
         self._change(group_id, records, written, now_ms)
+
+    def _deleted(self, group_id: str, answers: StateAnswers, gone: Iterable[bytes], done: Done, now_ms: int) -> None:
+        """Share coordinators have deleted states. A member that has joined meanwhile may have asked for them before they were deleted."""
+        lost: dict[bytes, set[int]] = {}
+        for topic_id, partition in answers:
+            lost.setdefault(topic_id, set()).add(partition)
+        self._may_ask_again(group_id, lost)
+        self._change(group_id, lambda group: _without_states(group, gone, lost), done, now_ms)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -435,10 +449,32 @@ def _forgotten(group: ShareGroup, gone: frozenset[bytes]) -> Records:
     return [states_record(group.group_id, *kept)]  # type: ignore[arg-type]
 
 
-def _deleted(group: ShareGroup, gone: Iterable[bytes]) -> Records:
-    """Records for topics whose states have been deleted."""
-    left: Mapping[bytes, str] = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(gone)}
-    return [] if left == group.deleting else [states_record(group.group_id, group.initializing, group.initialized, left)]
+def _begun(group: ShareGroup, made: Mapping[bytes, Collection[int]], failed: Mapping[bytes, Collection[int]]) -> Records:
+    """Records for partitions that got a state, or failed to. What had one before an alteration failed has it still."""
+    done = {}
+    for topic_id, partitions in made.items():
+        states = group.initializing.get(topic_id) or group.initialized.get(topic_id)
+        if states is not None:
+            done[topic_id] = TopicStates(states.name, frozenset(partitions))
+    had = {topic_id: states.partitions & frozenset(failed.get(topic_id, ())) for topic_id, states in group.initialized.items()}
+    initializing, initialized = without(without(group.initializing, made), had), together(group.initialized, done)
+    if (initializing, initialized) == (group.initializing, group.initialized):
+        return []
+    return [states_record(group.group_id, initializing, initialized, group.deleting)]
+
+
+def _without_states(group: ShareGroup, gone: Iterable[bytes], lost: Mapping[bytes, Collection[int]]) -> Records:
+    """Records for topics whose states have been deleted. `lost`: partitions that may have no state any more."""
+    deleting = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(gone)}
+    again = {
+        topic_id: TopicStates(states.name, states.partitions & frozenset(lost[topic_id]))
+        for topic_id, states in group.initialized.items()
+        if topic_id in lost
+    }
+    if not again and deleting == group.deleting:
+        return []
+    initialized = without(group.initialized, lost)
+    return [states_record(group.group_id, together(group.initializing, again), initialized, deleting)]
 
 
 def _failed(error: ApiError) -> ShareGroupHeartbeatResponse:

@@ -74,9 +74,9 @@ class SharePlanner:
         self._hashes = hashes
 
     def heartbeat(
-        self, group: ShareGroup, request: ShareGroupHeartbeatRequest, client: Client, wall_ms: int, asked: Collection[bytes]
+        self, group: ShareGroup, request: ShareGroupHeartbeatRequest, client: Client, wall_ms: int, asked: Mapping[bytes, frozenset[int]]
     ) -> SharePlan:
-        """A member joins or continues. `asked`: ids of topics whose initialization was requested recently. Raises ApiError."""
+        """A member joins or continues. `asked`: partitions whose initialization was requested recently. Raises ApiError."""
         member_id, group_id = request.member_id, group.group_id
         if len(group.members) >= self._settings.size_max and member_id not in group.members:
             message = f"The share group has reached its maximum capacity of {self._settings.size_max} members."
@@ -154,29 +154,35 @@ class SharePlanner:
             plan.records.append(current_record(group.group_id, reconciled))
         return reconciled
 
-    def _initialize(self, group: ShareGroup, updated: ShareMember, epoch: int, plan: SharePlan, asked: Collection[bytes]) -> None:
-        """Plan the initialization of partitions of subscribed topics that have no state."""
+    def _initialize(
+        self, group: ShareGroup, updated: ShareMember, epoch: int, plan: SharePlan, asked: Mapping[bytes, frozenset[int]]
+    ) -> None:
+        """Plan the initialization of partitions of subscribed topics that have no state.
+
+        A new partition of a topic that the group has read before begins at 0, so that what stands in it is read, too. Any other begins
+        where `share.auto.offset.reset` says, however often it is asked for. So what is `initializing` stays so until it has a state, and
+        new partitions are never noted there. In Apache Kafka, any partition of such a topic that is asked for again begins at 0.
+        """
         requested: dict[bytes, TopicStates] = {}
+        wanted: dict[bytes, list[tuple[int, int]]] = {}
         for name in sorted(group.subscribed_topics(group.members_with(updated))):
             topic = self._topics.by_name(name)
             if topic is None:
                 continue
-            done = group.initialized.get(topic.topic_id)
-            begun = group.initializing.get(topic.topic_id) if topic.topic_id in asked else None
-            have = (done.partitions if done else frozenset()) | (begun.partitions if begun else frozenset())
-            missing = frozenset(range(topic.partition_count)) - have
-            if missing:
-                requested[topic.topic_id] = TopicStates(topic.name, missing)
+            topic_id = topic.topic_id
+            done, begun = group.initialized.get(topic_id), group.initializing.get(topic_id)
+            have = done.partitions if done else frozenset[int]()
+            first = begun.partitions if begun else frozenset[int]()
+            missing = frozenset(range(topic.partition_count)) - have - asked.get(topic_id, frozenset())
+            if not missing:
+                continue
+            if done is None:
+                first = missing
+                requested[topic_id] = TopicStates(topic.name, missing)
+            wanted[topic_id] = [(partition, UNSET_START_OFFSET if partition in first else 0) for partition in sorted(missing)]
         if requested:
             plan.records.append(initializing_record(group, requested))
-            # The group has read the topic before, so it also reads what stands in its new partitions already. In Apache Kafka, any
-            # partition that it asks for again begins at 0.
-            known = group.initialized.keys()
-            plan.initialize = {
-                topic_id: [(partition, 0 if topic_id in known else UNSET_START_OFFSET) for partition in sorted(states.partitions)]
-                for topic_id, states in requested.items()
-            }
-            plan.state_epoch = epoch
+        plan.initialize, plan.state_epoch = wanted, epoch
 
     def leave(self, group: ShareGroup, member_id: str) -> SharePlan:
         """Remove a member. Raises UNKNOWN_MEMBER_ID."""

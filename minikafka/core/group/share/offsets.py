@@ -9,7 +9,7 @@ from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.effects import StateAnswers
 from minikafka.core.group.share.group import ShareGroup, TopicStates
 from minikafka.core.group.share.heartbeat import initializing_record, together
-from minikafka.core.group.share.records import Records, states_record
+from minikafka.core.group.share.records import Records, epoch_record, states_record
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
@@ -20,8 +20,12 @@ _DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseT
 
 @dataclass(slots=True)
 class OffsetsPlan:
-    """Records to write first, and the request to share coordinators after that: (partition, start offset) by topic id."""
+    """Records to write first, and the request to share coordinators after that: (partition, start offset) by topic id.
 
+    `epoch`: the epoch of the new states.
+    """
+
+    epoch: int = 0
     records: Records = field(default_factory=list)
     topics: dict[bytes, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
@@ -29,8 +33,12 @@ class OffsetsPlan:
 def plan_alteration(
     group: ShareGroup, request: AlterShareGroupOffsetsRequest, topics: Topics
 ) -> tuple[OffsetsPlan, AlterShareGroupOffsetsResponse]:
-    """Plan AlterShareGroupOffsets. The answer assumes success; `add_alteration_results` adds the errors of share coordinators."""
-    plan, response = OffsetsPlan(), AlterShareGroupOffsetsResponse(responses=[])
+    """Plan AlterShareGroupOffsets. The answer assumes success; `add_alteration_results` adds the errors of share coordinators.
+
+    Each alteration is an epoch of its own: a leader that was read from by a former member is fenced, and a try of an earlier alteration
+    that arrives late resets nothing. In Apache Kafka the epoch stays.
+    """
+    plan, response = OffsetsPlan(group.epoch + 1), AlterShareGroupOffsetsResponse(responses=[])
     requested: dict[bytes, TopicStates] = {}
     kind = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
     for topic in request.topics:
@@ -53,7 +61,7 @@ def plan_alteration(
             )
         )
     if requested:
-        plan.records.append(initializing_record(group, requested))
+        plan.records += [epoch_record(group.group_id, plan.epoch, group.metadata_hash), initializing_record(group, requested)]
     return plan, response
 
 
