@@ -99,9 +99,14 @@ def _differences() -> list[str]:
     lines += ["| API | field | there | here | why |", "|---|---|---|---|---|"]
     for row in sorted(found["difference"], key=lambda row: (row["api"], row.get("path", ""), str(row.get("kafka", "")))):
         path = f"`{row['path']}`" if "path" in row else ""
-        lines.append(f"| {row['api']} | {path} | {row.get('kafka', '')} | {row.get('ours', '')} | {row['why']} |")
+        lines.append(_row(row["api"], path, row.get("kafka", ""), row.get("ours", ""), row["why"]))
     lines += ["", "## Files that differ from Apache Kafka's", "", *FILES.splitlines(), "", "| file | why |", "|---|---|"]
-    return [*lines, *(f"| `{row['path']}` | {row['why']} |" for row in found["file"]), ""]
+    return [*lines, *(_row(f"`{row['path']}`", row["why"]) for row in found["file"]), ""]
+
+
+def _row(*cells: object) -> str:
+    """A line of a table. A bar within a cell would begin another one, also in code."""
+    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def kafka_suite_table() -> list[str]:
@@ -119,7 +124,7 @@ def command_line_page() -> str:
     assert sorted(grouped) == sorted(COMMANDS), set(grouped) ^ set(COMMANDS)
     parts = [COMMAND_LINE]
     for title, names in GROUPS.items():
-        rows = "".join(f"| `minikafka {name}` | {COMMANDS[name][2]} |\n" for name in names)
+        rows = "".join(_row(f"`minikafka {name}`", COMMANDS[name][2]) + "\n" for name in names)
         parts.append(f"## {title}\n\n| command | does |\n|---|---|\n{rows}\n")
     return "".join(parts) + CONVENTIONS.replace("EXIT STATUSES\n", _exit_statuses()).replace("KAFKA FLAGS\n", _kafka_flags())
 
@@ -139,9 +144,9 @@ def _kafka_flags() -> str:
     from minikafka.cli.kafka_flags import NOT_OFFERED, TOOLS_NOT_OFFERED, WITHOUT_EFFECT
 
     lines = ["## Flags of Kafka's tools", "", KAFKA_FLAGS, "", "| flag | here |", "|---|---|"]
-    lines += [f"| `{name} {flag}` | accepted, no effect: {why} |" for name, flags in WITHOUT_EFFECT.items() for flag, why in flags.items()]
-    lines += [f"| `{name} {flag}` | refused: {why} |" for name, flags in NOT_OFFERED.items() for flag, why in flags.items()]
-    lines += [f"| `kafka-{name}.sh` | not offered: {why} |" for name, why in TOOLS_NOT_OFFERED.items()]
+    for said, tools in (("accepted, no effect", WITHOUT_EFFECT), ("refused", NOT_OFFERED)):
+        lines += [_row(f"`{name} {flag}`", f"{said}: {why}") for name, flags in tools.items() for flag, why in flags.items()]
+    lines += [_row(f"`kafka-{name}.sh`", f"not offered: {why}") for name, why in TOOLS_NOT_OFFERED.items()]
     return "\n".join(lines) + "\n\n"
 
 
@@ -205,7 +210,7 @@ def compatibility_page() -> str:
         "",
         "| program | version | what |",
         "|---|---|---|",
-        *[f"| {row['name']} | {row['version']} | {row['what']} |" for row in found["tool"]],
+        *[_row(row["name"], row["version"], row["what"]) for row in found["tool"]],
         "",
         "## APIs",
         "",
@@ -233,12 +238,12 @@ def _clients(rows: Any) -> list[str]:
     for row in rows:
         name = "" if row["name"] == seen else row["name"]
         seen = row["name"]
-        lines.append(f"| {name} | {row.get('version', '') if name else ''} | {row['what']} | {_rested_on(row['tests'])} |")
+        lines.append(_row(name, row.get("version", "") if name else "", row["what"], _rested_on(row["tests"])))
     return lines
 
 
 def _beside_kafka(rows: Any) -> list[str]:
-    return ["| what | tests |", "|---|---|", *[f"| {row['what']} | {_rested_on(row['tests'])} |" for row in rows]]
+    return ["| what | tests |", "|---|---|", *[_row(row["what"], _rested_on(row["tests"])) for row in rows]]
 
 
 def _apis() -> list[str]:
@@ -253,7 +258,7 @@ def _apis() -> list[str]:
         low, high = ours.get(api.key, (-1, -1))
         # Both name Produce 0, for older librdkafka, and refuse it.
         low = max(low, api.min_version)
-        lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
+        lines.append(_row(api.key, api.name, _span(api.min_version, api.max_version), _span(low, high) if high >= 0 else ""))
     return lines
 
 

@@ -23,6 +23,16 @@ def test_made_pages_are_up_to_date(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == reference.PAGES[page](), "python tests/docs/reference.py makes it anew"
 
 
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_each_row_of_a_table_has_the_cells_of_its_head(page: str) -> None:
+    cells = 0
+    outside_of_code = re.sub(r"^```.*?^```", "", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    for line in outside_of_code.splitlines():
+        found = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not (found and cells) or found == cells, line
+        cells = found
+
+
 TESTED = [row for kind, rows in reference.data().items() for row in rows if kind != "tool"]
 
 
