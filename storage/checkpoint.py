@@ -67,7 +67,7 @@ def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
 def number_of(text: str, most: int) -> int:
     """A number of at most `most` either way, as Kafka reads one of 32 or 64 bits. Raises CorruptFile."""
     if len(text) > _DIGITS_MAX or _NUMBER.fullmatch(text) is None or abs(int(text)) > most:
-        raise CorruptFile(f"{text[:40]!r} is no number up to {most}")
+        raise CorruptFile(f"{text[:40]!r} is not a number up to {most}")
     return int(text)
 
 

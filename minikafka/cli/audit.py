@@ -18,7 +18,7 @@ from minikafka.cli.spark_options import EngineOptions, spark_options
 EXIT_INCOMPLETE = 3
 #: Options that are passed to the audit unchanged. The remaining options choose the engine.
 _SETTINGS = ("topics", "digest", "split_bytes", "self_check", "acked", "compacted", "transaction_timeout_ms", "wire_ledger")
-#: Subcommands. A directory of the same name takes precedence.
+#: Subcommands. A directory of that name is audited if what follows is not what the subcommand takes.
 VERBS = {"explain": explain_finding, "trend": show_trend}
 TAKES = {"explain": takes_explain, "trend": takes_trend}
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_copies import (
+    CopyStates,
     compare_epochs,
     compare_snapshots,
     compare_with_logs,
@@ -80,6 +81,9 @@ def read_copy(directory: Directory) -> MetadataCopy | None:
         copy.findings.append(finding)
     copy.snapshots, copy.sums = snapshot_digests(path), snapshot_sums(path)
     copy.node = read_node(directory.broker, path)
+    if copy.image is not None:  # the log's last record may be one of the quorum, not of the cluster
+        copy.image.epoch = max(copy.image.epoch, copy.node.epoch)
+        copy.trail.end = max(copy.trail.end, copy.node.history.end)
     return copy
 
 
@@ -92,13 +96,15 @@ def agreed_image(directories: Sequence[Directory], copies: list[MetadataCopy], f
     for finding in (*compare_snapshots(snapshots), *compare_epochs(snapshots)):
         _place(finding, finding.brokers)
         findings.add(finding)
-    for finding in compare_with_logs({copy.broker: copy.sums for copy in copies}, {copy.broker: copy.trail for copy in copies}):
+    voters = voters_of([copy.node for copy in copies])
+    states = {copy.broker: CopyStates(copy.sums, copy.trail, copy.node.history) for copy in copies}
+    for finding in compare_with_logs(states, voters):
         _place(finding, finding.brokers)
         findings.add(finding)
     for finding in check_quorum([copy.node for copy in copies], directories):
         findings.add(finding)
     images = [copy.image for copy in copies if copy.image is not None]
-    image = settled_image(images, voters_of([copy.node for copy in copies]))
+    image = settled_image(images, voters)
     if image is not None:
         image.heard_ms = {one.node: one.last_ms for one in images}
     return image

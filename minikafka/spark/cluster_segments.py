@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
+from minikafka.storage.batch_scan import COUNT, LAST_DELTA, LENGTH, MAGIC
 from minikafka.wire.batch import HEADER, LOG_OVERHEAD, MAGIC_V2
 
 INT32_MAX = 2**31 - 1
@@ -260,7 +261,8 @@ def _filled(
 def _place(view: memoryview, start: int, size: int, count: int, offset: int) -> None:
     """Set a batch's base offset and leader epoch 0. Both fields precede the part that the CRC covers."""
     header = HEADER.unpack_from(view, start)
-    if header[1] != size - LOG_OVERHEAD or header[3] != MAGIC_V2 or header[12] != count or header[6] != count - 1:
+    is_whole = header[LENGTH] == size - LOG_OVERHEAD and header[MAGIC] == MAGIC_V2
+    if not is_whole or header[COUNT] != count or header[LAST_DELTA] != count - 1:
         raise FilesFailed("a run does not contain what was written to it: does every executor see the same files?")
     _PLACE.pack_into(view, start, offset, size - LOG_OVERHEAD, 0)
 

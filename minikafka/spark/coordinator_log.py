@@ -174,4 +174,4 @@ def overdue(found: Iterable[TransactionState], now_ms: int) -> Iterator[tuple[Tr
         if one.state == ONGOING and one.start_ms >= 0 and now_ms - one.start_ms > 2 * one.timeout_ms:
             yield one, f"has been open for {(now_ms - one.start_ms) // 1000} s, its timeout is {one.timeout_ms // 1000} s"
         elif one.state in UNDECIDED - {ONGOING} and one.update_ms >= 0 and now_ms - one.update_ms > 2 * one.timeout_ms:
-            yield one, f"is in state {STATES[one.state]} since {(now_ms - one.update_ms) // 1000} s: its markers have not been written"
+            yield one, f"has been in state {STATES[one.state]} for {(now_ms - one.update_ms) // 1000} s: its markers have not been written"

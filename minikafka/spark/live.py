@@ -88,7 +88,7 @@ def _report_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> No
     for one, high_watermark in behind:
         now = state.partitions.get((one.topic, one.partition))
         if now is not None and int(one.node) in now.isr:
-            text = f"broker {one.node} is in sync, but considers offsets committed only up to {one.high_watermark} as committed, "
+            text = f"broker {one.node} is in sync, but considers offsets committed only up to {one.high_watermark}, "
             text += f"another replica up to {high_watermark}"
             text += f", also {FOLLOWERS_WAIT_S:.0f} s later: what it holds from there on was not compared"
             one.findings.add(Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from minikafka.spark.findings import Finding
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_epochs import EpochHistory
 from minikafka.spark.metadata_log import ClusterImage, from_snapshot, snapshot_values, snapshots_of
 from minikafka.spark.metadata_trail import Trail, sum_of
 
@@ -58,14 +60,36 @@ def snapshot_sums(path: str) -> dict[str, int]:
     return found
 
 
-def compare_with_logs(sums: dict[str, dict[str, int]], trails: dict[str, Trail]) -> Iterator[Finding]:
-    """Check that each node's snapshots hold what the other nodes' logs say up to there. `sums`: {node: snapshot_sums}."""
-    for node, named in sorted(sums.items()):
-        for name, state in sorted(named.items()):
-            end = int(name[:20])
-            others = sorted(other for other, trail in trails.items() if other != node and trail.at(end) not in {None, state})
+@dataclass(frozen=True, slots=True)
+class CopyStates:
+    """What one copy says of the state at an offset: the sums of its snapshots' states by name, the states of its log, its epochs."""
+
+    sums: dict[str, int]
+    trail: Trail
+    history: EpochHistory
+
+
+def compare_with_logs(copies: dict[str, CopyStates], voters: Collection[str]) -> Iterator[Finding]:
+    """Check that each node's snapshots hold what the logs say up to there.
+
+    A snapshot holds only what is committed. A log with an older epoch before the snapshot's end has records there that a leader wrote, but
+    not to a majority; so it says nothing about the snapshot, and few voters have such a log.
+    """
+    for node, copy in sorted(copies.items()):
+        for name, state in sorted(copy.sums.items()):
+            end, epoch = int(name[:20]), int(name[21:31])
+            at = {other: epoch_there for other, one in sorted(copies.items()) if (epoch_there := one.history.before(end)) is not None}
+            alike = [other for other in at if other != node and at[other] == epoch]
+            others = [other for other in alike if copies[other].trail.at(end) not in {None, state}]
             if others:
                 text = f"snapshot {name} of node {node} holds another state than the logs of node {' '.join(others)} say"
+                yield Finding("metadata-snapshot", text, brokers=(node,), offset=end)
+            older = {other for other in at if at[other] < epoch and other in voters}
+            is_of_minority = not voters or len(older) < len(voters) // 2 + 1
+            wrong = [other for other in at if at[other] > epoch or (at[other] < epoch and (other == node or not is_of_minority))]
+            if wrong:
+                text = f"snapshot {name} of node {node} is of epoch {epoch}, but before its end the log of node "
+                text += ", ".join(f"{other} has epoch {at[other]}" for other in wrong)
                 yield Finding("metadata-snapshot", text, brokers=(node,), offset=end)
 
 

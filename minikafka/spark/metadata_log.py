@@ -519,32 +519,37 @@ def check_snapshots(path: str) -> Iterator[Finding]:
             earlier = image  # the log does not reach this far (a node that began with FetchSnapshot)
             continue
         for text in differences(image, replayed):
-            yield Finding("metadata-snapshot", f"the snapshot says {text} by the log", offset=end, file=file)
+            yield Finding("metadata-snapshot", text, offset=end, file=file)
         earlier = image
 
 
-def differences(image: ClusterImage, other: ClusterImage, most: int = 5) -> list[str]:
-    """The differences between two images, as text `A here, B`."""
+def differences(snapshot: ClusterImage, log: ClusterImage, most: int = 5) -> list[str]:
+    """The differences between a snapshot and the log up to its end, as text."""
     found = []
-    left, right = image.claims(), other.claims()
-    for topic in sorted(image.topic_ids().keys() ^ other.topic_ids().keys()):
-        found.append(f"topic {topic} {'exists, not' if topic in image.topic_ids() else 'does not exist, it does'}")
+    left, right = snapshot.claims(), log.claims()
+    for topic in sorted(snapshot.topic_ids().keys() ^ log.topic_ids().keys()):
+        found.append(f"topic {topic} exists {_only_in(topic in snapshot.topic_ids())}")
     for key in sorted(left.keys() | right.keys()):
         one, two = left.get(key), right.get(key)
         if one is None or two is None:
-            if (key[0] in image.topic_ids()) == (key[0] in other.topic_ids()):
-                found.append(f"{key[0]}-{key[1]} {'is there, not' if two is None else 'is missing, it is there'}")
+            if (key[0] in snapshot.topic_ids()) == (key[0] in log.topic_ids()):
+                found.append(f"{key[0]}-{key[1]} exists {_only_in(one is not None)}")
         elif _state(one) != _state(two):
-            found.append(f"{key[0]}-{key[1]} has {_claim_text(one)}, {_claim_text(two)}")
-    for broker in sorted(image.brokers.keys() | other.brokers.keys()):
-        mine, theirs = image.brokers.get(broker), other.brokers.get(broker)
+            found.append(f"{key[0]}-{key[1]} has {_claim_text(one)} in the snapshot, and {_claim_text(two)} by the log")
+    for broker in sorted(snapshot.brokers.keys() | log.brokers.keys()):
+        mine, theirs = snapshot.brokers.get(broker), log.brokers.get(broker)
         if (None if mine is None else set(mine)) != (None if theirs is None else set(theirs)):
-            found.append(f"broker {broker} has {_broker_text(mine)}, {_broker_text(theirs)}")
-    for name in sorted(image.state.keys() | other.state.keys()) if image.end_offset else ():
-        if image.state.get(name) != other.state.get(name):
-            here = "is there, not" if name in image.state else "is missing, it is there"
-            found.append(f"the {' '.join(name)} {'is another than' if name in image.state and name in other.state else here}")
+            found.append(f"broker {broker} has {_broker_text(mine)} in the snapshot, and {_broker_text(theirs)} by the log")
+    for name in sorted(snapshot.state.keys() | log.state.keys()) if snapshot.end_offset else ():
+        if snapshot.state.get(name) != log.state.get(name):
+            is_in_both = name in snapshot.state and name in log.state
+            where = "is not the same in the snapshot as by the log" if is_in_both else f"exists {_only_in(name in snapshot.state)}"
+            found.append(f"the {' '.join(name)} {where}")
     return found[:most]
+
+
+def _only_in(is_in_snapshot: bool) -> str:
+    return "in the snapshot, but not by the log" if is_in_snapshot else "by the log, but not in the snapshot"
 
 
 def _state(claim: PartitionClaim) -> tuple[object, ...]:

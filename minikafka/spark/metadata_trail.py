@@ -32,7 +32,7 @@ class Image(Protocol):
 
 @dataclass(slots=True)
 class Trail:
-    """`offsets` (ascending): behind the record at each of them less one, the state has the sum beside it, until the next."""
+    """`sums[i]` is the state of all records below `offsets[i]` (ascending), up to the next. `end`: how far the log was followed."""
 
     offsets: Column = field(default_factory=lambda: np.empty(0, np.int64))
     sums: Column = field(default_factory=lambda: np.empty(0, np.uint64))

@@ -18,6 +18,7 @@ from minikafka.spark import logformat
 from minikafka.spark.directories import read_small
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, walk
+from minikafka.spark.metadata_epochs import EpochHistory
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
     NO_DIRECTORY,
@@ -45,19 +46,29 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class Node:
-    """One node's copy: the newest epoch, its quorum-state (None: no such file), and every voter set in its log, each with its epoch in
-    `voter_epochs`."""
+    """One node's copy: the newest epoch, its quorum-state (None: no such file), and every voter set in its log: {offset: voters}. A
+    snapshot's stands at the offset before its end."""
 
     name: str
     path: str
     epoch: int = -1
     holds_records: bool = False
     state: dict[str, Any] | None = None
-    voters: list[Voters] = field(default_factory=list)
-    voter_epochs: list[int] = field(default_factory=list)
+    voters: dict[int, Voters] = field(default_factory=dict)
+    history: EpochHistory = field(default_factory=EpochHistory)
     unread: str = ""
     #: A problem with the start of its log.
     beginning: str = ""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far its log goes. Of two logs, the one that a voter would vote for goes further."""
+        return self.epoch, max([self.history.end, *self.history.snapshots])
+
+    @property
+    def newest_voters(self) -> Voters:
+        """The last voter set in its log."""
+        return self.voters[max(self.voters)] if self.voters else {}
 
 
 def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
@@ -69,7 +80,8 @@ def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Ite
         if node.beginning:
             yield _finding("metadata-log", node.beginning, (node.name,), node.path)
     yield from _two_leaders(nodes)
-    yield from _unelected(nodes)
+    yield from _unelected(nodes, directories)
+    yield from _overruled(nodes)
     yield from _missing_voters(nodes, directories)
 
 
@@ -83,8 +95,10 @@ def read_node(name: str, path: str) -> Node:
         node.unread = f"it cannot be read: {error.strerror if isinstance(error, OSError) else error}"
     try:
         entries = logformat.parse_epoch_checkpoint(read_small(os.path.join(path, "leader-epoch-checkpoint")) or b"")
-        node.epoch = max((epoch for epoch, _ in entries), default=-1)
         _read_log(node)
+        for epoch, begin in entries:
+            node.history.begins.setdefault(epoch, begin)
+        node.epoch = max(node.history.begins, default=-1)
     except (OSError, FormatError):
         pass  # the audit of the log itself reports this
     return node
@@ -104,27 +118,30 @@ def _state_of(data: bytes) -> dict[str, Any]:
 
 
 def _read_log(node: Node) -> None:
-    for _, epoch, name in snapshots_of(node.path):
+    for end, epoch, name in snapshots_of(node.path):
         with open_regular(os.path.join(node.path, name)) as file:
             batches, _, _ = walk(memoryview(file.read(SNAPSHOT_BYTES_MAX)))
-        _keep_voters(node, batches, epoch)
+        node.history.snapshots[end] = epoch
+        for _, voters in _voter_records(batches):
+            node.voters[end - 1] = voters
     for base in begins_of(node.path):
         with open_regular(os.path.join(node.path, f"{base:020d}.log")) as file:
             for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
                 node.holds_records = True
-                node.epoch = max(node.epoch, int(batches.header["epoch"].max()))
-                _keep_voters(node, batches)
+                epochs = batches.header["epoch"]
+                for row in np.flatnonzero(np.diff(epochs, prepend=epochs[0] - 1)).tolist():
+                    node.history.note(int(epochs[row]), int(batches.base_offset[row]), int(batches.last_offset[-1]) + 1)
+                node.voters.update(_voter_records(batches))
 
 
-def _keep_voters(node: Node, batches: Batches, snapshot_epoch: int | None = None) -> None:
-    """Keep the voter sets in the control batches among these (KIP-853): {node id: directory id}."""
+def _voter_records(batches: Batches) -> Iterator[tuple[int, Voters]]:
+    """The voter sets in the control batches among these (KIP-853), with their offsets."""
     if len(batches) == 0:
         return
     records, _ = decode_records(batches, np.flatnonzero((batches.header["attributes"] & CONTROL_BIT) != 0))
     for index in range(len(records)):
         if int.from_bytes((records.key(index) or b"")[2:4], "big") == KRAFT_VOTERS:
-            node.voters.append(_voters(records.value(index) or b""))
-            node.voter_epochs.append(int(batches.header["epoch"][records.batch[index]]) if snapshot_epoch is None else snapshot_epoch)
+            yield int(records.offset[index]), _voters(records.value(index) or b"")
 
 
 def _voters(value: bytes) -> Voters:
@@ -143,35 +160,73 @@ def _voters(value: bytes) -> Voters:
 
 def _voter_sets(node: Node) -> Iterator[Voters]:
     """The voter sets in a node's log, and the voters that a static quorum's quorum-state names."""
-    yield from node.voters
+    yield from node.voters.values()
     for one in (node.state or {}).get("currentVoters") or []:
         yield {str(one.get("voterId")): ""}
 
 
 def voters_of(nodes: Sequence[Node]) -> set[str]:
     """The newest voter set in the logs, else that of a static quorum; empty if nothing tells."""
-    newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
-    if newest is not None:
-        return set(newest.voters[-1])
+    newest = _furthest(nodes)
+    return set(newest.newest_voters) if newest is not None else _static_voters(nodes)
+
+
+def _furthest(nodes: Sequence[Node]) -> Node | None:
+    """The copy with the newest voter set; None if no copy has one."""
+    return max((node for node in nodes if node.voters), key=lambda node: node.reach, default=None)
+
+
+def _static_voters(nodes: Sequence[Node]) -> set[str]:
     return {voter for node in nodes for voters in _voter_sets(node) for voter in voters}
 
 
-def _unelected(nodes: Sequence[Node]) -> Iterator[Finding]:
+def _unelected(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
     """Check that a majority of the voters has heard of each epoch in which a log has records: a leader writes after its election, and who
     votes writes the epoch down first."""
-    heard = {node.name: max(node.epoch, (node.state or {}).get("leaderEpoch", -1)) for node in nodes if node.state is not None}
+    id_of = {directory.path: directory.directory_id for directory in directories}
+    heard: dict[tuple[str, str], int] = {}
     for node in nodes:
-        voters = _electorate(nodes, node.epoch)
-        knowing = {voter for voter in voters if heard.get(voter, node.epoch) >= node.epoch}  # of a voter that is not given nobody knows
+        if node.state is not None:
+            own = node.name, id_of.get(os.path.dirname(node.path), "")
+            heard[own] = max(node.epoch, node.state["leaderEpoch"], heard.get(own, -1))
+    for node in nodes:
+        voters = _electorate(node) or dict.fromkeys(voters_of(nodes), "")
+        # Nobody knows what a voter heard that is not given, or whose directory was replaced.
+        knowing = [voter for voter in voters.items() if _heard_by(heard, *voter, unknown=node.epoch) >= node.epoch]
         if voters and len(knowing) < len(voters) // 2 + 1:
             text = f"its log has epoch {node.epoch}, of which {len(knowing)} of {len(voters)} voters ever heard: nobody was elected leader"
             yield _finding("quorum-state", text, (node.name,), node.path)
 
 
-def _electorate(nodes: Sequence[Node], epoch: int) -> set[str]:
-    """The newest voter set from before this epoch, else any."""
-    older = [(at, set(voters)) for node in nodes for at, voters in zip(node.voter_epochs, node.voters, strict=True) if at < epoch]
-    return max(older, key=lambda one: one[0])[1] if older else voters_of(nodes)
+def _overruled(nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Check that no later leader wrote over a voter set that was followed by another: a leader changes the voters again only when the last
+    change is committed, and committed records are in the log of every later leader."""
+    for node in nodes:
+        followed = [(offset, epoch) for offset in sorted(node.voters)[:-1] if (epoch := node.history.before(offset + 1)) is not None]
+        for other in nodes:
+            for offset, epoch in followed:
+                later = other.history.before(offset + 1)
+                if offset >= 0 and later is not None and later > epoch:
+                    text = f"its log has epoch {later} at offset {offset}, where node {node.name} has voters of epoch {epoch} on which the "
+                    text += "quorum agreed"
+                    yield _finding("quorum-state", text, (other.name,), other.path)
+
+
+def _heard_by(heard: dict[tuple[str, str], int], voter: str, place: str, unknown: int) -> int:
+    """The newest epoch of which this voter heard."""
+    found = [
+        epoch for (name, own), epoch in heard.items()
+        if name == voter and (own == place or not own or not place or place in NO_DIRECTORY)
+    ]  # fmt: skip
+    return max(found, default=unknown)
+
+
+def _electorate(node: Node) -> Voters:
+    """The voters that elected the leader of the log's newest epoch: by the last set before the epoch in that log, which is the leader's own
+    up to there. Where the log no longer goes back so far, the first set that it has; empty if it has none."""
+    begin = node.history.begins.get(node.epoch, -1)
+    older = [offset for offset in node.voters if offset < begin]
+    return node.voters[max(older) if older else min(node.voters)] if node.voters else {}
 
 
 def _state_findings(node: Node, ever: set[str]) -> Iterator[str]:
@@ -193,7 +248,7 @@ def _contradictions(node: Node, state: dict[str, Any], ever: set[str]) -> Iterat
         if ever and state[name] >= 0 and str(state[name]) not in ever:
             yield f"{words} {state[name]} was never a voter (voters: {', '.join(sorted(ever))})"
     place = state.get("votedDirectoryId", "")
-    places = {voters[str(state["votedId"])] for voters in node.voters if str(state["votedId"]) in voters}
+    places = {voters[str(state["votedId"])] for voters in node.voters.values() if str(state["votedId"]) in voters}
     if state["votedId"] >= 0 and place and place not in NO_DIRECTORY and places and place not in places:
         yield f"it voted for {state['votedId']} with directory {place}; the voter's is {', '.join(sorted(places))}"
 
@@ -219,7 +274,7 @@ def _two_leaders(nodes: Sequence[Node]) -> Iterator[Finding]:
 
 def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
     """Check that every voter whose directory was given has a copy there. A note names the voters whose directories were not given."""
-    newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
+    newest = _furthest(nodes)
     if newest is None:
         yield from _missing_static_voters(nodes, directories)
         return
@@ -227,7 +282,7 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
     given = {directory.directory_id: directory for directory in directories if directory.directory_id}
     id_of = {directory.path: directory.directory_id for directory in directories}
     left = []
-    for voter, place in sorted(newest.voters[-1].items()):
+    for voter, place in sorted(newest.newest_voters.items()):
         if voter in present:
             yield from _as_another_voter(voter, place, id_of.get(present[voter], ""))
             continue
@@ -252,7 +307,7 @@ def _missing_static_voters(nodes: Sequence[Node], directories: Sequence[Director
     """The same for controller.quorum.voters, which names nodes, not directories: a metadata log may be outside log.dirs."""
     present = {node.name for node in nodes}
     given = {directory.broker: directory.path for directory in directories if directory.cluster_id}
-    for voter in sorted({voter for node in nodes for voters in _voter_sets(node) for voter in voters} - present):
+    for voter in sorted(_static_voters(nodes) - present):
         if voter in given:
             text = f"node {voter} is a voter of the quorum, but its directories that were given contain no metadata log"
             yield _finding("not-compared", text, (voter,), given[voter], WARNING)

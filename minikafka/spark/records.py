@@ -17,6 +17,7 @@ from minikafka.spark.logformat import CODEC_MASK, CODECS, DELETE_HORIZON_BIT, Ba
 RECORDS_BYTES_MAX = 256 << 20
 LOCKSTEP_MIN = 128
 SCALAR_BYTES_MAX = 64 << 20
+GZIP_PIECE_BYTES = 512
 GZIP_MAGIC = b"\x1f\x8b\x08"
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _U8 = np.uint64
@@ -52,15 +53,28 @@ def decompress(codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX)
 
 def _gzip(data: memoryview, bytes_max: int) -> bytes:
     """All members. What follows the last one and is no member is ignored, as Java does."""
-    result, rest, is_first = b"", bytes(data), True
-    while (is_first or rest.startswith(GZIP_MAGIC)) and len(result) <= bytes_max:
+    result, position, is_first = bytearray(), 0, True
+    while (is_first or data[position : position + len(GZIP_MAGIC)] == GZIP_MAGIC) and len(result) <= bytes_max:
         is_first = False
-        inflate = zlib.decompressobj(31)
-        result += inflate.decompress(rest, bytes_max + 1 - len(result))
-        if not inflate.eof and len(result) <= bytes_max:
+        position = _gzip_member(data, position, result, bytes_max)
+    return bytes(result)
+
+
+def _gzip_member(data: memoryview, position: int, result: bytearray, bytes_max: int) -> int:
+    """Append the member at `position` to the result, at most up to one byte more than `bytes_max`. Returns its end.
+
+    zlib copies what it was given behind a member's end. So it is given pieces that grow with the member, not all the rest each time.
+    """
+    inflate = zlib.decompressobj(31)
+    size = GZIP_PIECE_BYTES
+    while not inflate.eof and len(result) <= bytes_max:
+        piece = data[position : position + size]
+        if not piece:
             raise FormatError("gzip data is truncated")
-        rest = inflate.unused_data
-    return result
+        result += inflate.decompress(piece, bytes_max + 1 - len(result))
+        position += len(piece)
+        size *= 2
+    return position - len(inflate.unused_data)
 
 
 def _snappy(data: memoryview, bytes_max: int) -> bytes:

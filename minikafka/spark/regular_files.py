@@ -9,11 +9,11 @@ from typing import BinaryIO
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a file for reading. Raises OSError, also if it is no regular file."""
+    """Open a file for reading. Raises OSError, also if it is not a regular file."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
     if not _is_regular(file.fileno()):
         file.close()
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     return file
 
 

@@ -21,6 +21,7 @@ from minikafka.spark import (
     directories,
     findings,
     logical,
+    metadata_epochs,
     metadata_log,
     metadata_trail,
     producers,
@@ -32,9 +33,9 @@ from minikafka.spark import (
 
 _CLASSES: tuple[type, ...] = (
     directories.LogDirectory, findings.Finding, claims.MetadataCopy, metadata_log.ClusterImage, metadata_log.PartitionClaim,
-    metadata_log.UncleanElection, metadata_trail.Trail, quorum.Node, sources.Entry, sources.Replica, sources.Segment, sources.SegmentTask,
-    scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart, replay.Replay,
-    coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
+    metadata_log.UncleanElection, metadata_epochs.EpochHistory, metadata_trail.Trail, quorum.Node, sources.Entry, sources.Replica,
+    sources.Segment, sources.SegmentTask, scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart,
+    replay.Replay, coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
     logical.Surviving,
 )  # fmt: skip
 _BY_NAME = {one.__name__: one for one in _CLASSES}

@@ -24,9 +24,10 @@ from helpers.log_clusters import (
     write_broker,
 )
 from helpers.log_fault_mixed import MIXED, write_mixed
+from helpers.log_fault_quorums import added_voters, removed_voters, uncopied_tail
 from helpers.log_oracle import Role
 
-OWN_SNAPSHOTS = "metadata snapshots of their own"
+OWN_SNAPSHOTS, REMOVED_VOTERS = "metadata snapshots of their own", "voters removed, one elected again"
 TOPIC, OLD_TOPIC = bytes(range(16)), bytes(range(16, 32))
 BROKERS = (1, 2, 3)
 
@@ -453,6 +454,9 @@ BASES = {
         Base("share group states", _coordinator("__share_group_state", _share_records()), _KEPT, "__share_group_state-0"),
         Base("metadata snapshots", _snapshots, _USUAL),
         Base(OWN_SNAPSHOTS, _with_own_snapshots, _USUAL),
+        Base("voters added, the first killed", added_voters, _USUAL),
+        Base(REMOVED_VOTERS, removed_voters, _USUAL),
+        Base("a leader's uncopied tail", uncopied_tail, _USUAL),
         Base("unequal segments", _unequal_segments, _USUAL),
         Base("many batches", _many_batches, _USUAL),
         Base("recreated", _recreated, _USUAL),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from helpers.log_clusters import Batch, MetadataLog, lines, uuid_text
-from helpers.log_fault_bases import BROKERS, OWN_SNAPSHOTS, TOPIC, own_snapshot_values
+from helpers.log_fault_bases import BROKERS, OWN_SNAPSHOTS, REMOVED_VOTERS, TOPIC, own_snapshot_values
 from helpers.log_fault_verbs import Place, places
 from helpers.log_oracle import CONTROL, Stored, parse, records
 
@@ -35,16 +35,18 @@ def metadata_proposal(place: Place, what: str) -> None:
 
 def metadata_epoch(place: Place, count: int) -> None:
     """One controller's newest records are of a later epoch, of which only its own quorum state tells."""
+    states = [json.loads(file.read_text()) for file in place.root.parent.glob(f"*/{METADATA}/quorum-state")]
+    later = 1 + max([1, *(state["leaderEpoch"] for state in states)])
     for path in _logs(place):
         batches = [bytearray(batch.raw) for batch in parse(path.read_bytes())[0]]
         for batch in batches[-count:]:
-            struct.pack_into(">i", batch, 12, 2)
+            struct.pack_into(">i", batch, 12, later)
         path.write_bytes(b"".join(batches))
         begin = int.from_bytes(batches[-min(count, len(batches))][:8], "big")
         kept = (path.parent / "leader-epoch-checkpoint").read_text().splitlines()[2:]
-        (path.parent / "leader-epoch-checkpoint").write_text(lines([*kept, f"2 {begin}"]))
+        (path.parent / "leader-epoch-checkpoint").write_text(lines([*kept, f"{later} {begin}"]))
         state = json.loads((path.parent / "quorum-state").read_text())
-        (path.parent / "quorum-state").write_text(json.dumps(state | {"leaderId": place.broker, "leaderEpoch": 2}))
+        (path.parent / "quorum-state").write_text(json.dumps(state | {"leaderId": place.broker, "leaderEpoch": later}))
 
 
 def stray(place: Place, how: str) -> None:
@@ -81,7 +83,7 @@ def arguments_of_controllers(verb: str, chance: random.Random) -> tuple[int | st
 # ---- the oracle ------------------------------------------------------------------------------------------------------------------
 
 
-def by_elections(directories: dict[int, list[Path]]) -> Iterator[str]:
+def by_elections(directories: dict[int, list[Path]], base: str) -> Iterator[str]:
     """A leader of the quorum writes after a majority voted for it, and who votes writes the epoch down."""
     written: dict[int, int] = {}
     known: dict[int, int] = {}
@@ -93,7 +95,9 @@ def by_elections(directories: dict[int, list[Path]]) -> Iterator[str]:
             except (OSError, ValueError):
                 known[broker] = written[broker]
     for broker, epoch in written.items():
-        if len(known) == len(BROKERS) and sum(max(known[one], written[one]) >= epoch for one in known) < len(BROKERS) // 2 + 1:
+        electors = (1,) if base == REMOVED_VOTERS else BROKERS
+        heard = sum(max(known[one], written[one]) >= epoch for one in known if one in electors)
+        if len(known) == len(BROKERS) and heard < len(electors) // 2 + 1:
             yield f"controller {broker} has records of epoch {epoch}, for which no majority voted"
 
 

@@ -208,7 +208,7 @@ def judge(case: Case, folder: Path) -> Judgement:
         then = {broker: [after / path.name for path in paths] for broker, paths in directories.items()}
         differences = chain(
             seen, visible(then, name, BASES[case.base].role), futures(then, name), _identities(directories, name), by_votes(directories),
-            by_owners(directories), by_metadata(directories), by_elections(directories), by_creation(directories),
+            by_owners(directories), by_metadata(directories), by_elections(directories, case.base), by_creation(directories),
             by_own_snapshots(directories, case.base),
         )  # fmt: skip
         first = next(differences, None)

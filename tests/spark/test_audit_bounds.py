@@ -95,7 +95,7 @@ def test_a_snapshot_larger_than_is_read_is_said(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(quorum, "SNAPSHOT_BYTES_MAX", 1000)
     found = list(metadata_log.check_snapshots(str(VOTER)))
     assert {one.check for one in found} == {"metadata-snapshot"} and "larger than 1000 bytes" in found[0].message
-    assert any(quorum.read_node("1", str(VOTER)).voters), "the voters stand at the beginning, and in smaller snapshots"
+    assert any(quorum.read_node("1", str(VOTER)).voters.values()), "the voters stand at the beginning, and in smaller snapshots"
 
 
 @pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD])

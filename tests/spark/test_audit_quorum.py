@@ -103,7 +103,7 @@ def test_a_metadata_log_without_what_was_before_its_beginning(tmp_path: Path) ->
 def test_the_quorums_of_apache_kafka(voter: int) -> None:
     node = read_node(str(voter), str(ROOT / "kraft-dynamic" / f"voter-{voter}" / METADATA))
     assert node.state is not None and node.state["leaderEpoch"] == 3 >= node.epoch
-    assert any(set(voters) == {"1", "2", "3"} for voters in node.voters)
+    assert any(set(voters) == {"1", "2", "3"} for voters in node.voters.values())
 
 
 def test_a_replica_without_claims_owes_no_records() -> None:

@@ -201,3 +201,30 @@ def test_the_unused_part_of_a_preallocated_index_is_not_read(tmp_path: Path, ent
             file.write(b"\1" * 8)
         with path.open("rb") as file:
             assert logformat.read_index(file, 8, 1 << 30)[5 << 20 :].startswith(b"\1" * 8)
+
+
+def test_many_small_members_are_unpacked_in_time_that_grows_with_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib copies the rest behind a member: what it is given in all is a small multiple of the data."""
+    import gzip
+    import zlib
+
+    given = 0
+    make = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, bits: int) -> None:
+            self.inner = make(bits)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            nonlocal given
+            given += len(data)
+            return self.inner.decompress(data, most)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.inner, name)
+
+    monkeypatch.setattr("minikafka.spark.records.zlib.decompressobj", Counted)
+    large = bytes(range(256)) * 8
+    data = gzip.compress(b"x") * 3000 + gzip.compress(large, 0) * 100
+    assert bytes(decompress(1, memoryview(data))) == b"x" * 3000 + large * 100
+    assert given < 30 * len(data)
