@@ -14,7 +14,7 @@ from minikafka.client.errors import BrokerError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.net.channel import ConnectionLost
 from minikafka.wire.batch import iterate_batches
-from minikafka.wire.errors import ErrorCode
+from minikafka.wire.errors import CorruptRecord, ErrorCode, WireError
 from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from minikafka.wire.messages.share_fetch import ShareFetchRequest
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -71,6 +71,8 @@ class ShareConsumer:
         self._names: dict[bytes, str] = {}
         self._sessions: dict[int, _Session] = {}
         self._heartbeats: asyncio.Task[None] | None = None
+        #: A corrupt batch, which the next poll reports.
+        self._fault: CorruptRecord | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,7 +123,11 @@ class ShareConsumer:
     # -- records -------------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int, records_max: int = 500) -> list[SharedRecord]:
-        """Send pending acknowledgements and fetch records, perhaps none. Raises BrokerError for a topic that this user may not read."""
+        """Send pending acknowledgements and fetch records, perhaps none. Raises BrokerError for a topic that this user may not read, and
+        CorruptRecord for a batch that the previous poll left out: its records are rejected, as by Apache Kafka's clients."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
         if self._heartbeats is not None and self._heartbeats.done():
             self._heartbeats.result()
         by_leader: dict[int, set[Partition]] = {}
@@ -197,15 +203,26 @@ class ShareConsumer:
             await self._cluster.refresh([name])
             return []
         counts = {o: a.delivery_count for a in data.acquired_records for o in range(a.first_offset, a.last_offset + 1)}
+        acknowledged = session.acknowledged.setdefault((topic_id, data.partition_index), [])
         records = []
         for batch in iterate_batches(memoryview(bytes(data.records or b""))):
-            for record in () if batch.is_control else batch.records():
+            try:
+                batch.check()
+                found = [] if batch.is_control else list(batch.records())
+            except WireError as error:
+                self._fault = CorruptRecord(f"{name}-{data.partition_index}, offsets {batch.base_offset} to {batch.last_offset}: {error}")
+                rejected = [offset for offset in counts if batch.base_offset <= offset <= batch.last_offset]
+                acknowledged.extend((offset, REJECT) for offset in rejected)
+                for offset in rejected:
+                    del counts[offset]
+                continue
+            for record in found:
                 count = counts.pop(record.offset, None)
                 if count is not None:
                     place = (name, data.partition_index, record.offset, record.timestamp, record.key, record.value, record.headers)
                     records.append(SharedRecord(*place, batch.partition_leader_epoch, count))
         # Acquired offsets without a record: compacted away, or taken by transaction markers.
-        session.acknowledged.setdefault((topic_id, data.partition_index), []).extend((offset, GAP) for offset in counts)
+        acknowledged.extend((offset, GAP) for offset in counts)
         return records
 
     def acknowledge(self, record: SharedRecord, how: int = ACCEPT) -> None:

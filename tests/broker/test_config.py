@@ -143,6 +143,7 @@ def test_topics_inherit_from_the_cluster_then_the_broker() -> None:
     assert log_config(config, {}).retention_ms == 3_600_000
     assert log_config(config, {}, {"log.retention.ms": "5"}).retention_ms == 5
     assert log_config(config, {"retention.ms": "7"}, {"log.retention.ms": "5"}).retention_ms == 7
+    assert log_config(config, {}, {"log.retention.ms": "r"}).retention_ms == 3_600_000
     assert log_config(config, {}).segment_bytes == 2_000_000
     assert log_config(config, {"internal.segment.bytes": "12288"}).segment_bytes == 12_288
 

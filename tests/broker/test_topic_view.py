@@ -78,6 +78,13 @@ def test_a_batch_that_cannot_be_shown_says_so(monkeypatch: pytest.MonkeyPatch) -
     assert row["offset"] == 49 and "not shown" in row["value"]["text"]
 
 
+def test_a_batch_with_flipped_bits_is_not_shown() -> None:
+    data = bytearray(batches(3))
+    data[-3] ^= 1
+    (row,) = last_records(bytes(data), 0, 3, 20)
+    assert "fails its checksum" in row["value"]["text"]
+
+
 async def get(port: int, path: str, **question: Any) -> tuple[int, dict[str, Any]]:
     def ask() -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)

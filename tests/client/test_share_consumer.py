@@ -1,4 +1,4 @@
-"""The bundled consumer of share groups when answers are lost."""
+"""The bundled consumer of share groups when answers are lost or batches are corrupt."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import asyncio
 from typing import Any
 
 import confluent_kafka
+import pytest
 
 from minikafka.client.admin import Admin
 from minikafka.client.group import find_coordinator
-from minikafka.client.share_consumer import ShareConsumer
+from minikafka.client.share_consumer import GAP, REJECT, ShareConsumer, _Session
 from minikafka.testing import EmbeddedCluster
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import CorruptRecord
+from minikafka.wire.messages.share_fetch import ShareFetchResponse
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 
 GROUP_RESOURCE = 32
+TOPIC_ID = bytes(range(16))
 
 
 async def has_assignment(consumer: ShareConsumer) -> bool:
@@ -48,3 +53,18 @@ def test_an_assignment_whose_answer_is_lost_is_told_again() -> None:
                 return found
 
         assert asyncio.run(asyncio.wait_for(story(), 30)) == [b"x"]
+
+
+async def test_a_batch_with_flipped_bits_is_rejected_and_reported() -> None:
+    """Its records were delivered, and offsets that a flipped bit had moved elsewhere were acknowledged as gaps."""
+    kind = ShareFetchResponse
+    batches = [bytearray(build_batch([(n, 1, None, b"value", ()) for n in range(2)], base_offset=base)) for base in (0, 2, 4)]
+    batches[1][-3] ^= 1
+    acquired = [kind.AcquiredRecords(first_offset=0, last_offset=6, delivery_count=1)]
+    data = kind.PartitionData(partition_index=3, records=b"".join(batches), acquired_records=acquired)
+    consumer, session = ShareConsumer("localhost:9", "g"), _Session()
+    consumer._names[TOPIC_ID] = "t"
+    assert [record.offset for record in await consumer._records(session, TOPIC_ID, data)] == [0, 1, 4, 5]
+    assert session.acknowledged == {(TOPIC_ID, 3): [(2, REJECT), (3, REJECT), (6, GAP)]}
+    with pytest.raises(CorruptRecord, match=r"t-3, offsets 2 to 3: .* fails its checksum"):
+        await consumer.poll(0)

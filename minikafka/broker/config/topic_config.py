@@ -101,10 +101,16 @@ def effective(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mappi
     return {entry.name: overrides.get(entry.name, inherited(entry, broker, cluster)) for entry in TOPIC_PROPERTIES}
 
 
+def _valid(cluster: Mapping[str, str]) -> dict[str, str]:
+    names = {name: entry.name for entry in TOPIC_PROPERTIES for name in entry.synonyms}
+    return {name: text for name, text in cluster.items() if name in names and TOPIC_PROPERTIES.problem(names[name], text) is None}
+
+
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> LogConfig:
-    """The configuration of a topic's logs. Invalid overrides are ignored; the controller has refused them before."""
+    """The configuration of a topic's logs. Invalid values, overrides and the cluster's, are ignored; the controller has refused them
+    before."""
     good = {name: text for name, text in overrides.items() if TOPIC_PROPERTIES.problem(name, text) is None}
-    text = effective(broker, good, cluster)
+    text = effective(broker, good, _valid(cluster or {}))
     value = {entry.name: entry.parse(text[entry.name]) for entry in TOPIC_PROPERTIES if entry.name != "segment.bytes"}
     segment_bytes = good.get("internal.segment.bytes") or text["segment.bytes"]
     segment_ms = value["segment.ms"]

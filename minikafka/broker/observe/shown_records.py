@@ -45,6 +45,7 @@ def next_offset(data: bytes, begin: int) -> int:
 
 def _records(batch: RecordBatch) -> Sequence[Record]:
     try:
+        batch.check()
         return deque(batch.records(DECOMPRESSED_BYTES_MAX), maxlen=1000)
     except WireError as error:
         note = f"not shown: {error}".encode()

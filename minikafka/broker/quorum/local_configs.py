@@ -75,7 +75,8 @@ def _records(filesystem: FileSystem, path: str) -> Iterator[Any]:
         if not name.endswith(".log") or not name[:-4].isdigit():
             continue
         for batch in iterate_batches(filesystem.read(f"{path}/{name}")):
-            if batch.is_control or batch.last_offset < start or batch.magic != 2:
+            batch.check()
+            if batch.is_control or batch.last_offset < start:
                 continue
             for record in batch.records():
                 value = record.value or b""
