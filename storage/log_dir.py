@@ -407,6 +407,7 @@ class LogDirectory:
 
     def request_syncs(self) -> None:
         """Ask for a flush of logs whose active segments can only be closed once they are synced, if too many files are open."""
+        self._open_files.shrink()
         excess = self._open_files.excess
         for log in self.logs.values() if excess else ():
             active = log.segments.active

@@ -20,6 +20,8 @@ from minikafka.core.metadata.versions import CORDONS, DIRECTORIES
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log_dir import MetaProperties, format_directory
 from minikafka.testing.probe import exchange
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
@@ -83,6 +85,11 @@ async def test_directories_are_cordoned_from_the_metadata_version_that_has_it_on
         await admin.update_features({"metadata.version": CORDONS})
         with pytest.raises(BrokerError, match="INVALID_REQUEST"):
             await admin.alter_configs(RESOURCE_BROKER, "1", [("set", "cordoned.log.dirs", f"{tmp_path}/unknown")])
+        entry = AlterConfigsRequest.AlterableConfig(name="cordoned.log.dirs", value=f"{tmp_path}/unknown")
+        whole = AlterConfigsRequest.AlterConfigsResource(resource_type=RESOURCE_BROKER, resource_name="1", configs=[entry])
+        ask = partial(exchange, "127.0.0.1", broker_port(node), AlterConfigsRequest(resources=[whole]), 2)
+        replaced: Any = await asyncio.to_thread(ask)
+        assert [response.error_code for response in replaced.responses] == [ErrorCode.INVALID_REQUEST]
         assert await shown() == [False, True]
         await admin.alter_configs(RESOURCE_BROKER, "1", [("set", "cordoned.log.dirs", "*")])
         assert await shown() == [True, True]

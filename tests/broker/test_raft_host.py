@@ -8,6 +8,7 @@ import pytest
 from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
 
 from minikafka.broker.quorum.raft_host import NotLeader, SnapshotId
+from minikafka.core.raft.types import OffsetAndEpoch
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.records.metadata_records import FeatureLevelRecord
 
@@ -76,6 +77,14 @@ async def test_a_snapshot_is_written_read_and_the_log_is_cleaned_behind_it(tmp_p
     assert host.log_start_offset == 18
     names = sorted(p.name for p in (tmp_path / "d" / "__cluster_metadata-0").glob("*.checkpoint"))
     assert names == ["00000000000000000018-0000000001.checkpoint"]
+    stale = tmp_path / "d" / "__cluster_metadata-0" / "00000000000000000017-0000000001.checkpoint"
+    stale.write_bytes(b"")
+    host._snapshot_written(OffsetAndEpoch(17, 1))  # one that took so long that the log begins after it
+    assert not stale.exists()
+    stale = tmp_path / "d" / "__cluster_metadata-0" / "00000000000000000017-0000000001.checkpoint"
+    stale.write_bytes(b"")
+    host._snapshot_written(OffsetAndEpoch(17, 1))
+    assert not stale.exists(), "it took so long that the log begins after it"
     late = Listener()
     host.subscribe(late)
     await late.until(lambda: late.offset == last + 1)

@@ -278,3 +278,15 @@ def test_logs_that_were_written_lately_are_synced_so_that_their_files_can_be_clo
         append(log, number)
         assert log.log_end_offset == 2
     directory.close()
+
+
+def test_files_that_are_closed_already_are_none_too_many(tmp_path: Path) -> None:
+    directory = opened(OsFileSystem(), str(tmp_path / "d"), open_files_max=8)
+    logs = [directory.create_log("t", number, b"t" * 16, LogConfig(), T0) for number in range(30)]
+    for log in logs:
+        append(log)
+    for number in range(1, 30):
+        directory.remove("t", number, T0)
+    directory.request_syncs()
+    assert not logs[0].durability.should_sync_ahead
+    directory.close()

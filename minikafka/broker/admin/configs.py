@@ -11,7 +11,7 @@ from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
 from minikafka.core.controller.configs import APPEND, CORDONED_LOG_DIRS, SET, check_entries
 from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.front.forwarding import Forwarder
+
 
 class ConfigHandlers:
     """The configuration APIs on a broker listener."""
@@ -41,10 +42,12 @@ class ConfigHandlers:
     async def alter(self, context: RequestContext, request: Any) -> Any:
         """IncrementalAlterConfigs and AlterConfigs; this broker applies the change before the client gets its answer."""
         own: list[Any] = []
-        if isinstance(request, IncrementalAlterConfigsRequest):
-            own = [*self._alter_loggers(context, request), *self._refused_cordons(request)]
+        is_incremental = isinstance(request, IncrementalAlterConfigsRequest)
+        if is_incremental:
+            own += self._alter_loggers(context, request)
+        own += self._refused_cordons(request)
         if own and not request.resources:
-            return IncrementalAlterConfigsResponse(responses=own)
+            return (IncrementalAlterConfigsResponse if is_incremental else AlterConfigsResponse)(responses=own)
         response = await self._forwarder.forward(context, request)
         response.responses += own
         if not request.validate_only:
@@ -76,24 +79,25 @@ class ConfigHandlers:
         request.resources = [one for one in request.resources if one.resource_type != RESOURCE_BROKER_LOGGER]
         return answers
 
-    def _refused_cordons(
-        self, request: IncrementalAlterConfigsRequest
-    ) -> list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]:
+    def _refused_cordons(self, request: IncrementalAlterConfigsRequest | AlterConfigsRequest) -> list[Any]:
         """Answer changes that cordon directories which this broker does not have, and remove them from the request: the controller does
         not know the paths."""
-        answers, key = [], (RESOURCE_BROKER, str(self._config.node_id))
-        for resource in [one for one in request.resources if (one.resource_type, one.resource_name) == key]:
+        kind = IncrementalAlterConfigsResponse if isinstance(request, IncrementalAlterConfigsRequest) else AlterConfigsResponse
+        answers: list[Any] = []
+        key = (RESOURCE_BROKER, str(self._config.node_id))
+        resources: list[Any] = request.resources
+        for resource in [one for one in resources if (one.resource_type, one.resource_name) == key]:
             named = [
                 path.strip()
                 for entry in resource.configs
-                if entry.name == CORDONED_LOG_DIRS and entry.config_operation in (SET, APPEND)
+                if entry.name == CORDONED_LOG_DIRS and getattr(entry, "config_operation", SET) in (SET, APPEND)
                 for path in (entry.value or "").split(",")
             ]
             unknown = [path for path in named if path not in ("", ALL) and path.rstrip("/") not in self._config.directories]
             if unknown:
-                request.resources.remove(resource)
+                resources.remove(resource)
                 answers.append(
-                    IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                    kind.AlterConfigsResourceResponse(
                         resource_type=resource.resource_type, resource_name=resource.resource_name, error_code=ErrorCode.INVALID_REQUEST,
                         error_message=f"{CORDONED_LOG_DIRS} names {', '.join(unknown)}, not in log.dirs",
                     )

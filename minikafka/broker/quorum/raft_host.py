@@ -322,7 +322,11 @@ class RaftHost:
 
     def _snapshot_written(self, snapshot: OffsetAndEpoch) -> None:
         quorum = self.quorum
-        if self._halted or snapshot in quorum.log.snapshots or snapshot.offset < quorum.log.start_offset:
+        if self._halted or snapshot in quorum.log.snapshots:
+            return
+        if snapshot.offset < quorum.log.start_offset:
+            # A newer one was fetched, or the log was cut, meanwhile.
+            self._log.drop_snapshot(snapshot)
             return
         # A listener that has not received the log up to the new snapshot still needs it.
         start = self._log.clean(quorum.high_watermark, self._delivery.offset, sorted([*quorum.log.snapshots, snapshot]))

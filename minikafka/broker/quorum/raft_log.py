@@ -395,6 +395,11 @@ class MetadataLog:
         """The snapshot is on disk."""
         self._snapshot_times[snapshot] = self._wall_ms()
 
+    def drop_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """The snapshot is of no use. Raises StorageError."""
+        with self._disk("delete a snapshot of"):
+            self._unlink_snapshot(snapshot)
+
     def snapshot_failed(self, error: OSError) -> StorageError:
         """The error to log or raise."""
         return self.log.fail("write a snapshot of the metadata log", error)
