@@ -12,6 +12,7 @@ from typing import Protocol
 
 from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
 from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, TRANSACTIONAL_BIT, RecordBatch
+from minikafka.wire.batch_header import BASE_OFFSET, CRC, LAST_DELTA, LENGTH, MAGIC, Header
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import CorruptRecord
 
@@ -27,22 +28,6 @@ STEP = Struct(">qi11xi")
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
-
-#: The fields of wire.batch.HEADER, as unpacked. The constants below are their indexes.
-Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-BASE_OFFSET = 0
-LENGTH = 1
-LEADER_EPOCH = 2
-MAGIC = 3
-CRC = 4
-ATTRIBUTES = 5
-LAST_DELTA = 6
-BASE_TIMESTAMP = 7
-MAX_TIMESTAMP = 8
-PRODUCER_ID = 9
-PRODUCER_EPOCH = 10
-BASE_SEQUENCE = 11
-COUNT = 12
 
 
 class Readable(Protocol):

@@ -11,11 +11,12 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from minikafka.storage.batch_scan import BASE_OFFSET, INT32_MAX, LAST_DELTA, MAX_TIMESTAMP, checked_batches
+from minikafka.storage.batch_scan import INT32_MAX, checked_batches
 from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
 from minikafka.storage.log import Log
 from minikafka.storage.segment import CLEANED, Segment
 from minikafka.wire.batch import HEADER
+from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, MAX_TIMESTAMP
 
 #: Batches after which the thread gives up the interpreter lock: the event loop must not wait for a whole switch interval.
 _BATCHES_PER_SLICE = 8

@@ -9,20 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from minikafka.storage.batch_scan import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    COUNT,
-    LAST_DELTA,
-    LEADER_EPOCH,
-    MAGIC,
-    MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    Header,
-    marker_of,
-)
+from minikafka.storage.batch_scan import marker_of
 from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.batch import (
     CODEC_MASK,
@@ -35,6 +22,19 @@ from minikafka.wire.batch import (
     TRANSACTIONAL_BIT,
     RecordBatch,
     refresh_crc,
+)
+from minikafka.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    COUNT,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
 )
 from minikafka.wire.compression import CompressionType, compress
 from minikafka.wire.record import Record, encode_record

@@ -9,24 +9,7 @@ from __future__ import annotations
 from itertools import takewhile
 from struct import Struct
 
-from minikafka.storage.batch_scan import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    COUNT,
-    CRC,
-    CRC_FROM,
-    INT32_MAX,
-    LAST_DELTA,
-    LEADER_EPOCH,
-    LENGTH,
-    MAGIC,
-    MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    Header,
-    prepare_producer,
-)
+from minikafka.storage.batch_scan import CRC_FROM, INT32_MAX, prepare_producer
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
 from minikafka.storage.log_parts import LogParts
@@ -54,6 +37,21 @@ from minikafka.wire.batch import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     decompressed_bytes_max,
+)
+from minikafka.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    COUNT,
+    CRC,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
 )
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import ApiError, ErrorCode

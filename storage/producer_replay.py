@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minikafka.storage.batch_scan import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    LAST_DELTA,
-    MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    batches,
-    prepare_producer,
-)
+from minikafka.storage.batch_scan import batches, prepare_producer
 from minikafka.storage.filesystem import read_all
 from minikafka.storage.producer_state import BATCHES_KEPT, LAST_OFFSET, LAST_SEQUENCE, ProducerStateManager, ProducerUpdate, add_to_sequence
 from minikafka.storage.segment import Segment
 from minikafka.wire.batch import CONTROL_BIT
+from minikafka.wire.batch_header import ATTRIBUTES, BASE_OFFSET, BASE_SEQUENCE, LAST_DELTA, MAX_TIMESTAMP, PRODUCER_EPOCH, PRODUCER_ID
 
 RECENT_BYTES = 64 << 10
 RECENT_ENTRIES = 8

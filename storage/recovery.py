@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from minikafka.storage.batch_scan import BASE_OFFSET, LAST_DELTA, LEADER_EPOCH, batches
+from minikafka.storage.batch_scan import batches
 from minikafka.storage.checkpoint import PARTITION_METADATA, read_partition_metadata
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import CorruptFile, StorageError
@@ -19,6 +19,7 @@ from minikafka.storage.log import Log
 from minikafka.storage.open_files import OpenFiles
 from minikafka.storage.producer_replay import rebuild_producers
 from minikafka.storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Segment
+from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, LEADER_EPOCH
 
 _log = logging.getLogger(__name__)
 _TEMPORARY = ".tmp"

@@ -8,21 +8,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 
-from minikafka.storage.batch_scan import (
-    BASE_OFFSET,
-    BATCH_LENGTH_MIN,
-    INT32_MAX,
-    LAST_DELTA,
-    LEADER_EPOCH,
-    LOOKUP_BYTES,
-    MAX_TIMESTAMP,
-    PRODUCER_ID,
-    STEP,
-    Header,
-    batches,
-    prepare_producer,
-    valid_batches,
-)
+from minikafka.storage.batch_scan import BATCH_LENGTH_MIN, INT32_MAX, LOOKUP_BYTES, STEP, batches, prepare_producer, valid_batches
 from minikafka.storage.config import LogConfig
 from minikafka.storage.epoch_cache import EpochCache
 from minikafka.storage.errors import CorruptFile
@@ -35,6 +21,7 @@ from minikafka.storage.timestamp_lookup import TimestampCandidate
 from minikafka.storage.txn_index import TransactionIndex
 from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.batch import LOG_OVERHEAD, OVERHEAD, RecordBatch
+from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, LEADER_EPOCH, MAX_TIMESTAMP, PRODUCER_ID, Header
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 
 _RECENT_MAX = 1024

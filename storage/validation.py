@@ -10,18 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct
 
-from minikafka.storage.batch_scan import (
-    ATTRIBUTES,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
-    COUNT,
-    CRC_FROM,
-    LENGTH,
-    MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    Header,
-)
+from minikafka.storage.batch_scan import CRC_FROM
 from minikafka.storage.config import LogConfig
 from minikafka.wire.batch import (
     CODEC_MASK,
@@ -34,6 +23,17 @@ from minikafka.wire.batch import (
     RecordBatch,
     build_batch,
     decompressed_bytes_max,
+)
+from minikafka.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COUNT,
+    LENGTH,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
 )
 from minikafka.wire.compression import CompressionType, is_larger_than
 from minikafka.wire.crc import crc32c

@@ -17,12 +17,11 @@ from minikafka.client.admin import Admin
 from minikafka.client.cluster import Cluster, PartitionInfo
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.net.channel import Channel
-from minikafka.wire.batch import HEADER, build_batch
+from minikafka.wire.batch import HEADER, LOG_OVERHEAD, build_batch
+from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, LENGTH
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
-#: Indexes of wire.batch.HEADER's fields.
-_BASE_OFFSET, _LENGTH, _LAST_DELTA = 0, 1, 6
 RECORD_BYTES = 1000
 #: Size of a record beyond its value of RECORD_BYTES.
 RECORD_OVERHEAD_BYTES = 12
@@ -275,10 +274,10 @@ def _fetched(response: FetchResponse, offset: int) -> tuple[int, int]:
     position, following = 0, offset
     while position + HEADER.size <= len(records):
         header = HEADER.unpack_from(records, position)
-        if position + header[_LENGTH] + 12 > len(records):
+        if position + header[LENGTH] + LOG_OVERHEAD > len(records):
             break
-        following = header[_BASE_OFFSET] + header[_LAST_DELTA] + 1
-        position += header[_LENGTH] + 12
+        following = header[BASE_OFFSET] + header[LAST_DELTA] + 1
+        position += header[LENGTH] + LOG_OVERHEAD
     return len(records), following
 
 

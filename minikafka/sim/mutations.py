@@ -11,6 +11,7 @@ from minikafka.core.raft.types import OffsetAndEpoch
 from minikafka.sim.replacements import constant
 from minikafka.storage.types import EpochEnd
 from minikafka.wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
+from minikafka.wire.batch_header import LENGTH
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.metadata_records import BrokerRegistrationChangeRecord
 
@@ -72,7 +73,7 @@ def unchecked_batches(original: Any) -> Any:
         found, position = [], 0
         while position + OVERHEAD <= len(records):
             header = HEADER.unpack_from(records, position)
-            size = header[1] + LOG_OVERHEAD
+            size = header[LENGTH] + LOG_OVERHEAD
             if position + size > len(records):
                 break
             found.append((position, size, header))

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from minikafka.storage.batch_scan import COUNT, LAST_DELTA, LENGTH, MAGIC
 from minikafka.wire.batch import HEADER, LOG_OVERHEAD, MAGIC_V2
+from minikafka.wire.batch_header import COUNT, LAST_DELTA, LENGTH, MAGIC
 
 INT32_MAX = 2**31 - 1
 CHUNK_BYTES = 4 << 20

@@ -11,9 +11,9 @@ from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
-from minikafka.storage.batch_scan import ATTRIBUTES, BASE_SEQUENCE, MAGIC, PRODUCER_EPOCH, PRODUCER_ID, Header
 from minikafka.storage.producer_state import Verification
 from minikafka.wire.batch import HEADER, MAGIC_V2, TRANSACTIONAL_BIT
+from minikafka.wire.batch_header import ATTRIBUTES, BASE_SEQUENCE, MAGIC, PRODUCER_EPOCH, PRODUCER_ID, Header
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import received
 

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from minikafka.storage.batch_scan import ATTRIBUTES, BASE_OFFSET, CRC, CRC_FROM, LAST_DELTA, LEADER_EPOCH, LENGTH, MAGIC, checked_batches
+from minikafka.storage.batch_scan import CRC_FROM, checked_batches
 from minikafka.storage.filesystem import FileSystem
 from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
+from minikafka.wire.batch_header import ATTRIBUTES, BASE_OFFSET, CRC, LAST_DELTA, LEADER_EPOCH, LENGTH, MAGIC
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import CorruptRecord
 
