@@ -67,6 +67,7 @@ def test_all_problems_are_reported_at_once_with_the_value_and_the_allowed_values
         ({"inter.broker.listener.name": "NOPE"}, "no listener of the broker has this name"),
         ({"log.dirs": "/a,/a"}, "names a directory twice"),
         ({"broker.heartbeat.interval.ms": "9000"}, "must be below broker.session.timeout.ms"),
+        ({"log.flush.interval.ms": "-1"}, "log.flush.interval.ms=-1: must be between 0 and"),
         ({"replica.fetch.wait.max.ms": "40000"}, "must not exceed replica.lag.time.max.ms"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9094,CONTROLLER://:9093"}, "used twice"),
         ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093"}, "sasl.enabled.mechanisms=GSSAPI: must name some of PLAIN, SCRAM-SHA-256"),
@@ -144,6 +145,8 @@ def test_topics_inherit_from_the_cluster_then_the_broker() -> None:
     assert log_config(config, {}, {"log.retention.ms": "5"}).retention_ms == 5
     assert log_config(config, {"retention.ms": "7"}, {"log.retention.ms": "5"}).retention_ms == 7
     assert log_config(config, {}, {"log.retention.ms": "r"}).retention_ms == 3_600_000
+    unlimited = BrokerConfig.from_properties({**GOOD, "log.retention.bytes": "-2"})
+    assert log_config(unlimited, {}).retention_bytes == -2
     assert log_config(config, {}).segment_bytes == 2_000_000
     assert log_config(config, {"internal.segment.bytes": "12288"}).segment_bytes == 12_288
 

@@ -13,6 +13,7 @@ from minikafka.broker.config.listener_security import is_security_property, secu
 from minikafka.broker.config.listeners import limit_of_listener, listener_problems
 from minikafka.broker.config.properties import ConfigurationError, attribute_of
 from minikafka.broker.config.table import BROKER_PROPERTIES, FREE_PREFIXES
+from minikafka.broker.config.topic_config import inherited_problems
 
 __all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties"]
 
@@ -97,6 +98,7 @@ class BrokerConfig(BrokerProperties):
         if self.minikafka_audit_interval_ms > 0 and not self.minikafka_audit_report_dir:
             problems.append("minikafka.audit.report.dir is missing: minikafka.audit.interval.ms needs a directory for its reports")
         self._check_group_protocols(problems)
+        problems += inherited_problems(self)
         if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
             problems.append(
                 f"broker.heartbeat.interval.ms={self.broker_heartbeat_interval_ms}: must be below broker.session.timeout.ms"

@@ -10,7 +10,7 @@ from minikafka.broker.config.table import CODECS, MAX_LONG
 from minikafka.storage.config import LogConfig
 
 if TYPE_CHECKING:
-    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.config.attributes import BrokerProperties
 
 
 def _p(name: str, kind: str, default: str, broker: str | None, doc: str, **options: object) -> Property:
@@ -52,7 +52,7 @@ TOPIC_PROPERTIES = PropertyTable(
         _p("remote.log.copy.disable", "boolean", "false", None, "Tiered storage: whether copying is disabled."),
         _p("remote.log.delete.on.disable", "boolean", "false", None, "Tiered storage: whether remote segments are deleted when it is disabled."),
         _p("remote.storage.enable", "boolean", "false", None, "Tiered storage; only false is supported.", choices=()),
-        _p("retention.bytes", "long", "-1", "log.retention.bytes", "Size beyond which old segments are deleted; -1 = unlimited.", low=-1),
+        _p("retention.bytes", "long", "-1", "log.retention.bytes", "Size beyond which old segments are deleted; -1 = unlimited."),
         _p("retention.ms", "long", "604800000", "log.retention.ms", "Age at which a segment is deleted; -1 = never.", low=-1),
         _p("segment.bytes", "int", "1073741824", "log.segment.bytes", "Size at which a segment is rolled.", low=1048576),
         _p("segment.index.bytes", "int", "10485760", "log.index.size.max.bytes", "Size of an index file.", low=4),
@@ -78,7 +78,7 @@ def topic_problems(overrides: Mapping[str, str]) -> list[str]:
     return problems
 
 
-def inherited(entry: Property, broker: BrokerConfig, cluster: Mapping[str, str] | None = None) -> str:
+def inherited(entry: Property, broker: BrokerProperties, cluster: Mapping[str, str] | None = None) -> str:
     """The value, as text, of a topic without an override: the cluster's dynamic value, else the broker's, else the default."""
     for name in entry.synonyms:
         if cluster and name in cluster:
@@ -96,9 +96,21 @@ def text_of(value: object) -> str:
     return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
-def effective(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> dict[str, str]:
+def effective(broker: BrokerProperties, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> dict[str, str]:
     """Every topic property as text: the override or the inherited value."""
     return {entry.name: overrides.get(entry.name, inherited(entry, broker, cluster)) for entry in TOPIC_PROPERTIES}
+
+
+def inherited_problems(broker: BrokerProperties) -> list[str]:
+    """What topics would inherit from the broker and may not have, each as a sentence."""
+    found = []
+    for entry in TOPIC_PROPERTIES:
+        for name in entry.synonyms:
+            value = getattr(broker, name.replace(".", "_"), None)
+            problem = None if value is None else TOPIC_PROPERTIES.problem(entry.name, text_of(value))
+            if problem is not None:
+                found.append(name + problem.removeprefix(entry.name))
+    return found
 
 
 def _valid(cluster: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +118,7 @@ def _valid(cluster: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in cluster.items() if name in names and TOPIC_PROPERTIES.problem(names[name], text) is None}
 
 
-def log_config(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> LogConfig:
+def log_config(broker: BrokerProperties, overrides: Mapping[str, str], cluster: Mapping[str, str] | None = None) -> LogConfig:
     """The configuration of a topic's logs. Invalid values, overrides and the cluster's, are ignored; the controller has refused them
     before."""
     good = {name: text for name, text in overrides.items() if TOPIC_PROPERTIES.problem(name, text) is None}
