@@ -10,7 +10,7 @@ from itertools import takewhile
 from struct import Struct
 
 from minikafka.storage.batch_scan import CRC_FROM, INT32_MAX, prepare_producer
-from minikafka.storage.config import LogConfig
+from minikafka.storage.config import INT64_MAX, LogConfig
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
 from minikafka.storage.log_parts import LogParts
 from minikafka.storage.producer_state import UNCHECKED, ProducerEntry, ProducerUpdate, Verification
@@ -75,11 +75,17 @@ class BatchRun:
     log is not changed before the append.
     """
 
-    __slots__ = ("_entries", "_plain_header", "batches", "end_offset", "first_offset", "max_timestamp", "producers", "size", "wall_ms")
+    __slots__ = (
+        "_entries", "_plain_header", "_room", "batches", "end_offset", "first_offset", "max_timestamp", "producers", "size", "wall_ms",
+    )  # fmt: skip
 
-    def __init__(self, appender: LogAppender, entries: dict[int, ProducerEntry], first_offset: int, wall_ms: int) -> None:
+    def __init__(
+        self, appender: LogAppender, entries: dict[int, ProducerEntry], first_offset: int, wall_ms: int, room: tuple[int, int]
+    ) -> None:
+        """`room`: see `LogAppender.begin_run`."""
         self._plain_header = appender.plain_header
         self._entries = entries
+        self._room = room
         self.wall_ms = wall_ms
         #: Each batch as the client sent it, and its header.
         self.batches: list[tuple[memoryview, Header]] = []
@@ -95,6 +101,9 @@ class BatchRun:
         if it must be appended by itself."""
         header = self._plain_header(records, self.wall_ms)
         if header is None or header[ATTRIBUTES] & TRANSACTIONAL_BIT:
+            return 0
+        size_max, timestamp_max = self._room
+        if self.size + len(records) > size_max or header[MAX_TIMESTAMP] > timestamp_max:
             return 0
         count: int = header[COUNT]
         end = self.end_offset + count
@@ -287,8 +296,14 @@ class LogAppender:
         return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
 
     def begin_run(self, wall_ms: int) -> BatchRun:
-        """An empty run, which `append_run` appends in the same turn of the event loop."""
-        return BatchRun(self, self._producers.entries, self._watermarks.log_end_offset, wall_ms)
+        """An empty run, which `append_run` appends in the same turn of the event loop. A batch that needs a new segment, or a file that
+        is not open, is not for it: runs of many logs are appended together, and that takes long."""
+        segment, config, room = self._segments.active, self._config, (0, 0)
+        if segment.size and segment.is_open:
+            first = segment.load_first_timestamp()
+            latest = first + config.segment_ms - self._rolling.jitter_ms if first >= 0 else INT64_MAX
+            room = config.segment_bytes - segment.size, latest
+        return BatchRun(self, self._producers.entries, self._watermarks.log_end_offset, wall_ms, room)
 
     def append_run(self, run: BatchRun, leader_epoch: int) -> bool:
         """Append the batches of a run with one write. Returns False, with nothing changed, if they must be appended one by one: the log has

@@ -11,6 +11,7 @@ from typing import Any
 from minikafka.broker.supervise import Supervisor
 from minikafka.net.loop_watch import LoopWatch
 from minikafka.net.network import Clock, Network
+from minikafka.net.turn_share import TurnShares
 from minikafka.storage.filesystem import FileSystem
 
 
@@ -33,6 +34,9 @@ class Environment:
     connections_max: int = (1 << 31) - 1
     #: Owns the tasks and timers of the node.
     supervisor: Supervisor = field(init=False)
+    #: How long a piece of work may go on in a turn of the loop.
+    shares: TurnShares = field(init=False)
 
     def __post_init__(self) -> None:
         self.supervisor = Supervisor(self.loop)
+        self.shares = TurnShares(self.monotonic_s or (lambda: self.clock.now_ms() / 1000))

@@ -19,7 +19,7 @@ from typing import Any
 
 from minikafka.net.flush_queue import Flushable, FlushQueue
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
-from minikafka.net.pieces import bad_size, memory_of, release
+from minikafka.net.pieces import bad_size, is_slow, memory_of, release
 from minikafka.wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
@@ -30,11 +30,10 @@ SMALL_RECEIVES = 64
 #: Requests of at least this size count for the memory budget while they are served, except Produce, whose records go to the log.
 PENDING_BYTES_MIN = 512
 PRODUCE_KEY = 0
-#: A connection is served for at most this long in a turn of the loop; it checks the clock after this many frames of 256 bytes.
+#: A connection is served for at most this long in a turn of the loop; it checks the clock after this many frames of 256 bytes. A frame
+#: whose records begin a segment takes as long as dozens of others.
 TURN_S_MAX = 0.01
-FRAMES_BETWEEN_CLOCK_READS = 32
-#: A peer slower than this many bytes a second counts as stuck in its request or in reading its responses.
-SPEED_MIN = 1024
+FRAMES_BETWEEN_CLOCK_READS = 8
 SENDFILE_BYTES_MIN = 24 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -47,10 +46,10 @@ class SocketConnection:
 
     __slots__ = (
         "_after_frames", "_budget", "_buffer", "_charged", "_end", "_flush_queue", "_flush_wanted", "_frame_since", "_head_ticket",
-        "_held_bytes", "_holds", "_limits", "_loop", "_muted", "_next_ticket", "_out", "_out_bytes", "_pending", "_pending_bytes",
-        "_ready", "_region_sent", "_regions", "_small_receives", "_socket", "_start", "_turn_s", "_view", "_writing", "_writing_since",
-        "closed", "fd", "handler", "has_more", "last_active_s", "paused", "peer_host", "peer_port", "principal", "received_bytes",
-        "sent_bytes", "state",
+        "_held_bytes", "_holds", "_keeps_frame", "_limits", "_loop", "_muted", "_next_ticket", "_out", "_out_bytes", "_pending",
+        "_pending_bytes", "_ready", "_region_sent", "_regions", "_small_receives", "_socket", "_start", "_turn_s", "_view", "_writing",
+        "_writing_since", "closed", "fd", "handler", "has_more", "last_active_s", "paused", "peer_host", "peer_port", "principal",
+        "received_bytes", "sent_bytes", "state",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, flush_queue: FlushQueue, limits: ConnectionLimits) -> None:
@@ -70,13 +69,9 @@ class SocketConnection:
         self.principal = ANONYMOUS
         self._buffer = bytearray(RECEIVE_BYTES_INITIAL)
         self._view = memoryview(self._buffer)
-        self._start = 0
-        self._end = 0
-        self._small_receives = 0
+        self._start = self._end = self._small_receives = 0
         self._out: deque[Any] = deque()
-        self._out_bytes = 0
-        self._region_sent = 0
-        self._regions = 0
+        self._out_bytes = self._region_sent = self._regions = 0
         self._flush_wanted = False
         self._writing = False
         self._next_ticket = 0
@@ -94,6 +89,8 @@ class SocketConnection:
         self._writing_since: tuple[float, int] | None = None
         self._muted: asyncio.TimerHandle | None = None
         self._holds = 0
+        #: Whether others use the frame that is being served, and so the buffer, after the call.
+        self._keeps_frame = False
         self._turn_s = 0.0
         self._after_frames: Callable[[], None] | None = None
         self.has_more = False
@@ -122,15 +119,11 @@ class SocketConnection:
         self._loop.call_soon(self._maybe_resume)
 
     def is_stuck(self, now_s: float, timeout_s: float) -> str:
-        """Why to give up on the peer: for `timeout_s` it has been slower than SPEED_MIN, and has not finished a request or not read its
-        responses. "" if neither is so."""
-        for since, count, what in (
-            (self._frame_since, self.received_bytes, "a request was not finished"),
-            (self._writing_since, self.sent_bytes, "answers were not read"),
-        ):
-            if since is not None and now_s - since[0] > timeout_s and count - since[1] < SPEED_MIN * (now_s - since[0]):
-                return f"{what} within connections.max.idle.ms"
-        return ""
+        """Why to give up on a peer that has been slow for `timeout_s` in finishing a request or reading its responses; "" if it was not."""
+        if is_slow(self._frame_since, self.received_bytes, now_s, timeout_s):
+            return "a request was not finished within connections.max.idle.ms"
+        is_unread = is_slow(self._writing_since, self.sent_bytes, now_s, timeout_s)
+        return "answers were not read within connections.max.idle.ms" if is_unread else ""
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -273,7 +266,9 @@ class SocketConnection:
         """Move the unfinished frame to the front. Grow the buffer only as bytes arrive, never because of an announced size alone."""
         start, end, capacity = self._start, self._end, len(self._buffer)
         held = end - start
-        if end == capacity and capacity < RECEIVE_BYTES_GROWN:
+        if self._keeps_frame:
+            self._resize(RECEIVE_BYTES_GROWN)
+        elif end == capacity and capacity < RECEIVE_BYTES_GROWN:
             # The peer fills this buffer in one go: in a larger one fewer frames are cut off and have to be moved.
             self._resize(RECEIVE_BYTES_GROWN)
         elif start == end:
@@ -307,9 +302,10 @@ class SocketConnection:
             buffer = bytearray(max(capacity, held))
             memoryview(buffer)[0:held] = self._view[self._start : self._end]
         except MemoryError:
-            if capacity > len(self._buffer):
+            if capacity > len(self._buffer) or self._keeps_frame:
                 self.close("there is no memory for its request")
             return
+        self._keeps_frame = False
         self._buffer, self._view, self._start, self._end = buffer, memoryview(buffer), 0, held
         if self._budget is not None:
             self._budget.note(self, is_trimmable=len(buffer) > RECEIVE_BYTES_INITIAL)
@@ -336,6 +332,10 @@ class SocketConnection:
         """See Connection."""
         self._holds += 1
         self._pause()
+
+    def keep_frame(self) -> None:
+        """See Connection."""
+        self._keeps_frame = True
 
     def go_on(self) -> None:
         """See Connection."""
@@ -551,8 +551,7 @@ class SocketConnection:
             out.appendleft(memoryview(data)[sent:])
 
     def _write_region(self, region: Any) -> None:
-        remaining = region.size - self._region_sent
-        if remaining > 0:
+        if (remaining := region.size - self._region_sent) > 0:
             try:
                 sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
             except OSError as error:

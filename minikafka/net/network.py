@@ -63,6 +63,9 @@ class Connection(Protocol):
     def hold(self) -> None:
         """Read no requests until `go_on` has been called as often as `hold`; responses are still sent."""
 
+    def keep_frame(self) -> None:
+        """Leave the view of the frame that is being handled valid after the call."""
+
     def go_on(self) -> None:
         """End a `hold`."""
 

@@ -8,11 +8,18 @@ from typing import Any
 #: TCP_USER_TIMEOUT: how long bytes may stay unacknowledged before the kernel ends a connection that this side opened.
 USER_TIMEOUT_MS = 20_000
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 10, 5, 2
+#: A peer slower than this many bytes a second counts as stuck in its request or in reading its responses.
+SPEED_MIN = 1024
 
 
 def memory_of(pieces: Any) -> int:
     """The bytes of a response that are in memory; file regions do not count."""
     return sum(len(piece) for piece in pieces if isinstance(piece, (bytes, memoryview, bytearray)))
+
+
+def is_slow(since: tuple[float, int] | None, count: int, now_s: float, timeout_s: float) -> bool:
+    """Whether a peer has been slower than SPEED_MIN for `timeout_s`. `since`: when it began, and how many bytes had passed by then."""
+    return since is not None and now_s - since[0] > timeout_s and count - since[1] < SPEED_MIN * (now_s - since[0])
 
 
 def release(pieces: Any) -> None:

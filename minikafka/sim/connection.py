@@ -303,6 +303,9 @@ class SimConnection:
         """See Connection; frames that arrive wait."""
         self._holds += 1
 
+    def keep_frame(self) -> None:
+        """Does nothing: every frame has bytes of its own."""
+
     def go_on(self) -> None:
         """See Connection."""
         self._holds -= 1

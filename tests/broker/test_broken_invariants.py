@@ -141,11 +141,11 @@ async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it()
     request: Any = SimpleNamespace(transactional_id="id", topic_data=[])
     first, served = Context(), []
 
-    def fails(verdicts: object) -> None:
+    def fails(verdicts: object, appended: object) -> None:
         raise KeyError("an error of ours")
 
     assert produce.hold(first, request, fails)  # type: ignore[arg-type]
-    assert produce.hold(Context(), request, lambda verdicts: served.append("second"))  # type: ignore[arg-type]
+    assert produce.hold(Context(), request, lambda verdicts, appended: served.append("second") or appended())  # type: ignore[arg-type]
     assert len(coordinator.asked) == 1
     coordinator.asked.pop()({})
     coordinator.asked.pop()({})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 from minikafka.broker.coordinators.transaction_markers import Marker, MarkerWriter
+from minikafka.broker.supervise import Ends
+from minikafka.net.turn_share import SHARE_S, TurnShares
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
@@ -34,12 +38,37 @@ class Replicas:
         done(ErrorCode.NONE, -1)
 
 
-def write(replicas: Replicas, epoch: int, version: int, producer_id: int = PRODUCER_ID) -> ErrorCode:
-    environment: Any = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 0))
-    marker = Marker(
+class Turns:
+    """An environment whose turns the test takes. An append takes a millisecond."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.clock = SimpleNamespace(wall_ms=lambda: 0)
+        self.shares = TurnShares(lambda: len(replicas.calls) / 1000)
+        self.supervisor = self
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, name: str, work: Callable[[], None]) -> None:
+        self.soon.append(work)
+
+    def watching(self, name: str, *, ends: Ends) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def take(self) -> None:
+        soon, self.soon = self.soon, []
+        for work in soon:
+            work()
+
+
+def marker_of(epoch: int, version: int, *partitions: int, producer_id: int = PRODUCER_ID) -> Marker:
+    return Marker(
         producer_id=producer_id, producer_epoch=epoch, transaction_result=True, coordinator_epoch=1, transaction_version=version,
-        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=KEY[0], partition_indexes=[KEY[1]])],
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=KEY[0], partition_indexes=list(partitions))],
     )  # fmt: skip
+
+
+def write(replicas: Replicas, epoch: int, version: int, producer_id: int = PRODUCER_ID) -> ErrorCode:
+    environment: Any = Turns(replicas)
+    marker = marker_of(epoch, version, KEY[1], producer_id=producer_id)
     results: list[dict[Any, ErrorCode]] = []
     MarkerWriter(replicas, environment, 1000).write(marker, results.append)  # type: ignore[arg-type]
     return results[0][KEY]
@@ -75,3 +104,19 @@ def test_a_marker_of_an_unknown_producer_is_not_written() -> None:
         replicas = Replicas(epoch=5, txn_first_offset=25)
         assert write(replicas, epoch, 1, producer_id) is ErrorCode.INVALID_REQUEST
         assert replicas.calls == []
+
+
+def test_markers_of_very_many_partitions_are_written_in_several_turns() -> None:
+    """In few requests with many partitions, or in many with one: each may begin a segment."""
+    replicas, results = Replicas(epoch=4, txn_first_offset=20), list[dict[Any, ErrorCode]]()
+    turns: Any = Turns(replicas)
+    writer = MarkerWriter(replicas, turns, 1000)  # type: ignore[arg-type]
+    writer.write(marker_of(5, 2, *range(40)), results.append)
+    for index in range(40):
+        writer.write(marker_of(5, 2, index), results.append)
+    most = []
+    while turns.soon:
+        most.append(len(replicas.calls) - sum(most))
+        turns.take()
+    assert max(most) <= 1000 * SHARE_S + 1 and len(replicas.calls) == 80
+    assert [list(result) for result in results] == [[("t", index) for index in range(40)], *([("t", index)] for index in range(40))]

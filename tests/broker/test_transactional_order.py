@@ -49,6 +49,9 @@ class Requests:
         replicas: Any = SimpleNamespace(require=lambda name, topic_id, index: self._partition(index))
         self._held = TransactionalProduce(replicas, self.coordinator, lambda: T0, Supervisor(asyncio.get_running_loop()))
         self._next = [0] * partitions
+        #: Requests with more partitions append the others in a later turn: these functions.
+        self.partitions_at_once = partitions
+        self.rests: list[Callable[[], object]] = []
 
     def _partition(self, index: int) -> Any:
         return SimpleNamespace(key=("t", index), leader=True, log=self.logs[index])
@@ -64,13 +67,21 @@ class Requests:
         )
         context: Any = CONTEXT
 
-        def go_on(verdicts: Verdicts | None) -> None:
-            for part in data:
-                verification: Any = (verdicts or {}).get(("t", part.index))
-                self.logs[part.index].append_as_leader(part.records, 0, T0, verification=verification)  # type: ignore[arg-type]
+        def go_on(verdicts: Verdicts | None, appended: Callable[[], None]) -> None:
+            def append(parts: list[ProduceRequest.PartitionProduceData]) -> None:
+                for part in parts:
+                    verification: Any = (verdicts or {}).get(("t", part.index))
+                    self.logs[part.index].append_as_leader(part.records, 0, T0, verification=verification)  # type: ignore[arg-type]
+
+            append(data[:1])
+            if len(data) > self.partitions_at_once:
+                self.rests.append(lambda: (append(data[1:]), appended()))
+            else:
+                append(data[1:])
+                appended()
 
         if not self._held.hold(context, request, go_on):
-            go_on(None)
+            go_on(None, lambda: None)
 
     def ends(self) -> list[int]:
         return [log.log_end_offset for log in self.logs]
@@ -96,3 +107,16 @@ async def test_no_request_overtakes_one_that_waits_for_another_partition() -> No
         requests.coordinator.answer()
         assert requests.ends() == ends
     assert requests.coordinator.asked == []
+
+
+async def test_a_request_that_is_appended_in_several_turns_keeps_its_place_until_the_last() -> None:
+    requests = Requests(2)
+    requests.partitions_at_once = 1
+    requests.send(0, 1)
+    requests.send(1, 0)
+    requests.coordinator.answer()
+    assert requests.ends() == [1, 0] and not requests.coordinator.asked
+    requests.rests.pop()()
+    assert requests.ends() == [1, 2]
+    requests.rests.pop()()
+    assert requests.ends() == [2, 2]

@@ -132,6 +132,9 @@ class FakeConnection:
     def hold(self) -> None:
         """A dispatched frame is the only one."""
 
+    def keep_frame(self) -> None:
+        """Do nothing: every frame has bytes of its own."""
+
     def go_on(self) -> None:
         """Do nothing: no frame was held back."""
 

@@ -16,12 +16,13 @@ import pytest
 
 from minikafka.net import connection as connection_module
 from minikafka.net import server
-from minikafka.net.connection import RECEIVE_BYTES_GROWN, SPEED_MIN, SocketConnection
+from minikafka.net.connection import RECEIVE_BYTES_GROWN, SocketConnection
 from minikafka.net.descriptors import raise_limit
 from minikafka.net.flush_queue import FlushQueue
 from minikafka.net.memory_budget import BYTES_MIN, MemoryBudget, default_bytes
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.peer_lines import LINES_A_MINUTE, PEERS_MAX, TEXT_MAX, WINDOW_S, PeerLines
+from minikafka.net.pieces import SPEED_MIN
 from minikafka.net.server import SocketListener, SocketNetwork
 from minikafka.net.slots import ConnectionSlots
 

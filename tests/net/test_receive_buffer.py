@@ -61,3 +61,31 @@ async def test_memory_follows_the_frames() -> None:
         assert len(connection._buffer) == RECEIVE_BYTES_INITIAL
         assert await send(100) == RECEIVE_BYTES_INITIAL
         connection.close("done")
+
+
+async def test_a_kept_frame_is_not_overwritten_by_those_behind_it() -> None:
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    connection = SocketConnection(loop, ours, FlushQueue(loop), ConnectionLimits())
+    frames: asyncio.Queue[memoryview] = asyncio.Queue()
+
+    class Keeper:
+        def on_frame(self, connection: SocketConnection, frame: memoryview) -> None:
+            connection.keep_frame()
+            frames.put_nowait(frame)
+
+        def on_closed(self, connection: SocketConnection, reason: str) -> None:
+            pass
+
+    connection.start(Keeper())  # type: ignore[arg-type]
+    with theirs:
+        kept = []
+        for number in range(40):
+            # Parts of frames, too: what follows is moved.
+            await loop.sock_sendall(theirs, 2 * ((9_000).to_bytes(4, "big") + bytes([number]) * 9_000) + b"\0\0")
+            kept += [await frames.get(), await frames.get()]
+            await loop.sock_sendall(theirs, b"\0\1" + bytes([number]))
+            kept.append(await frames.get())
+        assert [(len(frame), set(frame)) for frame in kept] == [(size, {n}) for n in range(40) for size in (9_000, 9_000, 1)]
+        connection.close("done")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.supervise import Ends
 from minikafka.core.transaction.effects import Markers
 from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import EPOCH_BUMP_VERSION_MIN, PartitionKey
@@ -31,11 +33,16 @@ class MarkerWriter:
     def __init__(self, replicas: ReplicaManager, environment: Environment, timeout_ms: int) -> None:
         """`timeout_ms`: how long a sender of markers waits for their replication."""
         self._replicas = replicas
-        self._clock = environment.clock
+        self._environment = environment
         self._timeout_ms = timeout_ms
+        #: Markers that wait for a turn of the loop, in order: each may begin a segment.
+        self._left: deque[tuple[Marker, PartitionKey, OnMarker]] = deque()
+        #: Whether this turn's share is used up; None before a turn's first marker.
+        self._is_over: Callable[[], bool] | None = None
+        self._is_writing = False
 
     def write(self, marker: Marker, done: OnMarkers) -> None:
-        """Append the marker to each of its partitions. Calls `done` when each is replicated or has failed."""
+        """Append the marker to each of its partitions. Calls `done` when each is replicated or has failed, perhaps at once."""
         keys = list(dict.fromkeys((topic.name, index) for topic in marker.topics for index in topic.partition_indexes))
         results: dict[PartitionKey, ErrorCode] = {}
         if not keys:
@@ -47,7 +54,28 @@ class MarkerWriter:
                 if len(results) == len(keys):
                     done({key: results[key] for key in keys})
 
-            self._write_one(marker, key, one)
+            self._left.append((marker, key, one))
+        self._write_some()
+
+    def _write_some(self) -> None:
+        """Append waiting markers until this turn's share is used up."""
+        if self._is_writing:
+            return
+        if self._is_over is None:
+            self._is_over = self._environment.shares.begin()
+            self._environment.supervisor.call_soon("markers", self._next_turn)
+        self._is_writing = True
+        while self._left and not self._is_over():
+            marker, key, done = self._left.popleft()
+            ends = Ends("marker", lambda _, done=done: done(ErrorCode.UNKNOWN_SERVER_ERROR))  # type: ignore[misc]
+            with self._environment.supervisor.watching(f"the marker of producer {marker.producer_id} in {key}", ends=ends):
+                self._write_one(marker, key, done)
+        self._is_writing = False
+
+    def _next_turn(self) -> None:
+        self._is_over = None
+        if self._left:
+            self._write_some()
 
     def _write_one(self, marker: Marker, key: PartitionKey, done: OnMarker) -> None:
         try:
@@ -75,7 +103,7 @@ class MarkerWriter:
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
-            timestamp=self._clock.wall_ms(),
+            timestamp=self._environment.clock.wall_ms(),
         )
 
         self._replicas.append_records(

@@ -15,6 +15,8 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.front.heavy_work import HeavyWork
@@ -42,7 +44,7 @@ class ProduceHandlers:
         self._clock = environment.clock
         self._transactional = transactional
         self.entry: Any = None
-        self._parts = ProduceParts(replicas, metadata, environment.clock, handover, self._serve_held, self._count_error)
+        self._parts = ProduceParts(replicas, metadata, environment, handover, self._serve_held, self._count_error)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
@@ -74,19 +76,14 @@ class ProduceHandlers:
     def _begin(self, context: RequestContext, request: ProduceRequest, prepared: Prepared) -> ProduceResponse | None:
         if request.transactional_id is not None:
 
-            def go_on(verdicts: Verdicts | None) -> None:
-                response = self._run(context, request, verdicts, prepared)
+            def go_on(verdicts: Verdicts | None, appended: Callable[[], None]) -> None:
+                response = ProduceRun(self._parts, context, request, verdicts, prepared, appended).run()
                 if response is not None:
                     context.respond(response)
 
             if self._transactional.hold(context, request, go_on):
                 return None
-        return self._run(context, request, None, prepared)
-
-    def _run(
-        self, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared
-    ) -> ProduceResponse | None:
-        return ProduceRun(self._parts, context, request, verdicts, prepared).run()
+        return ProduceRun(self._parts, context, request, None, prepared).run()
 
     def _count_error(self, code: ErrorCode) -> None:
         self.entry.count_error(code)

@@ -9,7 +9,6 @@ from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError
-from minikafka.wire.message import received
 
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import RequestContext
@@ -63,11 +62,7 @@ class Preparation:
         go_on: Callable[[Prepared], ProduceResponse | None],
     ) -> None:
         """Prepare the batches, put them into the request, call `go_on` with the results, and send the response that it returns."""
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                if data.records is not None:
-                    # The receive buffer will be reused.
-                    data.records = memoryview(bytearray(received(data.records)))
+        context.connection.keep_frame()
         context.connection.hold()
         self._work.start(self._prepare(context, heavy, go_on), "a produce", context.connection)
 

@@ -6,6 +6,8 @@ leader, or refused. The request is answered when every partition is done.
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +16,7 @@ from minikafka.broker.partitions.leader_hint import name_leader
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail, refuse
 from minikafka.broker.partitions.produce_handover import HeldRequest
 from minikafka.broker.partitions.produce_order import check_order, gap_at_new_leader, is_behind_lost, note_refused
+from minikafka.broker.supervise import Ends
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
@@ -26,6 +29,7 @@ from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import RequestContext
     from minikafka.broker.partitions.handover import HandoverHost, Held
     from minikafka.broker.partitions.partition import Partition
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.produce_transactional import Verdicts
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
-    from minikafka.net.network import Clock
     from minikafka.storage.producer_state import Verification
     from minikafka.storage.types import AppendInfo
 
@@ -68,7 +71,7 @@ class ProduceParts:
 
     replicas: ReplicaManager
     metadata: MetadataHost
-    clock: Clock
+    environment: Environment
     handover: HandoverHost
     serve_held: Callable[[Held], None]
     count_error: Callable[[ErrorCode], None]
@@ -97,21 +100,24 @@ class _AppendWait(ReplicationWait):
 
 
 class ProduceRun:
-    """One request. Its records are views of the receive buffer, or copies; offsets are written into them in place.
+    """One request. Its records are views of the receive buffer, or copies; offsets are written into them in place. The request's
+    partitions are handled in several turns of the loop if they take long; meanwhile its connection accepts no further request.
 
     Invariant: a partition's answer is complete when its records were appended and replicated as far as `acks` asks, or were refused;
     `_held` completes the answers of partitions whose records it holds.
     """
 
     __slots__ = (
-        "_by_id", "_context", "_has_failed", "_held", "_now_ms", "_parts", "_prepared", "_refusals", "_request", "_response", "_verdicts",
-        "_waits", "_waits_left", "_wall_ms",
+        "_by_id", "_context", "_has_failed", "_held", "_left", "_now_ms", "_on_appended", "_parts", "_prepared", "_refusals",
+        "_request", "_response", "_verdicts", "_waits", "_waits_left", "_wall_ms",
     )  # fmt: skip
 
     def __init__(
-        self, parts: ProduceParts, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared
-    ) -> None:
-        """`verdicts`: the coordinators' answers for transactions that begin; `prepared`: batches inspected in advance."""
+        self, parts: ProduceParts, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared,
+        on_appended: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`verdicts`: the coordinators' answers for transactions that begin; `prepared`: batches inspected in advance. `on_appended` is
+        called when every partition is handled."""
         self._parts = parts
         self._context = context
         self._request = request
@@ -119,23 +125,56 @@ class ProduceRun:
         self._prepared = prepared
         self._by_id = context.api_version >= TOPIC_ID_VERSION_MIN
         self._refusals = parts.replicas.refusals
-        self._now_ms, self._wall_ms = parts.clock.now_ms(), parts.clock.wall_ms()
+        clock = parts.environment.clock
+        self._now_ms, self._wall_ms = clock.now_ms(), clock.wall_ms()
         self._response = ProduceResponse()
+        #: The partitions that have not been handled yet.
+        self._left: deque[tuple[_Topic, _Data, _Answer]] = deque()
         self._waits: list[_AppendWait] = []
         self._waits_left = 0
         self._held: HeldRequest | None = None
         self._has_failed = False
+        self._on_appended = on_appended
 
     def run(self) -> ProduceResponse | None:
         """Handle every partition. Returns the response, or None if it follows later or never (acks=0)."""
         for topic in self._request.topic_data:
-            answers: list[_Answer] = []
+            answers = [_Answer(index=data.index) for data in topic.partition_data]
             self._response.responses.append(_TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-            for data in topic.partition_data:
-                answer = _Answer(index=data.index)
-                answers.append(answer)
-                self._produce(topic, data, answer)
-        return self._end()
+            self._left.extend((topic, data, answer) for data, answer in zip(topic.partition_data, answers, strict=True))
+        self._produce_some()
+        if not self._left:
+            return self._end()
+        context = self._context
+        context.connection.keep_frame()
+        context.connection.hold()
+        self._parts.environment.supervisor.start(self._produce_rest(), "a produce", ends=Ends("connection", context.close))
+        return None
+
+    def _produce_some(self) -> None:
+        """Handle partitions until this turn's share is used up: each of them may begin a segment."""
+        left, is_over = self._left, self._parts.environment.shares.begin()
+        while left:
+            self._produce(*left.popleft())
+            if is_over():
+                break
+        if not left and self._on_appended is not None:
+            self._on_appended()
+
+    async def _produce_rest(self) -> None:
+        try:
+            while self._left:
+                await asyncio.sleep(0)
+                self._produce_some()
+        except BaseException:
+            if self._on_appended is not None:
+                self._on_appended()
+            raise
+        finally:
+            self._context.connection.go_on()
+        response = self._end()
+        if response is not None:
+            self._context.respond(response)
 
     # -- one partition ---------------------------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ ABORTABLE_VERSION = 11
 #: Partition -> the verification for its append, or the error for which it must not be appended.
 Verdicts = dict["PartitionKey", "Verification | ApiError"]
 Asked = dict[tuple[int, int], dict["PartitionKey", Verification]]
-GoOn = Callable[["Verdicts | None"], None]
+#: Appends the records, by the coordinators' verdicts; calls the second argument when all are appended, perhaps before it returns.
+GoOn = Callable[["Verdicts | None", Callable[[], None]], None]
 
 
 class TransactionVerifier(Protocol):
@@ -71,7 +72,7 @@ class TransactionalProduce:
 
     def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> bool:
         """Whether the request must wait because the coordinator is asked for it or for an earlier batch. If so, its records are copied, as
-        the receive buffer will be reused, and `go_on(verdicts)` is called later, perhaps before this returns."""
+        the receive buffer will be reused, and `go_on` is called later, perhaps before this returns."""
         batches = list(self._batches(context, request))
         keys = [(partition.key, header[PRODUCER_ID]) for partition, header in batches]
         if self._turns.are_taken(keys):
@@ -82,7 +83,7 @@ class TransactionalProduce:
         if not asked:
             return False
         if not self._verifier.is_enabled(_support(context)):
-            go_on(_verdicts(asked))
+            go_on(_verdicts(asked), _nothing)
             return True
         _copy_records(request)
         turn = self._turns.enter(keys)
@@ -99,9 +100,24 @@ class TransactionalProduce:
             return True
         if asked and self._verifier.is_enabled(_support(context)):
             return self._ask(turn, context, request, asked, go_on)
+        return self._append(turn, context, _verdicts(asked) if asked else None, go_on)
+
+    def _append(self, turn: Turn, context: RequestContext, verdicts: Verdicts | None, go_on: GoOn) -> bool:
+        """Append the records. Returns whether all are appended; if not, the request's turn ends when they are."""
+        is_over, is_first_part = False, True
+
+        def over() -> None:
+            nonlocal is_over
+            is_over = True
+            if not is_first_part:
+                self._turns.leave(turn)
+
+        has_failed = True
         with self._watching(context):
-            go_on(_verdicts(asked) if asked else None)
-        return True
+            go_on(verdicts, over)
+            has_failed = False
+        is_first_part = False
+        return is_over or has_failed
 
     def _asked(self, context: RequestContext, request: ProduceRequest, batches: Iterable[tuple[Partition, tuple[int, ...]]]) -> Asked:
         """What to ask the coordinator, by producer id and epoch."""
@@ -116,28 +132,28 @@ class TransactionalProduce:
         return asked
 
     def _ask(self, turn: Turn, context: RequestContext, request: ProduceRequest, asked: Asked, go_on: GoOn) -> bool:
-        """Ask the coordinators. Returns whether they have answered already; if not, the request's turn ends with their answer."""
+        """Ask the coordinators. Returns whether they have answered and the records are appended already; if not, the request's turn ends
+        when they are."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
         verdicts = _verdicts(asked)
-        left, is_asking = len(asked), True
+        left, is_asking, is_appended = len(asked), True, False
 
         def verified(results: dict[PartitionKey, ErrorCode]) -> None:
-            nonlocal left
+            nonlocal left, is_appended
             for key, code in results.items():
                 if code is not ErrorCode.NONE:
                     verdicts[key] = ApiError(code)
             left -= 1
             if left == 0:
-                with self._watching(context):
-                    go_on(verdicts)
-                if not is_asking:
+                is_appended = self._append(turn, context, verdicts, go_on)
+                if is_appended and not is_asking:
                     self._turns.leave(turn)
 
         for (producer_id, epoch), partitions in asked.items():
             self._verifier.verify(transactional_id, producer_id, epoch, frozenset(partitions), _support(context), verified)
         is_asking = False
-        return left == 0
+        return is_appended
 
     def _watching(self, context: RequestContext) -> AbstractContextManager[None]:
         """Give the next request its turn even if this one fails unexpectedly."""
@@ -182,6 +198,10 @@ def _support(context: RequestContext) -> Support:
 
 def _verdicts(asked: Asked) -> Verdicts:
     return {key: verification for found in asked.values() for key, verification in found.items()}
+
+
+def _nothing() -> None:
+    """Nobody waits for this request's turn to end."""
 
 
 def _copy_records(request: ProduceRequest) -> None:
