@@ -2,10 +2,11 @@
 
 A connection carries one line, "PROPERTIES TAB OUTPUT TAB LOGIN-FILE TAB PRINCIPALS", and is answered with the process id. What the child
 runs is `minikafka start --config PROPERTIES`; that nothing has to be imported is a second of a core for each node. PRINCIPALS is the socket
-where it asks whose a connection without TLS and SASL is: a test may have a class of its own for that."""
+where it asks whose a connection without SASL is: a test may have a class of its own for that."""
 
 from __future__ import annotations
 
+import base64
 import gc
 import os
 import select
@@ -17,6 +18,7 @@ from contextlib import suppress
 
 from minikafka.broker import node
 from minikafka.broker.front.dispatch import Dispatcher
+from minikafka.broker.security.node_security import ListenerSecurity
 from minikafka.cli.start import start
 from minikafka.net.network import Connection, ConnectionHandler
 from minikafka.testing import zygote
@@ -71,14 +73,21 @@ def _ask_principals(principals: str, properties: str) -> None:
     """Let the test say whose a connection is."""
     plain: Callable[[Callable[[], Dispatcher], str, Connection], ConnectionHandler] = node._session
 
-    def session(dispatcher: Callable[[], Dispatcher], listener: str, connection: Connection) -> ConnectionHandler:
+    def ask(listener: str, address: str, certificate: str) -> str:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(principals)
-            asking.sendall(f"{properties}\t{listener}\t{connection.peer_host}\n".encode())
-            connection.principal = asking.recv(PRINCIPAL_BYTES).decode() or connection.principal
+            asking.sendall(f"{properties}\t{listener}\t{address}\t{certificate}\n".encode())
+            return asking.recv(PRINCIPAL_BYTES).decode()
+
+    def session(dispatcher: Callable[[], Dispatcher], listener: str, connection: Connection) -> ConnectionHandler:
+        connection.principal = ask(listener, connection.peer_host, "") or connection.principal
         return plain(dispatcher, listener, connection)
 
+    def certificate_principal(security: ListenerSecurity, certificate: bytes | None) -> str | None:
+        return ask(security.name, "127.0.0.1", base64.b64encode(certificate or b"").decode() or "none") or None
+
     node._session = session
+    ListenerSecurity.certificate_principal = certificate_principal  # type: ignore[method-assign]
 
 
 def _run(properties: str, output: str, login: str, principals: str) -> None:

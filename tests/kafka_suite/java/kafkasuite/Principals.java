@@ -1,6 +1,8 @@
 package kafkasuite;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
@@ -10,21 +12,29 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.cert.CertificateException;
+import java.security.cert.CertificateFactory;
+import java.security.cert.X509Certificate;
+import java.util.Base64;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import javax.net.ssl.SSLPeerUnverifiedException;
+import javax.net.ssl.SSLSession;
 import org.apache.kafka.common.Configurable;
+import org.apache.kafka.common.security.auth.AuthenticationContext;
 import org.apache.kafka.common.security.auth.KafkaPrincipalBuilder;
 import org.apache.kafka.common.security.auth.PlaintextAuthenticationContext;
+import org.apache.kafka.common.security.auth.SslAuthenticationContext;
 
 /**
- * Principals of connections without TLS and SASL, as a class of the test makes them. A node of minikafka loads no Java: it asks here, over
+ * Principals of connections without SASL, as a class of the test makes them. A node of minikafka loads no Java: it asks here, over
  * a socket, whose a new connection is.
  */
 final class Principals {
     static final Path SOCKET = Path.of(System.getProperty("kafkasuite.work"), "principals");
-    private static final int QUESTION_BYTES = 4096;
+    private static final int QUESTION_BYTES = 16384;
     /** By node and listener; the listener "" is that of all others. */
     private static final Map<List<String>, KafkaPrincipalBuilder> BUILDERS = new ConcurrentHashMap<>();
 
@@ -58,20 +68,34 @@ final class Principals {
         thread.start();
     }
 
-    /** One line "NODE TAB LISTENER TAB ADDRESS", answered with the principal, or with nothing if the builder fails. */
+    /** One line "NODE TAB LISTENER TAB ADDRESS TAB CERTIFICATE", answered with the principal, or with nothing if the builder fails. */
     private static void answer(SocketChannel channel) throws IOException {
         ByteBuffer question = ByteBuffer.allocate(QUESTION_BYTES);
         while (question.position() == 0 || question.get(question.position() - 1) != '\n') if (channel.read(question) < 0) return;
-        String[] parts = new String(question.array(), 0, question.position() - 1, StandardCharsets.UTF_8).split("\t");
+        String[] parts = new String(question.array(), 0, question.position() - 1, StandardCharsets.UTF_8).split("\t", -1);
         KafkaPrincipalBuilder all = BUILDERS.get(List.of(parts[0], ""));
         KafkaPrincipalBuilder builder = BUILDERS.getOrDefault(List.of(parts[0], parts[1].toUpperCase(Locale.ROOT)), all);
         String principal = "";
         try {
-            if (builder != null) principal = builder.build(new PlaintextAuthenticationContext(InetAddress.getByName(parts[2]), parts[1])).toString();
-        } catch (RuntimeException refused) {
+            if (builder != null) principal = builder.build(context(parts[1], parts[2], parts[3])).toString();
+        } catch (RuntimeException | CertificateException refused) {
             System.err.println("no principal for " + String.join(" ", parts) + ": " + refused);
         }
         channel.write(ByteBuffer.wrap(principal.getBytes(StandardCharsets.UTF_8)));
+    }
+
+    /** What a builder of principals is given. `certificate` is empty without TLS, "none" for a client that showed none. */
+    private static AuthenticationContext context(String listener, String address, String certificate) throws IOException, CertificateException {
+        InetAddress client = InetAddress.getByName(address);
+        if (certificate.isEmpty()) return new PlaintextAuthenticationContext(client, listener);
+        X509Certificate shown = certificate.equals("none") ? null : (X509Certificate) CertificateFactory.getInstance("X.509")
+            .generateCertificate(new ByteArrayInputStream(Base64.getDecoder().decode(certificate)));
+        Object session = Proxy.newProxyInstance(Principals.class.getClassLoader(), new Class<?>[] {SSLSession.class}, (proxy, method, arguments) -> {
+            if (!method.getName().equals("getPeerPrincipal")) throw new UnsupportedOperationException("SSLSession." + method.getName());
+            if (shown == null) throw new SSLPeerUnverifiedException("no certificate");
+            return shown.getSubjectX500Principal();
+        });
+        return new SslAuthenticationContext((SSLSession) session, client, listener);
     }
 
     private Principals() { }
