@@ -250,6 +250,11 @@ class Channel:
         else:
             connection.send(pieces)
 
+    def keep_frame(self) -> None:
+        """Within `on_response`: leave views of the response valid after the callback."""
+        if self._connection is not None:
+            self._connection.keep_frame()
+
     def send_unanswered(self, request: Request, version: int | None) -> None:
         """Send a request that has no response (Produce with acks=0)."""
         if self.closed or self._connection is None:

@@ -18,6 +18,7 @@ from minikafka.broker.partitions.throttles import ReplicationThrottles
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import PartitionRegistration
 from minikafka.core.replication_quota import ReplicationQuota
+from minikafka.net.turn_share import TurnShares
 from minikafka.sim import probes
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.loop import ProcessLoop, Scheduler
@@ -95,7 +96,9 @@ class _AskedLeader:
             replica_fetch_response_max_bytes=1 << 20, replica_socket_timeout_ms=1000, replica_fetch_backoff_ms=200,
         )  # fmt: skip
         self.replication: Any = SimpleNamespace(
-            environment=SimpleNamespace(clock=SimClock(loop), loop=loop, supervisor=Supervisor(loop)), config=config,
+            environment=SimpleNamespace(
+                clock=SimClock(loop), loop=loop, supervisor=Supervisor(loop), shares=TurnShares(lambda: 0.0)
+            ), config=config,
             broker_epoch=lambda: 7, broker_id=1, throttles=SimpleNamespace(follower=self.quota),
         )  # fmt: skip
         self.partition = partition

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,6 +55,8 @@ class Fetcher:
         #: The timer and its due time.
         self._timer: tuple[asyncio.TimerHandle, int] | None = None
         self._closed = False
+        #: Partitions of answers that have not been handled yet; nothing is fetched meanwhile.
+        self._left: deque[tuple[FetchPlan, Key, FetchResponse.PartitionData]] = deque()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     # -- partitions ------------------------------------------------------------------------------------------------
@@ -148,6 +151,7 @@ class Fetcher:
 
     def _drop_channel(self, reason: str) -> None:
         channel, self._channel = self._channel, None
+        self._left.clear()
         self.follower.disconnected()
         if channel is not None:
             channel.close(reason)
@@ -167,7 +171,7 @@ class Fetcher:
 
     def _fetch(self) -> None:
         channel = self._channel
-        if channel is None or channel.closed or self._closed:
+        if channel is None or channel.closed or self._closed or self._left:
             return
         plan = self.follower.next_fetch(self._clock.now_ms())
         if self.follower.wake_ms is not None:
@@ -244,11 +248,38 @@ class Fetcher:
             logger.info("broker %d refuses the fetch session: %s", self.leader_id, code.name)
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
             return
-        for topic in response.responses:
-            for data in topic.partitions:
-                self._take(plan, (topic.topic_id, data.partition_index), data)
+        is_busy = bool(self._left)
+        self._left.extend((plan, (topic.topic_id, data.partition_index), data) for topic in response.responses for data in topic.partitions)
+        if is_busy:
+            self._keep_records()
+        else:
+            self._take_some()
+            if self._left:
+                self._keep_records()
+
+    def _keep_records(self) -> None:
+        """Some records are appended in a later turn, when others have been received."""
+        if self._channel is not None:
+            self._channel.keep_frame()
+
+    def _take_some(self) -> None:
+        """Handle answered partitions until this turn's share is used up: each may begin a segment. Then fetch on."""
+        left, is_over = self._left, self._replication.environment.shares.begin()
+        while left:
+            self._take(*left.popleft())
+            if left and is_over():
+                self._supervisor.call_soon(f"following broker {self.leader_id}", self._take_more)
+                return
         self.follower.finished()
         self._fetch()
+
+    def _take_more(self) -> None:
+        if not self._left:
+            return
+        try:
+            self._take_some()
+        except Exception as problem:
+            self._supervisor.caught(f"following broker {self.leader_id}", problem, Ends("connection", self._begin_anew))
 
     def _take(self, plan: FetchPlan, key: Key, data: FetchResponse.PartitionData) -> None:
         """Handle the part of a response that concerns one partition."""
