@@ -116,14 +116,15 @@ class _Decoder:
     """Generates the decoder of one message version."""
 
     def __init__(self, label: str, *, in_steps: bool = False) -> None:
-        """`in_steps` gives a generator that yields the number of elements read so far and returns what the plain decoder returns."""
+        """`in_steps` gives a generator that yields the number of elements read so far and returns what the plain decoder returns. It takes
+        a list to which it adds every list that it makes."""
         self.source = _Source()
         self.label = label
         self.in_steps = in_steps
 
     def build(self, tree: StructNode) -> Callable[..., Any]:
         source = self.source
-        source.add(0, "def decode(b, p):")
+        source.add(0, "def decode(b, p, made):" if self.in_steps else "def decode(b, p):")
         if self.in_steps:
             source.add(1, f"k, due = 0, {STEP_ELEMENTS}")
             source.add(1, "yield 0")
@@ -306,6 +307,8 @@ class _Decoder:
             return
         items, loop, value = source.name("a"), source.name("i"), source.name("v")
         source.add(depth, f"{target} = {items} = []")
+        if self.in_steps:
+            source.add(depth, f"made.append({items})")
         source.add(depth, f"for {loop} in range({count}):")
         self.value(element, value, depth + 1, name)
         source.add(depth + 1, f"{items}.append({value})")
@@ -319,6 +322,7 @@ class _Decoder:
         items, some = source.name("a"), source.name("c")
         code = f"'16s' * {some}" if isinstance(element, UuidLeaf) else f"f'{{{some}}}{element.code}'"
         source.add(depth, f"{target} = {items} = []")
+        source.add(depth, f"made.append({items})")
         source.add(depth, f"while {count}:")
         source.add(depth + 1, f"{some} = {count} if {count} < {NUMBERS_AT_ONCE} else {NUMBERS_AT_ONCE}")
         source.add(depth + 1, f"{items} += {many}('>' + {code}, b, p)")

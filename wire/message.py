@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, ClassVar, Protocol, Self
 
 from minikafka.wire.declaration import Struct, VersionedStruct, field
@@ -50,14 +50,19 @@ class Message(VersionedStruct):
         return decoded
 
     @classmethod
-    def decode_in_steps(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> Generator[int, None, Self]:
-        """As `decode`, in bounded steps: yields the number of elements read so far after each. Raises WireError."""
+    def decode_in_steps(
+        cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0, made: list[list[Any]] | None = None
+    ) -> Generator[int, None, Self]:
+        """As `decode`, in bounded steps: yields the number of elements read so far after each. Raises WireError.
+
+        Adds every list of the message to `made`, at any depth. Whoever keeps it can free the message in steps, too (`emptied`), also one
+        that was not decoded to its end."""
         decoder = cls._step_decoders.get(version)
         if decoder is None:
             from minikafka.wire.compiler import decoder_for
 
             decoder = decoder_for(cls, version, in_steps=True)
-        decoded: tuple[Self, int] = yield from decoder(buffer, position)
+        decoded: tuple[Self, int] = yield from decoder(buffer, position, [] if made is None else made)
         return decoded[0]
 
     @classmethod
@@ -104,6 +109,22 @@ class Message(VersionedStruct):
 
 
 LARGE_PIECE_BYTES = 4096
+#: Elements that `emptied` frees in a step, more or less.
+FREED_AT_ONCE = 512
+
+
+def emptied(made: list[list[Any]]) -> Iterator[None]:
+    """Empty lists in steps, the last ones first: yields after each. Freeing very many objects at once takes long."""
+    freed = 0
+    while made:
+        items = made[-1]
+        freed += 1 + min(len(items), FREED_AT_ONCE)
+        del items[-FREED_AT_ONCE:]
+        if not items:
+            made.pop()
+        if freed >= FREED_AT_ONCE:
+            freed = 0
+            yield
 
 
 def join_pieces(pieces: list[Any]) -> list[Piece]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -312,3 +314,41 @@ async def test_a_part_that_ends_the_connection_is_the_last() -> None:
     context = FakeContext(9)
     await large.serve(context, entry_of(ProduceRequest, refuse), produce(600, b"records", 0).encode(9), 0)
     assert len(begun) == 1 and context.answered[0].startswith("closed after")
+
+
+@pytest.fixture
+def living() -> Iterator[Callable[[type], int]]:
+    """Counts objects of a type that were made since the test began."""
+    gc.collect()
+    gc.freeze()
+    yield lambda kind: sum(type(held) is kind for held in gc.get_objects())
+    gc.unfreeze()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_long_request_is_freed_in_steps(is_refused: bool, living: Callable[[type], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is answered, or refused half-way through its decoding: freeing 100,000 objects at once takes 20 ms."""
+    kind, count, most, seen, before = DeleteRecordsRequest.DeleteRecordsPartition, 10 * PART_ENTRIES, 0, 0, 0
+    large = LargeRequests(Supervisor(asyncio.get_running_loop()))
+    take = large.turns.next
+
+    async def counted() -> None:
+        nonlocal most, seen, before
+        now = living(kind)
+        most, seen = max(most, before - now), max(seen, now)
+        await take()
+        before = living(kind)
+
+    async def answered(request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        return no_records(request)
+
+    monkeypatch.setattr(large.turns, "next", counted)
+    entry = entry_of(DeleteRecordsRequest, lambda _, request: answered(request))
+    if is_refused:
+        entry.elements_max = count - PART_ENTRIES
+    context, frame = FakeContext(2), deletions(count, 200).encode(2)
+    await large.serve(context, entry, frame, 0)
+    most = max(most, before - living(kind))
+    assert context.connection.closed == is_refused and len(context.answered) == 1
+    assert seen > count - 2 * PART_ENTRIES and most <= 2 * PART_ENTRIES and not living(kind)

@@ -31,7 +31,7 @@ from minikafka.broker.front.request_parts import (
 from minikafka.broker.front.turns import Turns
 from minikafka.broker.supervise import Ends
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
-from minikafka.wire.message import Request
+from minikafka.wire.message import Request, emptied
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
@@ -75,7 +75,9 @@ class Entry(Protocol):
     def answer_to(self, context: Any, request: Any) -> Any:
         """What the handler returns: a response, None if it answers later, or a coroutine of either."""
 
-    def decode_in_steps(self, version: int, buffer: memoryview, position: int, /) -> Generator[int, None, Any]:
+    def decode_in_steps(
+        self, version: int, buffer: memoryview, position: int, made: list[list[Any]], /
+    ) -> Generator[int, None, Any]:
         """See `Message.decode_in_steps`."""
 
     def count_error(self, code: int) -> None:
@@ -124,10 +126,13 @@ class LargeRequests:
         return self._supervisor.start(self._serve(context, entry, own, position), name, ends=Ends("connection", context.close))
 
     async def _serve(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int) -> None:
+        made: list[list[Any]] = []
         try:
-            await self._answer(context, entry, frame, position)
-        except WireError as error:
-            context.close(str(error))
+            try:
+                await self._answer(context, entry, frame, position, made)
+            except WireError as error:
+                context.close(str(error))
+            await self._dismantle(emptied(made))
         except asyncio.CancelledError:
             context.close("the broker is stopping")
             raise
@@ -137,11 +142,12 @@ class LargeRequests:
         finally:
             context.connection.go_on()
 
-    async def _answer(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int) -> None:
+    async def _answer(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int, made: list[list[Any]]) -> None:
+        """`made` gets the request's lists."""
         room = _Room(self, len(frame))
         await room.enter()
         try:
-            request = await self._decoded(entry, context.api_version, frame, position)
+            request = await self._decoded(entry, context.api_version, frame, position, made)
             cuts = cuts_of(request)
             if cuts:
                 response = await self._in_parts(context, entry, request, cuts, room)
@@ -168,8 +174,8 @@ class LargeRequests:
 
     # -- in steps --------------------------------------------------------------------------------------------------
 
-    async def _decoded(self, entry: Entry, version: int, frame: bytes | bytearray, position: int) -> Any:
-        steps = entry.decode_in_steps(version, memoryview(frame), position)
+    async def _decoded(self, entry: Entry, version: int, frame: bytes | bytearray, position: int, made: list[list[Any]]) -> Any:
+        steps = entry.decode_in_steps(version, memoryview(frame), position, made)
         while True:
             try:
                 elements = next(steps)
