@@ -18,7 +18,7 @@ from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import File, FileSystem, is_shortage, read_all, write_all
 from minikafka.storage.open_files import OpenFiles
 
-_WRITE_BEHIND_ENTRIES = 64
+_WRITE_BEHIND_ENTRIES = 1024
 _PAGE_ENTRIES = 1024
 _KEY, _VALUE = 0, 1
 

@@ -48,7 +48,7 @@ class SocketConnection:
         "_after_frames", "_budget", "_buffer", "_charged", "_end", "_flush_queue", "_flush_wanted", "_frame_since", "_head_ticket",
         "_held_bytes", "_holds", "_keeps_frame", "_limits", "_loop", "_muted", "_next_ticket", "_out", "_out_bytes", "_pending",
         "_pending_bytes", "_ready", "_region_sent", "_regions", "_small_receives", "_socket", "_start", "_turn_s", "_view", "_writing",
-        "_writing_since", "closed", "fd", "handler", "has_more", "last_active_s", "paused", "peer_host", "peer_port", "principal",
+        "_writing_since", "bytes_behind", "closed", "fd", "handler", "last_active_s", "paused", "peer_host", "peer_port", "principal",
         "received_bytes", "sent_bytes", "state",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ class SocketConnection:
         self._keeps_frame = False
         self._turn_s = 0.0
         self._after_frames: Callable[[], None] | None = None
-        self.has_more = False
+        self.bytes_behind = 0
         self.paused = False
         self.closed = False
         self.last_active_s = loop.time()
@@ -152,21 +152,26 @@ class SocketConnection:
 
     def _parse(self) -> None:
         self._serve_frames()
-        self._end_frames()
+        if self._after_frames is not None:
+            self._end_frames()
         if self.closed:
             return
-        self._make_room()
-        self._note_frame()
+        is_usual = self._start == self._end < len(self._buffer) <= RECEIVE_BYTES_GROWN
+        if is_usual and self._frame_since is None and not self._keeps_frame:
+            self._start = self._end = 0
+        else:
+            self._make_room()
+            self._note_frame()
         if self._pending_bytes or self._charged:
             self._account()
-        if not (self.paused or self.closed) and (self._is_full() or not self._may_read()):
+        if not (self.paused or self.closed) and (self._is_full() or (self._budget is not None and not self._may_read())):
             self._pause()
 
     def _serve_frames(self) -> None:
         """Pass the whole frames to the handler, until the connection must wait."""
         view, start, end, frames = self._view, self._start, self._end, 0
-        handler = self.handler
-        frame_bytes_max, queued_bytes_max = self._limits.frame_bytes_max, self._limits.queued_bytes_max
+        handler, limits = self.handler, self._limits
+        frame_bytes_max, queued_bytes_max, answers_max = limits.frame_bytes_max, limits.queued_bytes_max, limits.pending_answers_max
         assert handler is not None
         while end - start >= 4:
             (size,) = _SIZE.unpack_from(view, start)
@@ -177,15 +182,17 @@ class SocketConnection:
             if after > end:
                 break
             ticket = self._next_ticket
-            self.has_more = after < end
+            self.bytes_behind = end - after
             handler.on_frame(self, view[start + 4 : after])
             if self.closed:
                 return
             start = after
-            is_unanswered = self._head_ticket != self._next_ticket
-            if is_unanswered and self._head_ticket <= ticket < self._next_ticket and size >= PENDING_BYTES_MIN:
-                self._count_pending(ticket, view[after - size : after])
-            if self.paused or ((is_unanswered or self._out_bytes > queued_bytes_max) and self._must_wait()):
+            head, unanswered = self._head_ticket, self._next_ticket - self._head_ticket
+            if size >= PENDING_BYTES_MIN and head <= ticket < head + unanswered and view[after - size + 1] != PRODUCE_KEY:
+                self._pending[ticket] = size
+                self._pending_bytes += size
+            is_full = unanswered >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max
+            if self.paused or (is_full and self._must_wait()):
                 break
             # A large frame may take as long as many small ones.
             frames += 1 + (size >> 8)
@@ -194,12 +201,6 @@ class SocketConnection:
                 if self._is_turn_over():
                     break
         self._start = start
-
-    def _count_pending(self, ticket: int, frame: memoryview) -> None:
-        """Count a request that is still being served for the budget, unless it is a Produce."""
-        if frame[1] != PRODUCE_KEY:
-            self._pending[ticket] = len(frame)
-            self._pending_bytes += len(frame)
 
     def after_frames(self, callback: Callable[[], None]) -> None:
         """See Connection."""

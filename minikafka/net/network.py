@@ -42,8 +42,8 @@ class Connection(Protocol):
     closed: bool
     #: The peer's principal: "User:ANONYMOUS" until it has authenticated.
     principal: str
-    #: Whether more bytes have arrived behind the frame that is being handled. Only then may `after_frames` be called.
-    has_more: bool
+    #: Number of bytes that have arrived behind the frame that is being handled. Unless it is 0, `after_frames` may be called.
+    bytes_behind: int
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue a frame."""

@@ -32,6 +32,8 @@ POISON = b"\xee"
 POISONED_BYTES_MAX = 4096
 #: How often a piece of another frame has arrived behind the last whole one.
 PIECE_SHARE = 0.2
+#: How many bytes seem to be behind a frame that is not the last: enough for whoever puts frames off.
+BYTES_BEHIND = 1 << 20
 
 
 @dataclass(slots=True)
@@ -83,8 +85,8 @@ class SimConnection:
 
     __slots__ = (
         "_after_frames", "_arrived", "_clear_at", "_early", "_fabric", "_handler", "_head_ticket", "_holds", "_is_waking", "_link",
-        "_next_ticket", "_out", "_ready", "closed", "has_more", "host", "is_forgotten", "is_silent", "loop", "number", "peer", "peer_host",
-        "peer_port", "principal",
+        "_next_ticket", "_out", "_ready", "bytes_behind", "closed", "host", "is_forgotten", "is_silent", "loop", "number", "peer",
+        "peer_host", "peer_port", "principal",
     )  # fmt: skip
 
     def __init__(self, fabric: Medium, loop: ProcessLoop, host: str, peer_host: str, peer_port: int) -> None:
@@ -111,7 +113,7 @@ class SimConnection:
         self._arrived: deque[bytearray | None] = deque()
         self._is_waking = False
         self._after_frames: Callable[[], None] | None = None
-        self.has_more = False
+        self.bytes_behind = 0
         self._clear_at = 0.0
         #: The host of this end has lost power.
         self.is_silent = False
@@ -272,7 +274,8 @@ class SimConnection:
         while arrived and arrived[0] is not None and not (self._must_wait or self.closed or self._handler is None):
             frame = arrived.popleft()
             assert frame is not None
-            self.has_more = (bool(arrived) and arrived[0] is not None) or self._fabric.chance() < PIECE_SHARE
+            is_followed = (bool(arrived) and arrived[0] is not None) or self._fabric.chance() < PIECE_SHARE
+            self.bytes_behind = BYTES_BEHIND if is_followed else 0
             self._take(frame)
             taken.append(frame)
         callback, self._after_frames = self._after_frames, None
@@ -285,7 +288,7 @@ class SimConnection:
 
     def after_frames(self, callback: Callable[[], None]) -> None:
         """See Connection."""
-        assert self.has_more, "no frame follows"
+        assert self.bytes_behind, "no frame follows"
         self._after_frames = callback
 
     def _take(self, frame: bytearray) -> None:

@@ -34,7 +34,7 @@ class NullConnection:
     """Takes answers and drops them."""
 
     peer_host, peer_port, closed = "127.0.0.1", 0, False
-    principal, has_more = "User:ANONYMOUS", False
+    principal, bytes_behind = "User:ANONYMOUS", 0
 
     def __init__(self) -> None:
         self.ticket = 0
@@ -94,7 +94,7 @@ def measure(on_frame: Any, connection: Any, name: str, data: bytes, count: int, 
             profiler.enable()
         for _ in range(count // together):
             for number, frame in enumerate(frames, 1):
-                connection.has_more = number < together
+                connection.bytes_behind = (together - number) * len(frame)
                 on_frame(connection, frame)
             connection.end_frames()
             for frame in frames:

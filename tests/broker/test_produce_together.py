@@ -136,6 +136,15 @@ async def test_one_write_for_each_partition_and_run(tmp_path: Path, monkeypatch:
         assert max(sizes) <= produce_fast_path.RUN_BYTES_MAX + produce_fast_path.PUT_OFF_BYTES_MAX
 
 
+async def test_few_requests_are_not_worth_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live_node(tmp_path) as node:
+        side, frames = await begun(node, await prepare(node))
+        sizes = writes(monkeypatch, TOGETHER)
+        few = produce_fast_path.FRAMES_BEHIND_MIN
+        assert len(side.ask_together(frames[:few])) == few and len(sizes) == few
+        assert len(side.ask_together(frames[: few + 1])) == few + 1 and len(sizes) == few + 1
+
+
 async def test_a_new_segment_begins_at_the_same_batch(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node, **{"segment.bytes": "1048576"})

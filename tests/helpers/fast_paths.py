@@ -13,7 +13,7 @@ from minikafka.broker.front.dispatch import Dispatcher
 class Answers:
     """A connection that records the frames it should send."""
 
-    peer_host, peer_port, closed, principal, has_more = "127.0.0.1", 0, False, "User:ANONYMOUS", False
+    peer_host, peer_port, closed, principal, bytes_behind = "127.0.0.1", 0, False, "User:ANONYMOUS", 0
 
     def __init__(self) -> None:
         self.frames: dict[int, bytes] = {}
@@ -23,7 +23,7 @@ class Answers:
         self.callback: Callable[[], None] | None = None
 
     def after_frames(self, callback: Callable[[], None]) -> None:
-        assert self.has_more
+        assert self.bytes_behind
         self.callback = callback
 
     def begin(self) -> int:
@@ -70,9 +70,9 @@ class Side:
         connection = self.connection
         buffers = [bytearray(frame) for frame in frames]
         for number, buffer in enumerate(buffers):
-            connection.has_more = number + 1 < len(frames)
+            connection.bytes_behind = sum(4 + len(later) for later in buffers[number + 1 :])
             self.session.on_frame(connection, memoryview(buffer))
-        connection.has_more = False
+        connection.bytes_behind = 0
         callback, connection.callback = connection.callback, None
         if callback is not None:
             callback()

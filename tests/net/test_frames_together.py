@@ -22,7 +22,7 @@ class PutsOff:
         self.closed = ""
 
     def on_frame(self, connection: SocketConnection, frame: memoryview) -> None:
-        if not connection.has_more and not self.waiting:
+        if not connection.bytes_behind and not self.waiting:
             connection.finish(connection.begin(), [bytes(frame)])
             return
         if not self.waiting:

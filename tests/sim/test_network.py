@@ -218,7 +218,7 @@ class Together(End):
         super().on_frame(connection, frame)
         if self.frames[-1] == b"hold":
             connection.hold()
-        if connection.has_more or self._put_off:
+        if connection.bytes_behind or self._put_off:
             if not self._put_off:
                 connection.after_frames(self._complete)
             self._put_off.append(frame)

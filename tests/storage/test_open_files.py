@@ -247,6 +247,19 @@ def test_pages_of_indexes_are_bounded(disk: MemoryFileSystem, monkeypatch: pytes
         assert index.floor(50) == 49
 
 
+def test_entries_of_an_active_index_are_written_in_groups(disk: MemoryFileSystem) -> None:
+    disk.mkdir("/d")
+    index = OffsetIndex(disk, "/d/0.index", 0, 1 << 20)
+    index.begin()
+    for number in range(1, sparse_index._WRITE_BEHIND_ENTRIES):
+        index.append(number, number)
+    assert not disk.exists("/d/0.index")
+    index.append(number + 1, number + 1)
+    again = OffsetIndex(disk, "/d/0.index", 0, 1 << 20)
+    again.open_at_rest()
+    assert [again.entry(at) for at in (0, number)] == [(1, 1), (number + 1, number + 1)] and again.entry(number + 1) == (0, 0)
+
+
 def test_an_index_that_got_shorter_since_it_was_opened_is_an_error(disk: MemoryFileSystem) -> None:
     disk.mkdir("/data")
     index = OffsetIndex(disk, "/data/a.index", 0, 800)

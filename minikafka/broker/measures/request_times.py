@@ -121,7 +121,7 @@ class TimedAnswers:
     __slots__ = ("_connection", "_sample")
 
     #: A timed request is served by itself.
-    has_more = False
+    bytes_behind = 0
 
     def __init__(self, connection: Any, sample: Sample) -> None:
         self._connection = connection

@@ -41,6 +41,8 @@ ATTRIBUTES_BYTE = 22
 TEMPLATES_MAX = 512
 VARINT_BYTES_MAX = 5
 LENGTHS_MAX = 4
+#: Fewer frames of its size behind a request are not worth a run: each costs more than the system call that it saves.
+FRAMES_BEHIND_MIN = 3
 #: Larger batches are appended by themselves: copying them together costs more than a system call.
 PUT_OFF_BYTES_MAX = 8 * 1024
 #: Bounds of one run: its batches, and its bytes, of which the last batch may exceed the bound.
@@ -201,7 +203,7 @@ class ProduceFastPath(TemplateFastPath):
         if partition is None or partition.is_internal or self._refused or partition.log.flushes_by_count:
             return False
         records = frame[start:end]
-        if connection.has_more or self._runs:
+        if self._runs or connection.bytes_behind >= FRAMES_BEHIND_MIN * len(frame):
             if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
             self.complete()
