@@ -18,6 +18,8 @@ OPEN_FILES_MAX = 1024
 INDEX_PAGES_MAX = 4096
 #: The most files that a roll or a truncation has open at once.
 DESCRIPTORS_OF_A_CHANGE = 3
+#: Files closed at once when no descriptors are left: closing takes a while, too.
+_CLOSED_AT_ONCE = 64
 #: Queue entries examined when a file is opened: while thousands of logs are being written to, hardly any file can be closed.
 _LOOKS_MAX = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -61,11 +63,11 @@ class OpenFiles:
         return max(len(self._queue) - self._limit, 0)
 
     def open(self, filesystem: FileSystem, path: str, *, create: bool = False) -> File:
-        """Open a file. If no descriptors are left, first close every file that can be closed. Raises OSError."""
+        """Open a file. If no descriptors are left, first close some files that can be closed. Raises OSError."""
         try:
             return filesystem.open(path, create=create)
         except OSError as error:
-            if error.errno not in _OUT_OF_DESCRIPTORS or not self._close(len(self._queue), len(self._queue), used_too=True):
+            if error.errno not in _OUT_OF_DESCRIPTORS or not self._close(_CLOSED_AT_ONCE, len(self._queue), used_too=True):
                 raise
             return filesystem.open(path, create=create)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,24 @@ from minikafka.broker.partitions.replica_manager import PLACED_AT_ONCE, ReplicaM
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
+from minikafka.net.turn_share import TurnShares
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
 MANY = 3 * PLACED_AT_ONCE + 5
+
+
+@pytest.fixture(autouse=True)
+def steps_in_a_share(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """After how many steps the share of a turn is used up."""
+    steps = [10 * MANY]
+
+    def begin(shares: TurnShares) -> Any:
+        taken = itertools.count(1)
+        return lambda: next(taken) >= steps[0]
+
+    monkeypatch.setattr(TurnShares, "begin", begin)
+    return steps
 
 
 @pytest.mark.timeout(60)
@@ -142,3 +157,51 @@ async def test_replicas_take_other_roles_some_in_a_turn(tmp_path: Path, monkeypa
     assert len(first) == PLACED_AT_ONCE and turns[0] == 2 * PLACED_AT_ONCE, "some of each step at once"
     assert sorted(turns.values())[:-1] == [5, PLACED_AT_ONCE, PLACED_AT_ONCE]
     assert {epoch for at, _, epoch in assumed if at} == {2}, "a role that the next step has changed is not taken"
+
+
+@pytest.mark.timeout(60)
+async def test_replicas_of_deleted_topics_go_some_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_in_a_share: list[int]
+) -> None:
+    """Renaming 3,000 directories took 260 ms. A replica of a new topic of the same name takes the place of the old one at once."""
+    removed: list[tuple[int, bytes]] = []
+    remove, place_late, turn = ReplicaManager._remove, ReplicaManager._place_late, 0
+
+    def noted(manager: ReplicaManager, partition: Any, *arguments: Any) -> None:
+        removed.append((turn, partition.topic_id))
+        remove(manager, partition, *arguments)
+
+    def late(manager: ReplicaManager) -> None:
+        nonlocal turn
+        turn += 1
+        place_late(manager)
+
+    monkeypatch.setattr(ReplicaManager, "_remove", noted)
+    monkeypatch.setattr(ReplicaManager, "_place_late", late)
+    async with live_node(tmp_path) as node, Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        assert node.broker is not None
+        replicas, ids = node.broker.replicas, []
+        for steps in (10 * MANY, 3):
+            steps_in_a_share[0] = steps
+            await admin.create_topic("t", partitions=MANY, replication_factor=1)
+            ids.append(node.metadata.image.topics_by_name["t"].topic_id)
+            while len(replicas.partitions) < MANY or replicas._late:
+                await asyncio.sleep(0)
+            await admin.delete_topic("t")
+            while replicas.partitions:
+                await asyncio.sleep(0)
+            assert max(Counter(removed).values()) == min(steps, PLACED_AT_ONCE) and len(removed) == MANY
+            removed.clear()
+            turn += 1
+        monkeypatch.setattr(ReplicaManager, "_place_late", lambda manager: None)
+        steps_in_a_share[0] = 10 * MANY
+        await admin.create_topic("t", partitions=3, replication_factor=1)
+        first = node.metadata.image.topics_by_name["t"].topic_id
+        steps_in_a_share[0] = 1
+        await admin.delete_topic("t")
+        assert len(replicas.partitions) == 2 and len(removed) == 1
+        steps_in_a_share[0] = 10 * MANY
+        await admin.create_topic("t", partitions=4, replication_factor=1)
+        assert {topic_id for _, topic_id in removed} == {first} and len(removed) == 3
+        assert {partition.topic_id for partition in replicas.partitions.values()} == {node.metadata.image.topics_by_name["t"].topic_id}
+        assert not any("-stray" in path.name for path in tmp_path.rglob("*"))

@@ -303,3 +303,31 @@ def test_files_that_are_closed_already_are_none_too_many(tmp_path: Path) -> None
     directory.request_syncs()
     assert not logs[0].durability.should_sync_ahead
     directory.close()
+
+
+def test_a_shortage_of_descriptors_closes_some_files_not_all() -> None:
+    """Closing 4,000 at once took 200 ms."""
+
+    class Held:
+        is_open = True
+
+        def test_and_clear_used(self) -> bool:
+            return True
+
+        def close_if_idle(self) -> bool:
+            self.is_open = False
+            return True
+
+    class Short:
+        """Has one descriptor more than are in use."""
+
+        def open(self, path: str, *, create: bool = False) -> str:
+            if all(file.is_open for file in held):
+                raise OSError(errno.EMFILE, "too many")
+            return path
+
+    held, files = [Held() for _ in range(1000)], OpenFiles(limit=2000)
+    for file in held:
+        files.admit(file)
+    assert files.open(Short(), "x") == "x"  # type: ignore[arg-type, comparison-overlap]
+    assert 0 < sum(not file.is_open for file in held) <= 100

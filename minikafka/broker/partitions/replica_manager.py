@@ -68,7 +68,7 @@ class ReplicaManager:
 
     Invariants: a partition is here exactly while the metadata assign a replica of it to this broker and its log directory is online. This
     holds from when the metadata contain this incarnation's registration (earlier metadata are about an earlier incarnation, which may have
-    had a longer log), and, if the metadata contain very many replicas at once, from when the replica's turn has come. All purgatories are
+    had a longer log), and, if very many replicas come or go at once, from when the replica's turn has come. All purgatories are
     checked after every leader change, so that no request waits for a leader that no longer leads.
     """
 
@@ -116,6 +116,8 @@ class ReplicaManager:
         self._late: dict[tuple[bytes, int], None] = {}
         #: Replicas whose role or in-sync set changed in the metadata, and that will be switched in later turns of the loop.
         self._late_roles: dict[tuple[bytes, int], None] = {}
+        #: Replicas that the metadata no longer have here, and that will be removed in later turns of the loop, each with the reason.
+        self._late_removals: dict[tuple[bytes, int], str] = {}
         self._is_placing = self._is_registered = self._stopping = False
         self.replication_bytes_in = self.replication_bytes_out = 0
         self.truncated_records = 0
@@ -199,12 +201,15 @@ class ReplicaManager:
             delta = MetadataDelta.from_snapshot(empty_image(), image_records(image), image.offset, image.epoch)
             image = delta.image(image.offset, image.epoch)
             self.placement.set_strays_aside(image)
-        wall_ms = self._clock.wall_ms()
         for topic_id, gone in delta.deleted_topics.items():
             for index in gone.partitions:
-                partition = self.partitions_by_id.get((topic_id, index))
-                if partition is not None:
-                    self._remove(partition, wall_ms, "its topic was deleted")
+                if (topic_id, index) in self.partitions_by_id:
+                    self._late_removals[topic_id, index] = "its topic was deleted"
+        is_over = self._environment.shares.begin()
+        for key in list(itertools.islice(self._late_removals, PLACED_AT_ONCE)):
+            self._remove_late(key)
+            if is_over():
+                break
         followers: list[Partition] = []
         count = 0
         for topic_id, changed in delta.changed_topics.items():
@@ -212,19 +217,20 @@ class ReplicaManager:
                 if self.broker_id in registration.replicas:
                     key = topic_id, index
                     count += 1
+                    must_wait = count > PLACED_AT_ONCE or is_over()
+                    if key in self._late_removals:
+                        self._remove_late(key)
                     if key in self.partitions_by_id:
-                        if count > PLACED_AT_ONCE:
+                        if must_wait:
                             self._late_roles[key] = None
                             continue
-                    elif self._late or count > PLACED_AT_ONCE:
+                    elif self._late or must_wait:
                         self._late[key] = None
                         continue
                     self._late_roles.pop(key, None)
                     self._follow_registration(changed.name, topic_id, index, registration, image, followers)
-                else:
-                    partition = self.partitions_by_id.get((topic_id, index))
-                    if partition is not None:
-                        self._remove(partition, wall_ms, "it was reassigned to other brokers")
+                elif (topic_id, index) in self.partitions_by_id:
+                    self._late_removals[topic_id, index] = "it was reassigned to other brokers"
         self._apply_configs(delta, image)
         if delta.changed_brokers:
             self.fetchers.brokers_changed(delta.changed_brokers)
@@ -245,6 +251,9 @@ class ReplicaManager:
         partition = self.partitions_by_id.get((topic_id, index))
         if partition is not None:
             return partition
+        earlier = self.partitions.get((topic, index))
+        if earlier is not None:
+            self._remove_late((earlier.topic_id, index))
         try:
             config = self._topics.log_config(topic, image)
             log = self.placement.log(topic, topic_id, index, registration, config, self._clock.wall_ms())
@@ -265,13 +274,16 @@ class ReplicaManager:
         """Create replicas that could not be created earlier, because descriptors were short or there were too many for one turn of the
         loop, unless the metadata no longer assign them to this broker."""
         image, followers = self._metadata.image, list[Partition]()
-        for topic_id, index in keys:
-            topic = image.topics_by_id.get(topic_id)
-            registration = None if topic is None else topic.partitions.get(index)
-            if self._stopping or topic is None or registration is None or self.broker_id not in registration.replicas:
-                continue
-            self._follow_registration(topic.name, topic_id, index, registration, image, followers)
+        for key in keys:
+            self._place_one(key, image, followers)
         self.fetchers.follow(followers)
+
+    def _place_one(self, key: tuple[bytes, int], image: MetadataImage, followers: list[Partition]) -> None:
+        topic_id, index = key
+        topic = image.topics_by_id.get(topic_id)
+        registration = None if topic is None else topic.partitions.get(index)
+        if not self._stopping and topic is not None and registration is not None and self.broker_id in registration.replicas:
+            self._follow_registration(topic.name, topic_id, index, registration, image, followers)
 
     def _follow_registration(
         self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
@@ -283,7 +295,7 @@ class ReplicaManager:
             self.placement.observe(partition)
 
     def _place_late_soon(self) -> None:
-        if (self._late or self._late_roles) and not self._is_placing:
+        if (self._late or self._late_roles or self._late_removals) and not self._is_placing:
             self._is_placing = True
             self._environment.supervisor.call_soon("making replicas", self._place_late)
 
@@ -292,13 +304,28 @@ class ReplicaManager:
         if self._stopping:
             self._late.clear()
             self._late_roles.clear()
+            self._late_removals.clear()
+        image, followers, is_over = self._metadata.image, list[Partition](), self._environment.shares.begin()
         # Replicas that clients already use come first.
-        keys = list(itertools.islice(itertools.chain(self._late_roles, self._late), PLACED_AT_ONCE))
+        keys = list(itertools.islice(itertools.chain(self._late_roles, self._late, self._late_removals), PLACED_AT_ONCE))
         for key in keys:
-            self._late_roles.pop(key, None)
-            self._late.pop(key, None)
-        self._place_again(*keys)
+            if key in self._late_removals:
+                self._remove_late(key)
+            else:
+                self._late_roles.pop(key, None)
+                self._late.pop(key, None)
+                self._place_one(key, image, followers)
+            if is_over():
+                break
+        self.fetchers.follow(followers)
         self._place_late_soon()
+
+    def _remove_late(self, key: tuple[bytes, int]) -> None:
+        """Remove a replica now that the metadata no longer have here."""
+        reason = self._late_removals.pop(key, "a later topic has its name")
+        partition = self.partitions_by_id.get(key)
+        if partition is not None:
+            self._remove(partition, self._clock.wall_ms(), reason)
 
     def _assume_role(
         self, partition: Partition, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
