@@ -112,11 +112,10 @@ class ReplicaManager:
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._on_commits: dict[str, list[OnCommitted]] = {}
         self._on_loss: list[Callable[[Partition], None]] = []
-        #: Replicas, by topic id and index, that will be created in later turns of the loop; look-ups do not find them yet.
+        #: Replicas, by topic id and index, that will be created in later turns of the loop; look-ups do not find them yet. Those whose
+        #: role or in-sync set changed, and will be switched later. Those that will be removed later, each with the reason.
         self._late: dict[tuple[bytes, int], None] = {}
-        #: Replicas whose role or in-sync set changed in the metadata, and that will be switched in later turns of the loop.
         self._late_roles: dict[tuple[bytes, int], None] = {}
-        #: Replicas that the metadata no longer have here, and that will be removed in later turns of the loop, each with the reason.
         self._late_removals: dict[tuple[bytes, int], str] = {}
         self._is_placing = self._is_registered = self._stopping = False
         self.replication_bytes_in = self.replication_bytes_out = 0
