@@ -83,9 +83,7 @@ class ReplicaManager:
     ) -> None:
         """`on_topic_configs()` is called when topic configurations have changed."""
         config, environment, metadata = replication.config, replication.environment, replication.metadata
-        self._metadata = metadata
-        self._environment = environment
-        self._clock = environment.clock
+        self._metadata, self._environment, self._clock = metadata, environment, environment.clock
         self._broker_epoch = replication.broker_epoch
         self.is_unheard = replication.is_unheard
         self._in_doubt_since_ms = replication.in_doubt_since_ms
