@@ -46,7 +46,9 @@ def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-un
     from minikafka.cli.start import read_configuration
 
     try:
-        return BrokerConfig.from_properties(read_configuration(config, read_environment(os.environ), overrides))
+        given = read_configuration(config, read_environment(os.environ), overrides)
+        # As Apache Kafka's: images format storage before they export KAFKA_OPTS with the file of the logins.
+        return BrokerConfig.from_properties(given, is_to_run=False)
     except ConfigurationError as error:
         raise WrongConfiguration(str(error)) from error
 

@@ -203,3 +203,27 @@ def test_the_command_line(tmp_path) -> None:
     assert result.exit_code == 0 and "4.3-IV0" in result.output, result.output
     result = runner.invoke(storage, ["info", "-c", str(properties)])
     assert result.exit_code == 0 and f"cluster.id={cluster_id}" in result.output
+
+
+def test_storage_is_formatted_before_the_logins_are_there(tmp_path) -> None:
+    from click.testing import CliRunner
+
+    from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
+    from minikafka.cli.storage import storage
+
+    given = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@127.0.0.1:9093",
+        "log.dirs": str(tmp_path / "d"),
+    }
+    properties = tmp_path / "server.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    result = CliRunner().invoke(storage, ["format", "-t", "minikafka-with-kafkaAA", "-c", str(properties)])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "d" / "meta.properties").exists()
+    with pytest.raises(ConfigurationError, match=r"sasl\.enabled\.mechanisms"):
+        BrokerConfig.from_properties(given)

@@ -55,8 +55,9 @@ class BrokerConfig(BrokerProperties):
         self.warnings: list[str] = []
 
     @classmethod
-    def from_properties(cls, given: Mapping[str, str]) -> BrokerConfig:
-        """Parse and validate properties. Raises ConfigurationError with all problems."""
+    def from_properties(cls, given: Mapping[str, str], *, is_to_run: bool = True) -> BrokerConfig:
+        """Parse and validate properties. Raises ConfigurationError with all problems. Without `is_to_run`, logins of listeners need not be
+        there yet: a file with them may come, or be named in the environment, only when the node starts."""
         problems: list[str] = []
         declared = {name: text for name, text in given.items() if name in BROKER_PROPERTIES}
         others = [name for name in given if name not in BROKER_PROPERTIES]
@@ -75,6 +76,8 @@ class BrokerConfig(BrokerProperties):
             if (entry := BROKER_PROPERTIES.get(name)) and entry.effect == "accepted"
         ]
         config._derive(problems)
+        if is_to_run:
+            problems += security_problems(config)
         if problems:
             raise ConfigurationError(problems)
         return config
@@ -177,7 +180,6 @@ class BrokerConfig(BrokerProperties):
                 f"controller.listener.names={self.controller_listener}: listener.security.protocol.map does not define its protocol"
             )
         self._derive_inter_broker(problems)
-        problems += security_problems(self)
 
     def protocol_of(self, listener: str) -> int:
         """The security protocol of a listener of this cluster, on this node or another."""

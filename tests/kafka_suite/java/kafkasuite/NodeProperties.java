@@ -55,8 +55,8 @@ final class NodeProperties {
     }
 
     void write(Path path) throws IOException {
-        values.values().forEach(NodeProperties::noteClasses);
         if (Launcher.isMinikafka()) values.computeIfPresent("authorizer.class.name", (name, value) -> authorizer(value));
+        values.values().forEach(NodeProperties::noteClasses);
         StringBuilder lines = new StringBuilder();
         values.forEach((name, value) -> lines.append(name).append('=').append(value.replace("\\", "\\\\").replace("\n", "\\n")).append('\n'));
         Files.writeString(path, lines);
@@ -69,7 +69,7 @@ final class NodeProperties {
         }
     }
 
-    /** A test's authorizer that is Apache Kafka's own and only watched, is its own. What the test wants to see there counts as inside a broker. */
+    /** A test's authorizer that is Apache Kafka's own and only watched, is its own. */
     private static String authorizer(String name) {
         if (!ofTests(name)) return name;
         try {
