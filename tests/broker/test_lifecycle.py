@@ -230,6 +230,39 @@ async def test_the_channel_waits_for_a_leader_and_follows_it() -> None:
     second.close()
 
 
+async def test_a_connection_that_is_made_when_another_controller_is_active_is_not_used() -> None:
+    """It was kept: whatever was asked over it came to a node that had been replaced, for ever. Seed 7030474."""
+    quorum, network, channel = await channel_on()
+    server = await Silent().open()
+    listener = await open_controller(ControlPlane(), network)
+    quorum.lead(server.sockets[0].getsockname()[:2])
+    asked = asyncio.ensure_future(channel.request(BrokerHeartbeatRequest(broker_id=1, broker_epoch=5)))
+    while channel._connecting is None:
+        await asyncio.sleep(0)
+    assert not channel._connecting.done()
+    quorum.lead(("127.0.0.1", listener.port))
+    assert (await asyncio.wait_for(asked, 10)).error_code == ErrorCode.STALE_BROKER_EPOCH
+    await channel.close()
+    server.close()
+    listener.close()
+
+
+async def test_a_topic_that_a_replaced_controller_refuses_is_asked_for_again() -> None:
+    quorum, network, channel = await channel_on()
+    standby, active = ControlPlane(lead=False), ControlPlane()
+    first, second = await open_controller(standby, network), await open_controller(active, network)
+    topics = [CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+    quorum.lead(("127.0.0.1", first.port))
+    asked = asyncio.ensure_future(channel.request(CreateTopicsRequest(topics=topics, timeout_ms=1000)))
+    done, _ = await asyncio.wait([asked], timeout=0.1)
+    assert not done
+    quorum.lead(("127.0.0.1", second.port))
+    assert (await asked).topics[0].error_code not in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
+    await channel.close()
+    first.close()
+    second.close()
+
+
 async def test_the_channel_connects_again_after_the_controller_went_away() -> None:
     quorum, network, channel = await channel_on()
     plane = ControlPlane()

@@ -118,7 +118,7 @@ class ControllerChannel:
                         if resends_max < 0:
                             raise
                 else:
-                    if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                    if not _is_refused(response):
                         self._said = ""
                         return response
                     self._drop(channel)
@@ -213,7 +213,10 @@ class ControllerChannel:
         if self._closed:
             channel.close("the node is stopping")
             return None
-        if endpoint == self._endpoint and self._channel is not channel:
+        if self._channel is not channel:
+            if self._raft.leader_endpoint() != self._endpoint:
+                channel.close("another controller is active")
+                return None
             self._channel = channel
         return channel
 
@@ -269,6 +272,14 @@ class ControllerChannel:
         if text != self._said:
             self._said = text
             log.info("%s", text)
+
+
+def _is_refused(response: Any) -> bool:
+    """Whether the node that answered is not the active controller. As in Apache Kafka's NodeToControllerRequestThread, an error anywhere
+    says so: CreateTopics has one for each topic."""
+    code = getattr(response, "error_code", None)
+    codes = [topic.error_code for topic in getattr(response, "topics", ())] if code is None else [code]
+    return ErrorCode.NOT_CONTROLLER in codes
 
 
 def _release(waiter: asyncio.Future[None]) -> None:
