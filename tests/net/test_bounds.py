@@ -226,7 +226,7 @@ async def test_the_listener_closes_stuck_connections() -> None:
         handlers.append(Handler())
         return handlers[-1]
 
-    listener = await SocketNetwork(loop).listen("127.0.0.1", 0, made, ConnectionLimits(idle_ms=400))  # type: ignore[arg-type]
+    listener = await SocketNetwork(loop).listen("127.0.0.1", 0, made, ConnectionLimits(idle_ms=1_000))  # type: ignore[arg-type]
     listener.accept()
     with socket.create_connection(("127.0.0.1", listener.port)) as peer:
         peer.setblocking(False)
