@@ -243,11 +243,11 @@ class Cleaning:
         """Replace the group's segments by the `.cleaned` one. False, and nothing changes, if the log was truncated, trimmed or moved since
         it was read. Raises StorageError."""
         log = self.log
-        segments = [source.segment for source in group]
+        segments, held = [source.segment for source in group], set(log.segments)
         if (
             log.failure is not None
             or log.truncations != self._truncations
-            or any(segment not in log.segments for segment in segments)
+            or any(segment not in held for segment in segments)
             or any(source.size != source.segment.size for source in group)
         ):
             self._discard(group)

@@ -11,6 +11,11 @@ from typing import Protocol
 
 from minikafka.core.timers import TimerQueue
 
+#: Operations that expire in one call.
+EXPIRED_AT_ONCE = 256
+#: So few operations are all tried at once.
+FEW = 16
+
 
 class DelayedOperation(Protocol):
     """A parked operation. Once `is_done` is true it stays true."""
@@ -31,8 +36,17 @@ class Purgatory:
     raises, it counts as done, `on_failure` is called with it, and the others continue.
     """
 
-    def __init__(self, on_failure: Callable[[DelayedOperation, Exception], object]) -> None:
+    def __init__(
+        self,
+        on_failure: Callable[[DelayedOperation, Exception], object],
+        on_rest: Callable[[Purgatory, Hashable], object] | None = None,
+        begin_share: Callable[[], Callable[[], bool]] | None = None,
+    ) -> None:
+        """If very many operations wait for a key, those that are left when a share of time (`begin_share`) is used up are left to a later
+        `wake`, for which `on_rest` is called with the key."""
         self._on_failure = on_failure
+        self._on_rest = on_rest
+        self._begin_share = begin_share
         self.watched: dict[Hashable, list[DelayedOperation]] = {}
         #: How many operations `wake` has completed.
         self.completions = 0
@@ -66,15 +80,21 @@ class Purgatory:
                 waiting.append(operation)
 
     def wake(self, key: Hashable) -> int:
-        """Something happened to the key: try its operations in the order in which they were parked. Returns how many are complete."""
+        """Something happened to the key: try its operations in the order in which they were parked. Returns how many it completed."""
         waiting = self.watched.pop(key, None)
         if waiting is None:
             return 0
         completed = 0
         left = []
-        for operation in waiting:
+        is_over = self._begin_share() if self._begin_share is not None and len(waiting) > FEW else None
+        for number, operation in enumerate(waiting):
             if operation.is_done:
                 continue
+            if is_over is not None and is_over():
+                left += waiting[number:]
+                if self._on_rest is not None:
+                    self._on_rest(self, key)
+                break
             try:
                 is_complete = operation.try_complete()
             except Exception as error:
@@ -102,8 +122,8 @@ class Purgatory:
         return None
 
     def on_deadline(self, now_ms: int) -> None:
-        """Expire operations that are due; drop those that are done."""
-        for number in self._timers.expired(now_ms):
+        """Expire operations that are due, a bounded number of them; drop those that are done."""
+        for number in self._timers.expired(now_ms, EXPIRED_AT_ONCE):
             self._expire(self._operations.pop(number))
 
     def _expire(self, operation: DelayedOperation) -> None:

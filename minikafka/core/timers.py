@@ -8,6 +8,8 @@ from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+#: Deadlines that one call handles: the sessions of thousands may end at the same time, and each may take a millisecond.
+EXPIRED_AT_ONCE = 16
 
 
 class TimerQueue(Generic[Key]):
@@ -78,14 +80,14 @@ class TimerQueue(Generic[Key]):
         heapq.heappush(self._heap, (due_ms, order, key))
         return False
 
-    def expired(self, now_ms: int) -> Iterator[Key]:
-        """Take out every key whose deadline is at or before `now_ms`, earliest first.
+    def expired(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Iterator[Key]:
+        """Take out keys whose deadline is at or before `now_ms`, earliest first, and `most` at most: `next_deadline` tells of the others.
 
         The caller may schedule and cancel while iterating. A key that is cancelled meanwhile does not come out. A key that is scheduled
         meanwhile comes out of a later call, even if it is due already, so every call ends, whatever deadlines peers ask for.
         """
         due: deque[tuple[int, int, Key]] = deque()
-        while self._heap and self._heap[0][0] <= now_ms:
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             entry = heapq.heappop(self._heap)
             if self._confirm(entry[2], entry[1]):
                 due.append(entry)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from minikafka.core.purgatory import Purgatory
+from collections.abc import Callable
+
+from minikafka.core.purgatory import EXPIRED_AT_ONCE, Purgatory
 from minikafka.core.timers import TimerQueue
 
 
@@ -137,3 +139,33 @@ def test_one_that_raises_drops_no_other() -> None:
     purgatory.on_deadline(1)
     purgatory.expire_all()
     assert story[-2:] == ["due 1 expired", "due 2 expired"] and len(failures) == 5 and len(purgatory) == 0
+
+
+def test_very_many_operations_are_woken_and_expired_some_at_a_time_in_order() -> None:
+    """5,000 fetches that waited for one record took 80 ms of everybody's time."""
+    story: list[str] = []
+    rest: list[object] = []
+    many, in_a_share = 100, 30
+
+    def begin() -> Callable[[], bool]:
+        before = len(story)
+        return lambda: len(story) - before >= in_a_share
+
+    purgatory = Purgatory(unexpected, lambda _, key: rest.append(key), begin)
+    for number in range(many):
+        purgatory.park(Operation(story, f"{number}"), ["p"], 100)
+    counts = [purgatory.wake("p")]
+    purgatory.park(Operation(story, "late"), ["p"], 100)
+    while rest:
+        counts.append(purgatory.wake(rest.pop()))
+    assert counts == [30, 30, 30, 11]
+    assert story == [*(f"{number} done" for number in range(many)), "late done"] and "p" not in purgatory.watched
+    story.clear()
+    for number in range(3 * EXPIRED_AT_ONCE):
+        purgatory.park(Operation(story, f"{number}"), ["q"], 200)
+    assert purgatory.next_deadline() == 200
+    purgatory.on_deadline(200)
+    assert len(story) == EXPIRED_AT_ONCE and purgatory.next_deadline() == 200
+    purgatory.on_deadline(200)
+    purgatory.on_deadline(200)
+    assert story == [f"{number} expired" for number in range(3 * EXPIRED_AT_ONCE)] and purgatory.next_deadline() is None

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from minikafka.core.timers import DeadlineQueue, TimerQueue
+from minikafka.core.timers import EXPIRED_AT_ONCE, DeadlineQueue, TimerQueue
 
 
 def test_a_key_is_taken_when_its_earliest_deadline_has_come() -> None:
@@ -107,3 +107,15 @@ def test_timers_are_what_a_sorted_list_of_them_would_be(seed: int) -> None:
                     change()
             assert not [entry for entry, key in waiting if entry == model.get(key)]
         assert len(queue) == len(model)
+
+
+def test_the_deadlines_of_thousands_are_not_all_handled_at_once() -> None:
+    queue: TimerQueue[int] = TimerQueue()
+    for key in range(5 * EXPIRED_AT_ONCE):
+        queue.schedule(key, key % 3)
+    handled = []
+    while queue.next_deadline() is not None:
+        found = list(queue.expired(10))
+        assert len(found) == EXPIRED_AT_ONCE
+        handled += found
+    assert handled == sorted(range(5 * EXPIRED_AT_ONCE), key=lambda key: (key % 3, key))

@@ -46,6 +46,9 @@ class LogCleaner:
         #: In the last round: the share of the bytes that was rewritten, and the share of the key map that was used.
         self.last_recopied = 0.0
         self.last_map_filled = 0.0
+        #: At the last look at all logs: the largest dirty share, and for how long a log should have been compacted at most.
+        self.dirtiest = 0.0
+        self.overdue_ms = 0
         settings.watch(self._wake.set)
 
     def start(self) -> None:
@@ -75,13 +78,6 @@ class LogCleaner:
         """Compacted logs that the cleaner could not read."""
         return [log for log in directory.logs.values() if log in self._uncleanable]
 
-    def needs(self, directory: LogDirectory) -> Iterator[CleaningNeed]:
-        """The logs that could be compacted now."""
-        wall_ms = self._environment.clock.wall_ms()
-        for where, log in self._compacted():
-            if where is directory:
-                yield cleaning_need(log, directory.cleaned.get((log.topic, log.partition)), wall_ms)
-
     # -- choosing a log --------------------------------------------------------------------------------------------
 
     def _compacted(self) -> Iterator[tuple[LogDirectory, Log]]:
@@ -91,49 +87,73 @@ class LogCleaner:
                     if log.config.is_compacted and log.failure is None and log not in self._uncleanable:
                         yield directory, log
 
-    def _next(self) -> tuple[LogDirectory, CleaningNeed] | None:
-        wall_ms = self._environment.clock.wall_ms()
-        best: tuple[LogDirectory, CleaningNeed] | None = None
-        for directory, log in self._compacted():
-            key = (log.topic, log.partition)
-            cleaned_to = directory.cleaned.get(key)
-            if cleaned_to is not None and log.watermarks.truncated_to < cleaned_to:
-                # Records after the truncation point are as dirty as before.
-                cleaned_to = directory.cleaned[key] = log.watermarks.truncated_to
-            need = cleaning_need(log, cleaned_to, wall_ms)
-            if need.is_due and (best is None or (need.overdue_ms, need.ratio) > (best[1].overdue_ms, best[1].ratio)):
-                best = directory, need
-        return best
+    def _need(self, directory: LogDirectory, log: Log, wall_ms: int) -> CleaningNeed:
+        key = (log.topic, log.partition)
+        cleaned_to = directory.cleaned.get(key)
+        if cleaned_to is not None and log.watermarks.truncated_to < cleaned_to:
+            # Records after the truncation point are as dirty as before.
+            cleaned_to = directory.cleaned[key] = log.watermarks.truncated_to
+        return cleaning_need(log, cleaned_to, wall_ms)
+
+    async def _look(self) -> list[tuple[LogDirectory, Log]]:
+        """The logs that are due, the dirtiest first. Looks at all logs, in several turns of the loop if there are very many."""
+        self._wake.clear()
+        wall_ms, is_over = self._environment.clock.wall_ms(), self._environment.shares.begin()
+        due: list[tuple[int, float, LogDirectory, Log]] = []
+        dirtiest, overdue_ms = 0.0, 0
+        for directory, log in list(self._compacted()):
+            need = self._need(directory, log, wall_ms)
+            dirtiest, overdue_ms = max(dirtiest, need.ratio), max(overdue_ms, need.overdue_ms)
+            if need.is_due:
+                due.append((need.overdue_ms, need.ratio, directory, log))
+            if is_over():
+                await asyncio.sleep(0)
+                is_over = self._environment.shares.begin()
+        self.dirtiest, self.overdue_ms = dirtiest, overdue_ms
+        due.sort(key=lambda found: found[:2], reverse=True)
+        return [(directory, log) for _, _, directory, log in due]
 
     # -- compaction ------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        clock, settings = self._environment.clock, self._settings
         while not self._is_stopping:
-            due = self._next()
-            if due is None:
+            due = await self._look()
+            if not due:
+                await self._sleep(settings.log_cleaner_backoff_ms / 1000)
+            looked_ms = clock.now_ms()
+            for directory, log in due:
+                is_there = directory.logs.get((log.topic, log.partition)) is log and not directory.is_offline
+                if is_there and log.config.is_compacted and log.failure is None and log not in self._uncleanable:
+                    need = self._need(directory, log, clock.wall_ms())
+                    if need.is_due:
+                        await self._attempt(directory, need)
+                # Very many logs are not all looked at again behind each round, but others may be dirtier after a while.
+                if self._is_stopping or self._wake.is_set() or clock.now_ms() - looked_ms >= settings.log_cleaner_backoff_ms:
+                    break
+
+    async def _attempt(self, directory: LogDirectory, need: CleaningNeed) -> None:
+        """Compact a log. A failure concerns at most this log."""
+        try:
+            await self._clean(directory, need)
+        except CleaningStopped:
+            return
+        except ResourceShortage as error:
+            logger.warning("%s is compacted later: %s", need.log.name, error)
+            await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
+        except StorageError as error:
+            logger.error("cannot compact %s: %s", need.log.name, error)
+            self._uncleanable.add(need.log)
+        except OSError as error:
+            if directory.logs.get((need.log.topic, need.log.partition)) is need.log and not directory.is_offline:
+                logger.error("%s", need.log.fail("compact the log", error))
                 await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
-                continue
-            directory, need = due
-            try:
-                await self._clean(directory, need)
-            except CleaningStopped:
-                return
-            except ResourceShortage as error:
-                logger.warning("%s is compacted later: %s", need.log.name, error)
-                await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
-            except StorageError as error:
-                logger.error("cannot compact %s: %s", need.log.name, error)
-                self._uncleanable.add(need.log)
-            except OSError as error:
-                if directory.logs.get((need.log.topic, need.log.partition)) is need.log and not directory.is_offline:
-                    logger.error("%s", need.log.fail("compact the log", error))
-                    await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
-            except (ApiError, WireError, ValueError) as error:
-                logger.error("%s cannot be read and will no longer be compacted: %s", need.log.name, error)
-                self._uncleanable.add(need.log)
-            except Exception as error:
-                ends = Ends("log's compaction", lambda _, log=need.log: self._uncleanable.add(log))  # type: ignore[misc]
-                self._environment.supervisor.caught(f"compaction of {need.log.name}", error, ends)
+        except (ApiError, WireError, ValueError) as error:
+            logger.error("%s cannot be read and will no longer be compacted: %s", need.log.name, error)
+            self._uncleanable.add(need.log)
+        except Exception as error:
+            ends = Ends("log's compaction", lambda _: self._uncleanable.add(need.log))
+            self._environment.supervisor.caught(f"compaction of {need.log.name}", error, ends)
 
     async def _sleep(self, seconds: float) -> None:
         self._wake.clear()

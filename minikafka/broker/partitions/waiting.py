@@ -19,9 +19,10 @@ class Waiting:
     def __init__(self, environment: Environment) -> None:
         self._clock = environment.clock
         self._supervisor = environment.supervisor
-        self.produces = Purgatory(self._failed)
-        self.fetches = Purgatory(self._failed)
-        self.deletes = Purgatory(self._failed)
+        begin = environment.shares.begin
+        self.produces, self.fetches, self.deletes = (Purgatory(self._failed, self._wake_rest, begin) for _ in range(3))
+        #: What is to be woken in the loop's next turn.
+        self._rest: dict[tuple[int, Hashable], Purgatory] = {}
         #: Per purgatory: its timer, and the deadline that the timer is set to.
         self._timers: dict[int, tuple[asyncio.TimerHandle, int]] = {}
 
@@ -30,6 +31,17 @@ class Waiting:
         self.produces.wake(key)
         self.fetches.wake(key)
         self.deletes.wake(key)
+
+    def _wake_rest(self, purgatory: Purgatory, key: Hashable) -> None:
+        """Very many requests wait for a partition: check the others in the next turn of the loop."""
+        if not self._rest:
+            self._supervisor.call_soon("waiting requests", self._wake_again)
+        self._rest[id(purgatory), key] = purgatory
+
+    def _wake_again(self) -> None:
+        rest, self._rest = self._rest, {}
+        for (_, key), purgatory in rest.items():
+            purgatory.wake(key)
 
     def park(self, purgatory: Purgatory, operation: DelayedOperation, keys: list[Hashable], wait_ms: int) -> None:
         """Park an operation until it completes or its deadline passes."""

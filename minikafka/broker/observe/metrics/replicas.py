@@ -136,21 +136,19 @@ def cleaner(page: Page, node: ObservedNode) -> None:
     """Compaction."""
     assert node.broker is not None
     cleaner, prefix = node.broker.cleaner, "kafka_log_logcleanermanager"
-    needs = {directory.path: list(cleaner.needs(directory)) for directory in node.directories if not directory.is_offline}
     unreadable = {directory.path: cleaner.uncleanable(directory) for directory in node.directories}
     counts = [({"logDirectory": path}, len(found)) for path, found in unreadable.items()]
     page.labelled(f"{prefix}_uncleanable_partitions_count", counts)
     sizes = [({"logDirectory": path}, sum(log.size for log in found)) for path, found in unreadable.items()]
     page.labelled(f"{prefix}_uncleanable_bytes", sizes)
-    every = [need for found in needs.values() for need in found]
-    page.one(f"{prefix}_max_dirty_percent", int(100 * max((need.ratio for need in every), default=0.0)))
+    page.one(f"{prefix}_max_dirty_percent", int(100 * cleaner.dirtiest))
     since = 0 if cleaner.last_round_ms is None else node.environment.clock.now_ms() - cleaner.last_round_ms
     page.one(f"{prefix}_time_since_last_run_ms", since)
     prefix = "kafka_log_logcleaner"
     page.one(f"{prefix}_cleaner_recopy_percent", int(100 * cleaner.last_recopied))
     page.one(f"{prefix}_max_buffer_utilization_percent", int(100 * cleaner.last_map_filled))
     page.one(f"{prefix}_max_clean_time_secs", cleaner.last_took_ms / 1000)
-    page.one(f"{prefix}_max_compaction_delay_secs", max((need.overdue_ms for need in every), default=0) / 1000)
+    page.one(f"{prefix}_max_compaction_delay_secs", cleaner.overdue_ms / 1000)
     page.one(f"{prefix}_deadthreadcount", cleaner.is_dead)
     page.one("minikafka_cleaner_rounds_total", cleaner.rounds)
     page.one("minikafka_cleaner_read_bytes_total", cleaner.bytes_read)

@@ -262,7 +262,7 @@ _summary("kafka_log_logflushstats_logflushrateandtimems", "How long syncing a lo
 _K = "kafka_log_logcleanermanager"
 _gauge(f"{_K}_uncleanable_partitions_count", "Compacted logs that cannot be read, and so are not compacted.", "logDirectory")
 _gauge(f"{_K}_uncleanable_bytes", "Bytes of compacted logs that cannot be read.", "logDirectory")
-_gauge(f"{_K}_max_dirty_percent", "Largest share, 0 to 100, of a compacted log that has not been compacted yet.")
+_gauge(f"{_K}_max_dirty_percent", "Largest share, 0 to 100, of a compacted log that was not compacted when the cleaner last looked.")
 _gauge(f"{_K}_time_since_last_run_ms", "Time since the end of the last round of compaction, ms; 0 if there was none.")
 _N = "kafka_log_logcleaner"
 _gauge(f"{_N}_cleaner_recopy_percent", "Bytes that the last round of compaction wrote, in percent of the bytes read.")
