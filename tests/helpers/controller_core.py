@@ -94,10 +94,10 @@ class ControllerDriver:
         for name in ("brokers", "topics_by_id", "topics_by_name", "configs", "features", "client_quotas"):
             assert getattr(image, name) == getattr(self.image, name), name
 
-    def do(self, request: Any, version: int | None = None, forwarded: Forwarded | None = None) -> Any:
+    def do(self, request: Any, version: int | None = None, forwarded: Forwarded | None = None, is_direct: bool = False) -> Any:
         """The response. Raises ApiError if the request fails as a whole."""
         chosen = type(request).MAX_VERSION if version is None else version
-        result = self.core.handle(request, chosen, self.now_ms, None, forwarded)
+        result = self.core.handle(request, chosen, self.now_ms, None, forwarded, is_direct)
         self.last_records = result.records
         self.write(result.records)
         return result.response

@@ -154,12 +154,14 @@ class ControllerHost:
         spend: Callable[[int], None] | None = None,
         connect_ms: int | None = None,
         forwarded: Forwarded | None = None,
+        is_direct: bool = False,
     ) -> None:
         """Decide on a request and call `respond` once, now or after the commit. `connection`: where the request came from.
         `spend(count)` is called with the number of partitions that the request creates or deletes, and may refuse them (KIP-599).
         `connect_ms`: for a registration or a heartbeat of a broker that reconnects at once, the time from the start of its connection to
         this request.
-        `forwarded`: how often a broker has sent this client request before, perhaps to another controller."""
+        `forwarded`: how often a broker has sent this client request before, perhaps to another controller.
+        `is_direct`: a client sent it here, and no broker has looked at it."""
         core = self._core
         if core is None:
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
@@ -169,7 +171,7 @@ class ControllerHost:
                 self._watch_connection(core, request, connection, connect_ms)
             with self.decisions.measured():
                 core.state.next_offset = self._raft.log_end_offset
-                result = core.handle(request, version, self._environment.clock.now_ms(), spend, forwarded)
+                result = core.handle(request, version, self._environment.clock.now_ms(), spend, forwarded, is_direct)
                 # A kraft.version upgrade has appended its own batch.
                 core.state.next_offset = self._raft.log_end_offset
                 last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")

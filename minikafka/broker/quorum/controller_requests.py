@@ -198,7 +198,8 @@ class ControllerHandlers:
         connect_ms = self._connect_ms(context) if isinstance(request, (BrokerHeartbeatRequest, BrokerRegistrationRequest)) else None
         spend = None if budget is None else budget.spend
         forwarded = context.forwarded if context.is_forwarded else None
-        self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded)
+        is_direct = not context.is_forwarded
+        self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded, is_direct)
 
     def _connect_ms(self, context: Any) -> int | None:
         """The time from a minikafka broker's first bytes on this connection to this request, in ms. None for other brokers, which do not

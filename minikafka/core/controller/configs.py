@@ -52,8 +52,8 @@ class ConfigControl:
         self._state = state
         self.rules = rules
 
-    def incremental(self, request: IncrementalAlterConfigsRequest) -> Result:
-        """IncrementalAlterConfigs: each resource succeeds or fails on its own."""
+    def incremental(self, request: IncrementalAlterConfigsRequest, is_direct: bool = False) -> Result:
+        """IncrementalAlterConfigs: each resource succeeds or fails on its own. `is_direct`: no broker has looked at the request."""
         response = IncrementalAlterConfigsResponse()
         records: list[Any] = []
         resources: dict[tuple[int, str], list[Operation]] = {}
@@ -68,7 +68,7 @@ class ConfigControl:
             try:
                 if (kind, name) in duplicates:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                records += self._alter(kind, name, operations)
+                records += self._alter(kind, name, operations, is_direct)
             except ApiError as error:
                 code, message = error.code, error.message
             response.responses.append(
@@ -78,7 +78,7 @@ class ConfigControl:
             )
         return Result(response, [] if request.validate_only else records)
 
-    def legacy(self, request: AlterConfigsRequest) -> Result:
+    def legacy(self, request: AlterConfigsRequest, is_direct: bool = False) -> Result:
         """AlterConfigs: the given properties replace all that the resource has."""
         response = AlterConfigsResponse()
         records: list[Any] = []
@@ -89,7 +89,7 @@ class ConfigControl:
             dropped: list[Operation] = [(key, DELETE, None) for key in self._state.image.config(kind, name) if key not in given]
             code, message = ErrorCode.NONE, None
             try:
-                records += self._alter(kind, name, [*operations, *dropped])
+                records += self._alter(kind, name, [*operations, *dropped], is_direct)
             except ApiError as error:
                 code, message = error.code, error.message
             response.responses.append(
@@ -110,7 +110,7 @@ class ConfigControl:
 
     # -- one resource ----------------------------------------------------------------------------------------------
 
-    def _alter(self, kind: int, name: str, operations: Sequence[Operation]) -> list[Any]:
+    def _alter(self, kind: int, name: str, operations: Sequence[Operation], is_direct: bool) -> list[Any]:
         """In Kafka's order, in which faults are named: the broker's checks of the request, the operations, the values, what is there."""
         check_entries(operations)
         self._check_kind(kind, name)
@@ -131,16 +131,25 @@ class ConfigControl:
         self._judge(kind, name, changed, after)
         if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in altered and self._state.image.is_elr_enabled:
             self._check_min_isr(name, after)
-        level = self._state.image.features.get(METADATA_VERSION, NEWEST)
-        if kind == RESOURCE_BROKER and CORDONED_LOG_DIRS in altered and CORDONED_LOG_DIRS in after and level < CORDONS:
-            text = f"{CORDONED_LOG_DIRS} cannot be set: metadata.version is {level}, and cordoned directories came with {CORDONS}."
-            raise ApiError(ErrorCode.INVALID_CONFIG, text)
+        if kind == RESOURCE_BROKER and CORDONED_LOG_DIRS in altered and CORDONED_LOG_DIRS in after:
+            self._check_cordons(before, after, is_direct)
         if kind == RESOURCE_TOPIC and name not in self._state.image.topics_by_name:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         # A broker's property is written even if its value is the same: the broker then reloads the file that it names (KAFKA-14136).
         again = {key for key in altered if key in after} if kind == RESOURCE_BROKER else set()
         changes: dict[str, str | None] = {key: after.get(key) for key in altered if key in again or after.get(key) != before.get(key)}
         return self._records(kind, name, changes)
+
+    def _check_cordons(self, before: Mapping[str, str], after: Mapping[str, str], is_direct: bool) -> None:
+        """Only a broker knows its directories, so that directly at the controller none is added."""
+        level = self._state.image.features.get(METADATA_VERSION, NEWEST)
+        if level < CORDONS:
+            text = f"{CORDONED_LOG_DIRS} cannot be set: metadata.version is {level}, and cordoned directories came with {CORDONS}."
+            raise ApiError(ErrorCode.INVALID_CONFIG, text)
+        old, new = ({path.strip() for path in given.get(CORDONED_LOG_DIRS, "").split(",") if path.strip()} for given in (before, after))
+        if is_direct and not new <= old:
+            text = f"When updating {CORDONED_LOG_DIRS} via controllers, the new value must be a subset of the current configuration value."
+            raise ApiError(ErrorCode.INVALID_CONFIG, text)
 
     def _check_kind(self, kind: int, name: str) -> None:
         if kind not in _KINDS:

@@ -98,6 +98,10 @@ class Controller:
             DeleteTopicsRequest: self.topics.delete,
             CreatePartitionsRequest: lambda request, version, spend, forwarded: self.topics.create_partitions(request, spend, forwarded),
         }
+        self._of_configs: Mapping[type, Callable[[Any, bool], Result]] = {
+            IncrementalAlterConfigsRequest: self.configs.incremental,
+            AlterConfigsRequest: self.configs.legacy,
+        }
 
     def _table(self) -> Mapping[type, Method]:
         return {
@@ -110,8 +114,6 @@ class Controller:
             AssignReplicasToDirsRequest: lambda request, version, now: self._assign_directories(request),
             ElectLeadersRequest: lambda request, version, now: self.partitions.elect_leaders(request),
             AllocateProducerIdsRequest: lambda request, version, now: self._allocate_producer_ids(request),
-            IncrementalAlterConfigsRequest: lambda request, version, now: self.configs.incremental(request),
-            AlterConfigsRequest: lambda request, version, now: self.configs.legacy(request),
             UpdateFeaturesRequest: lambda request, version, now: self.features.update(request, version),
             AlterClientQuotasRequest: lambda request, version, now: self.quotas.alter(request),
             AlterUserScramCredentialsRequest: lambda request, version, now: self.scram.alter(request),
@@ -127,13 +129,23 @@ class Controller:
         return self.state.image
 
     def handle(
-        self, request: Any, version: int, now_ms: int, spend: Spend | None = None, forwarded: Forwarded | None = None
+        self,
+        request: Any,
+        version: int,
+        now_ms: int,
+        spend: Spend | None = None,
+        forwarded: Forwarded | None = None,
+        is_direct: bool = False,
     ) -> Result:
         """Handle a request. `spend` counts created and deleted partitions against a quota. `forwarded`: how often a broker has sent the
-        request before. Raises ApiError if the request fails as a whole."""
+        request before. `is_direct`: a client sent it to this controller, and no broker has looked at it. Raises ApiError if the request
+        fails as a whole."""
         of_topics, method = self._of_topics.get(type(request)), self._methods.get(type(request))
+        of_configs = self._of_configs.get(type(request))
         if of_topics is not None:
             result = of_topics(request, version, spend, forwarded)
+        elif of_configs is not None:
+            result = of_configs(request, is_direct)
         elif method is not None:
             result = method(request, version, now_ms)
         else:

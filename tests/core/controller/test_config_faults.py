@@ -56,3 +56,25 @@ def test_one_fault_is_named_by_the_older_api(kind: int, name: str, changes: list
     resource = request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     answer = driver.do(request(resources=[resource]))
     assert (ErrorCode(answer.responses[0].error_code).name, driver.last_records) == (code, [])
+
+
+def test_directly_at_the_controller_directories_are_only_taken_out_of_cordons() -> None:
+    """As Apache Kafka 4.3's CordonedLogDirsIntegrationTest wants: only the broker, which knows its directories, adds one."""
+    driver = ControllerDriver()
+    driver.start(1)
+    request = IncrementalAlterConfigsRequest
+
+    def alter(value: str | None, operation: int = SET, is_direct: bool = True) -> tuple[str, int]:
+        configs = [request.AlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)]
+        resource = request.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=configs)
+        answer = driver.do(request(resources=[resource]), is_direct=is_direct)
+        return ErrorCode(answer.responses[0].error_code).name, len(driver.last_records)
+
+    assert alter("/a") == ("INVALID_CONFIG", 0)
+    assert alter("") == ("NONE", 1)
+    assert alter("/a,/b", is_direct=False) == ("NONE", 1)
+    assert alter("/b , /a") == ("NONE", 1)
+    assert alter("/a") == ("NONE", 1)
+    assert alter("/b", APPEND) == ("INVALID_CONFIG", 0)
+    assert alter(None, DELETE) == ("NONE", 1)
+    assert alter("/a") == ("INVALID_CONFIG", 0)
