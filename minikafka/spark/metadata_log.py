@@ -349,7 +349,7 @@ def snapshots_of(path: str) -> list[tuple[int, int, str]]:
 
 
 def snapshot_values(path: str) -> list[bytes]:
-    """The metadata records of a snapshot file. Raises FormatError for CRCs, cuts, or a missing header or footer."""
+    """The metadata records of a snapshot file. Raises FormatError for CRCs, cuts, gaps, or a missing header or footer."""
     with open_regular(path) as file:
         data = memoryview(file.read(SNAPSHOT_BYTES_MAX + 1))
     if len(data) > SNAPSHOT_BYTES_MAX:
@@ -362,6 +362,7 @@ def snapshot_values(path: str) -> list[bytes]:
     bad = np.flatnonzero(batches.header["crc"].astype(np.uint32) != batches.crc)
     if len(bad):
         raise FormatError(f"the batch at byte {int(batches.position[bad[0]])} has a wrong CRC")
+    _without_gaps(batches)
     values, kinds = [], []
     for is_control, key, value in _records(batches):
         if is_control:
@@ -371,6 +372,14 @@ def snapshot_values(path: str) -> list[bytes]:
     if not kinds or kinds[0] != SNAPSHOT_HEADER or kinds[-1] != SNAPSHOT_FOOTER:
         raise FormatError("it has no snapshot header or footer, so it is incomplete")
     return values
+
+
+def _without_gaps(batches: Batches) -> None:
+    """A snapshot's records are counted from 0. Raises FormatError."""
+    due = np.concatenate(([0], batches.last_offset[:-1] + 1))
+    if len(wrong := np.flatnonzero(batches.base_offset != due)):
+        at = wrong[0]
+        raise FormatError(f"its batch at byte {batches.position[at]} begins at record {batches.base_offset[at]}, not {due[at]}")
 
 
 def _records(batches: Batches) -> Iterator[tuple[bool, bytes, bytes]]:

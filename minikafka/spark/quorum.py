@@ -46,19 +46,25 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class Node:
-    """One node's copy: the newest epoch, its quorum-state (None: no such file), and every voter set in its log: {offset: voters}. A
-    snapshot's stands at the offset before its end."""
+    """One node's copy: the newest epoch, its quorum-state (None: no such file), every voter set in its log ({offset: voters}), and those in
+    its snapshots ({end: voters}, empty ones too)."""
 
     name: str
     path: str
     epoch: int = -1
     holds_records: bool = False
     state: dict[str, Any] | None = None
-    voters: dict[int, Voters] = field(default_factory=dict)
+    log_voters: dict[int, Voters] = field(default_factory=dict)
+    snapshot_voters: dict[int, Voters] = field(default_factory=dict)
     history: EpochHistory = field(default_factory=EpochHistory)
     unread: str = ""
     #: A problem with the start of its log.
     beginning: str = ""
+
+    @property
+    def voters(self) -> dict[int, Voters]:
+        """Every voter set, by its offset. A snapshot's stands at the offset before its end."""
+        return {end - 1: voters for end, voters in self.snapshot_voters.items() if voters} | self.log_voters
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -68,7 +74,12 @@ class Node:
     @property
     def newest_voters(self) -> Voters:
         """The last voter set in its log."""
-        return self.voters[max(self.voters)] if self.voters else {}
+        voters = self.voters
+        return voters[max(voters)] if voters else {}
+
+    def voters_below(self, end: int) -> Voters:
+        """The last voter set that its log has before an offset."""
+        return self.log_voters[max(before)] if (before := [offset for offset in self.log_voters if offset < end]) else {}
 
 
 def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
@@ -82,6 +93,7 @@ def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Ite
     yield from _two_leaders(nodes)
     yield from _unelected(nodes, directories)
     yield from _overruled(nodes)
+    yield from _other_voters(nodes)
     yield from _missing_voters(nodes, directories)
 
 
@@ -122,8 +134,7 @@ def _read_log(node: Node) -> None:
         with open_regular(os.path.join(node.path, name)) as file:
             batches, _, _ = walk(memoryview(file.read(SNAPSHOT_BYTES_MAX)))
         node.history.snapshots[end] = epoch
-        for _, voters in _voter_records(batches):
-            node.voters[end - 1] = voters
+        node.snapshot_voters[end] = next((voters for _, voters in _voter_records(batches)), {})
     for base in begins_of(node.path):
         with open_regular(os.path.join(node.path, f"{base:020d}.log")) as file:
             for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
@@ -131,7 +142,7 @@ def _read_log(node: Node) -> None:
                 epochs = batches.header["epoch"]
                 for row in np.flatnonzero(np.diff(epochs, prepend=epochs[0] - 1)).tolist():
                     node.history.note(int(epochs[row]), int(batches.base_offset[row]), int(batches.last_offset[-1]) + 1)
-                node.voters.update(_voter_records(batches))
+                node.log_voters.update(_voter_records(batches))
 
 
 def _voter_records(batches: Batches) -> Iterator[tuple[int, Voters]]:
@@ -202,14 +213,30 @@ def _overruled(nodes: Sequence[Node]) -> Iterator[Finding]:
     """Check that no later leader wrote over a voter set that was followed by another: a leader changes the voters again only when the last
     change is committed, and committed records are in the log of every later leader."""
     for node in nodes:
-        followed = [(offset, epoch) for offset in sorted(node.voters)[:-1] if (epoch := node.history.before(offset + 1)) is not None]
+        followed = [(offset, epoch) for offset in sorted(node.log_voters)[:-1] if (epoch := node.history.before(offset + 1)) is not None]
         for other in nodes:
             for offset, epoch in followed:
                 later = other.history.before(offset + 1)
-                if offset >= 0 and later is not None and later > epoch:
+                if later is not None and later > epoch:
                     text = f"its log has epoch {later} at offset {offset}, where node {node.name} has voters of epoch {epoch} on which the "
                     text += "quorum agreed"
                     yield _finding("quorum-state", text, (other.name,), other.path)
+
+
+def _other_voters(nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Check that each snapshot has the voters that the logs of the same history have before its end: who starts from it knows no others."""
+    for node in nodes:
+        for end, voters in sorted(node.snapshot_voters.items()):
+            alike = [other for other in nodes if other.history.before(end) == node.history.snapshots[end]]
+            said = {other.name: there for other in alike if (there := other.voters_below(end)) and there != voters}
+            if said:
+                text = f"the snapshot at {end} has the voters {_text(voters)}, but before its end the log of node "
+                text += ", ".join(f"{name} has {_text(there)}" for name, there in said.items())
+                yield _finding("metadata-snapshot", text, (node.name,), node.path)
+
+
+def _text(voters: Voters) -> str:
+    return " ".join(f"{name} ({place})" if place else name for name, place in sorted(voters.items())) or "(none)"
 
 
 def _heard_by(heard: dict[tuple[str, str], int], voter: str, place: str, unknown: int) -> int:
@@ -224,9 +251,9 @@ def _heard_by(heard: dict[tuple[str, str], int], voter: str, place: str, unknown
 def _electorate(node: Node) -> Voters:
     """The voters that elected the leader of the log's newest epoch: by the last set before the epoch in that log, which is the leader's own
     up to there. Where the log no longer goes back so far, the first set that it has; empty if it has none."""
-    begin = node.history.begins.get(node.epoch, -1)
-    older = [offset for offset in node.voters if offset < begin]
-    return node.voters[max(older) if older else min(node.voters)] if node.voters else {}
+    begin, voters = node.history.begins.get(node.epoch, -1), node.voters
+    older = [offset for offset in voters if offset < begin]
+    return voters[max(older) if older else min(voters)] if voters else {}
 
 
 def _state_findings(node: Node, ever: set[str]) -> Iterator[str]:

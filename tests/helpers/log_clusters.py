@@ -265,10 +265,11 @@ class MetadataLog:
         ]
 
     def snapshot(self, values: Sequence[bytes] | None = None) -> bytes:
-        """A snapshot of these records, or of all that are no control records (RecordsSnapshotWriter)."""
+        """A snapshot of these records, or of all that are no control records, and of the last voters (RecordsSnapshotWriter)."""
         held = [value for at, value in enumerate(self.values) if at not in self.controls] if values is None else list(values)
-        head = Batch(0, [(0, struct.pack(">hh", 0, 3), struct.pack(">hq", 0, TIME_MS) + _tagged({}))], 1, attributes=CONTROL)
-        body = Batch(1, [(delta, None, value) for delta, value in enumerate(held)], 1)
+        voters = [(1, self.controls[at], self.values[at]) for at in sorted(self.controls) if at < len(self.values)][-1:]
+        head = Batch(0, [(0, struct.pack(">hh", 0, 3), struct.pack(">hq", 0, TIME_MS) + _tagged({})), *voters], 1, attributes=CONTROL)
+        body = Batch(head.last + 1, [(delta, None, value) for delta, value in enumerate(held)], 1)
         foot = Batch(body.last + 1, [(0, struct.pack(">hh", 0, 4), struct.pack(">h", 0) + _tagged({}))], 1, attributes=CONTROL)
         return head.encode() + body.encode() + foot.encode()
 

@@ -119,7 +119,7 @@ def metadata(place: Place, at: int, how: str, byte: int, sealed: int) -> None:
 
 
 def metadata_snapshot(place: Place, at: int, how: str, sealed: int) -> None:
-    """One controller's snapshot of the metadata differs: a bit of a record, a record's batch less, or it is gone."""
+    """One controller's snapshot of the metadata differs: a bit of a record, a record's batch or the voters less, or it is gone."""
     for path in _metadata_logs(place, ".checkpoint"):
         batches = [bytearray(batch.raw) for batch in parse(path.read_bytes())[0]]
         if how == "gone" or not batches:
@@ -130,9 +130,30 @@ def metadata_snapshot(place: Place, at: int, how: str, sealed: int) -> None:
             batches[chosen][61 + (at * (len(batches[chosen]) - 61) >> 16)] ^= 1 << at % 8
             if sealed:
                 struct.pack_into(">I", batches[chosen], 17, crc32c(memoryview(batches[chosen])[21:]))
+        elif how == "voters":
+            batches = _without_voters(batches)
         else:
             del batches[chosen]
         path.write_bytes(b"".join(batches))
+
+
+def _without_voters(batches: list[bytearray]) -> list[bytearray]:
+    """The head without its second record. The others move up."""
+    position, gone = 61, struct.unpack_from(">i", batches[0], 57)[0] - 1
+    size, shift = 0, 0
+    while True:
+        byte = batches[0][position]
+        size, shift, position = size | (byte & 127) << shift, shift + 7, position + 1
+        if byte < 128:
+            break
+    del batches[0][position + (size >> 1) :]
+    struct.pack_into(">i", batches[0], 8, len(batches[0]) - 12)
+    struct.pack_into(">i", batches[0], 23, 0)
+    struct.pack_into(">i", batches[0], 57, 1)
+    struct.pack_into(">I", batches[0], 17, crc32c(memoryview(batches[0])[21:]))
+    for batch in batches[1:]:
+        struct.pack_into(">q", batch, 0, struct.unpack_from(">q", batch)[0] - gone)
+    return batches
 
 
 def _metadata_logs(place: Place, suffix: str) -> list[Path]:
@@ -162,5 +183,5 @@ def arguments_around(verb: str, chance: random.Random) -> tuple[int | str, ...]:
                                  "long", "old", "syntax"]),),
         "directory_identity": (chance.choice(["gone", "other", "theirs", "reserved", "short", "text"]),),
         "metadata": (at, chance.choice(["bit", "bit", "less", "rubbish"]), chance.randrange(1 << 16), sealed),
-        "metadata_snapshot": (at, chance.choice(["bit", "bit", "less", "gone"]), sealed),
+        "metadata_snapshot": (at, chance.choice(["bit", "bit", "less", "gone", "voters"]), sealed),
     }.get(verb, ())  # fmt: skip

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from helpers.log_clusters import CONTROL, Batch, MetadataLog, Partition, directory_id, lines, plain, quorum_state, write_broker
+from helpers.log_clusters import Batch, MetadataLog, Partition, directory_id, lines, plain, quorum_state, write_broker
 
 TOPIC, BROKERS, METADATA = bytes(range(16)), (1, 2, 3), "__cluster_metadata-0"
 CONTENT = tuple(plain(offset) for offset in range(40))
@@ -37,16 +37,7 @@ def write_copy(root: Path, log: MetadataLog, epochs: Sequence[tuple[int, int]], 
 
 def write_snapshot(root: Path, log: MetadataLog, end: int, epoch: int) -> None:
     """A node's snapshot of the records below `end`, and of the last voters among them."""
-    held = [value for at, value in enumerate(log.values[:end]) if at not in log.controls]
-    voters = [log.values[at] for at in sorted(log.controls) if at < end]
-    whole = log.snapshot(held)
-    head_size = 12 + int.from_bytes(whole[8:12], "big")
-    rest, more = bytearray(whole[head_size:]), b""
-    if voters:
-        more = Batch(1, [(0, b"\0\0\0\6", voters[-1])], 1, attributes=CONTROL).encode()
-        for at in (0, 12 + int.from_bytes(rest[8:12], "big")):
-            rest[at : at + 8] = (int.from_bytes(rest[at : at + 8], "big") + 1).to_bytes(8, "big")
-    (root / METADATA / f"{end:020d}-{epoch:010d}.checkpoint").write_bytes(whole[:head_size] + more + rest)
+    (root / METADATA / f"{end:020d}-{epoch:010d}.checkpoint").write_bytes(MetadataLog(log.values[:end], log.controls).snapshot())
 
 
 def _of_epochs(batches: Iterable[Batch], epochs: Sequence[tuple[int, int]]) -> list[Batch]:

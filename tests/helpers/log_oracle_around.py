@@ -63,6 +63,7 @@ def by_metadata(directories: dict[int, list[Path]]) -> Iterator[str]:
     """What two controllers hold at one offset is the same; each copy is whole; snapshots of one name hold the same records."""
     logs: dict[int, list[Stored]] = {}
     snapshots: dict[str, dict[frozenset[bytes], int]] = {}
+    voters: dict[tuple[int, str], bytes] = {}
     for broker, paths in directories.items():
         for path in (path / "__cluster_metadata-0" for path in paths):
             for file in sorted(path.glob("*.log")):
@@ -75,12 +76,26 @@ def by_metadata(directories: dict[int, list[Path]]) -> Iterator[str]:
                 yield from _whole(broker, held, rest)
                 content = frozenset(key + value for batch in held if not batch.attributes & CONTROL for _, key, value in records(batch))
                 snapshots.setdefault(file.name, {})[content] = broker
+                voters[broker, file.name] = _voters(held)
     for one, other in combinations(sorted(logs), 2):
         if not _are_of_one_history(logs[one], logs[other]):
             yield f"controllers {one} and {other} hold different metadata"
     for name, contents in snapshots.items():
         if len(contents) > 1:
             yield f"{name} is not the same on controllers {sorted(contents.values())}"
+    for (broker, name), held_voters in voters.items():
+        end = int(name[:20])
+        for other, batches in logs.items():
+            below = [batch for batch in batches if batch.base < end]
+            says = _voters(below)
+            if below and batches[-1].last >= end - 1 and below[-1].epoch == int(name[21:31]) and says and says != held_voters:
+                yield f"{name} of controller {broker} has other voters than the log of {other}"
+
+
+def _voters(batches: list[Stored]) -> bytes:
+    """The last voters among these records."""
+    controls = [batch for batch in batches if batch.attributes & CONTROL]
+    return next((value for batch in reversed(controls) for _, key, value in reversed(list(records(batch))) if key[2:4] == b"\0\6"), b"")
 
 
 def _are_of_one_history(one: list[Stored], other: list[Stored]) -> bool:
