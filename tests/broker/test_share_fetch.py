@@ -18,6 +18,7 @@ from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
@@ -259,3 +260,28 @@ async def test_acknowledged_records_are_not_delivered_again_after_the_node_has_d
     async with live_node(tmp_path, PROPERTIES) as node:
         await second_life(node)
         await with_a_state_that_cannot_be(node)
+
+
+@pytest.mark.timeout(60)
+async def test_who_joins_reads_from_altered_offsets_though_a_former_member_still_fetches(tmp_path: Path) -> None:
+    """The former member keeps the old state at the leader, which has nothing more to deliver."""
+    async with live_node(tmp_path, PROPERTIES) as node:
+        former, new = await member_of(node, "a"), await member_of(node, "b")
+        await prepare(node, former.channel)
+        former.topic_id = new.topic_id = node.metadata.image.topics_by_name["t"].topic_id
+        await former.join()
+        await produce(former.channel, former.topic_id, 10)
+        assert await former.take() == [(0, 9, 1)]
+        await former.acknowledge(0, 9, ACCEPT)
+        await former.channel.request(ShareGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1))
+        kind = AlterShareGroupOffsetsRequest
+        partition = kind.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=4)
+        topic = kind.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[partition])
+        altered: Any = await former.channel.request(kind(group_id="g", topics=[topic]))
+        assert altered.responses[0].partitions[0].error_code == ErrorCode.NONE
+        await new.join()
+        codes = [p.error_code for topic in (await new.fetch(wait_ms=30_000)).responses for p in topic.partitions]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER], "the state that the leader had is replaced"
+        assert await new.take() == [(4, 9, 1)]
+        former.channel.close()
+        new.channel.close()

@@ -73,7 +73,7 @@ class Pace:
 class ShareFetchOperation(FetchInSteps):
     """One fetch. `is_done`: nothing is waited for any more but the acknowledgements."""
 
-    __slots__ = ("_acknowledged", "_errors", "_held", "_host", "_pace", "_response", "request", "session")
+    __slots__ = ("_acknowledged", "_doubted", "_errors", "_held", "_host", "_pace", "_response", "request", "session")
 
     def __init__(self, host: ShareFetchHost, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
         super().__init__(context, host.turns)
@@ -82,6 +82,7 @@ class ShareFetchOperation(FetchInSteps):
         self.session = session
         self._held: dict[Partition, HeldSharePartition] = {}
         self._errors: dict[Partition, ErrorCode] = {}
+        self._doubted: list[HeldSharePartition] = []
         self._acknowledged: Results | None = None
         self._response: ShareFetchResponse | None = None
         self._pace = Pace()
@@ -103,6 +104,7 @@ class ShareFetchOperation(FetchInSteps):
                 yield
         if reads:
             yield from self._finding()
+            self._host.leader.verify(self.session, self._doubted)
         if not self._held or self.request.max_wait_ms <= 0 or (yield from self.looking()):
             yield from self.answering()
         else:
@@ -127,10 +129,19 @@ class ShareFetchOperation(FetchInSteps):
         if fault is not None:
             self._errors[partition] = fault
             return
+        key, unverified = SharePartitionKey(self.session.group_id, *partition), self.session.unverified
+        is_known = self._host.leader.is_known(key)
         try:
-            self._held[partition] = self._host.leader.get(SharePartitionKey(self.session.group_id, *partition))
+            held = self._held[partition] = self._host.leader.get(key)
         except ApiError as error:
             self._errors[partition] = error.code
+            return
+        if unverified.get(partition) is False:
+            if is_known:
+                unverified[partition] = True
+                self._doubted.append(held)
+            else:
+                del unverified[partition]
 
     def _parking(self) -> Steps:
         purgatory = self._host.park(self)
@@ -157,7 +168,7 @@ class ShareFetchOperation(FetchInSteps):
         host = self._host
         if not host.leader.is_held(held):
             return -1
-        if held.core is None or not held.core.can_acquire:
+        if held.core is None or not held.core.can_acquire or held.key[1:] in self.session.unverified:
             return 0
         offset, log = held.core.fetch_offset, held.partition.log
         end = end_offset(held.partition, is_read_committed=host.settings.rules(self.session.group_id).is_read_committed)

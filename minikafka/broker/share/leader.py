@@ -23,6 +23,7 @@ from minikafka.core.share.state_batches import StateBatch, is_sound
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
+from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ _REPORTED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
+#: Partitions in one request to share coordinators.
+VERIFIED_AT_ONCE = 256
 #: Partitions that are released in one turn of the loop when sessions end; each may start a write.
 RELEASED_AT_ONCE = 64
 #: After these errors the share partition is dropped; the next fetch loads it again.
@@ -175,6 +178,48 @@ class ShareLeader:
         held.core = SharePartition(state, start, self._rules(held.key.group_id))
         self.settle(held)
         self._wake(held)
+
+    def is_known(self, key: SharePartitionKey) -> bool:
+        """Whether the share partition is held, or its state is loading."""
+        return key in self._held
+
+    def verify(self, session: ShareSession, doubted: Sequence[HeldSharePartition]) -> None:
+        """Ask share coordinators whether these partitions, which others fetch, still have the state that this broker holds.
+
+        The offsets of a group without members may be altered, or deleted, while a former member still fetches. Who joins then would read
+        from the old state, and nothing if that is exhausted, until something is written. Apache Kafka's leader does not ask.
+        """
+
+        def drop(reason: str) -> None:
+            for held in doubted:
+                self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        if doubted:
+            ends = Ends("share partition", drop)
+            self._environment.supervisor.start(self._verify(session, doubted), "the verification of share partitions", ends=ends)
+
+    async def _verify(self, session: ShareSession, doubted: Sequence[HeldSharePartition]) -> None:
+        try:
+            for begin in range(0, len(doubted), VERIFIED_AT_ONCE):
+                asked = doubted[begin : begin + VERIFIED_AT_ONCE]
+                topics: dict[bytes, list[Any]] = {}
+                for held in asked:
+                    data = ReadShareGroupStateSummaryRequest.PartitionData(partition=held.key.partition, leader_epoch=held.leader_epoch)
+                    topics.setdefault(held.key.topic_id, []).append(data)
+                found = await self._persister.ask_all(ReadShareGroupStateSummaryRequest, session.group_id, topics)
+                for held in asked:
+                    self._verified(session, held, found[held.key.topic_id, held.key.partition])
+        finally:
+            for held in doubted:
+                session.unverified.pop(held.key[1:], None)
+
+    def _verified(self, session: ShareSession, held: HeldSharePartition, result: Any) -> None:
+        """If the share coordinator did not answer, the state stays: a write would find out."""
+        session.unverified.pop(held.key[1:], None)
+        if result.error_code == ErrorCode.NONE and held.core is not None and result.state_epoch != held.core.state_epoch:
+            self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self._wake(held)
 
     def _rules(self, group_id: str) -> Callable[[], ShareRules]:
         def rules() -> ShareRules:

@@ -24,12 +24,17 @@ SessionKey = tuple[str, str]
 
 @dataclass(slots=True)
 class ShareSession:
-    """`epoch`: of the next request. `partitions`: in the order in which they were added. `connection`: the session ends with it."""
+    """`epoch`: of the next request. `partitions`: in the order in which they were added. `connection`: the session ends with it.
+
+    `unverified`: partitions new to the session, of which the leader may hold a state that has been replaced since; and whether the
+    share coordinator has been asked.
+    """
 
     key: SessionKey
     connection: Hashable
     epoch: int = 1
     partitions: dict[Partition, None] = field(default_factory=dict)
+    unverified: dict[Partition, bool] = field(default_factory=dict)
 
     @property
     def group_id(self) -> str:
@@ -98,6 +103,7 @@ class ShareSessions:
         partitions = dict.fromkeys((*session.partitions, *requested))
         for partition in forgotten:
             partitions.pop(partition, None)
+            session.unverified.pop(partition, None)
         self._put(session, partitions)
         session.advance()
         return session
@@ -110,7 +116,9 @@ class ShareSessions:
             raise ApiError(ErrorCode.INVALID_REQUEST)
         if more > 0 and self.partition_count + more > self._partitions_of_all_max:
             raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-        session.partitions = partitions
+        before, session.partitions = session.partitions, partitions
+        if partitions.keys() != before.keys():
+            session.unverified.update((partition, False) for partition in partitions if partition not in before)
         self.partition_count += more
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
