@@ -1,6 +1,9 @@
 """`python -m minikafka` is the `minikafka` command."""
 
-from minikafka.cli.main import main
+try:
+    from minikafka.cli.main import main
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 if __name__ == "__main__":
     main()

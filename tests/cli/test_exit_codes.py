@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,3 +135,11 @@ def test_an_interrupt_ends_with_the_shells_status_and_no_word(monkeypatch: pytes
     monkeypatch.setattr("minikafka.cli.demo_chapters.play", interrupted)
     done = CliRunner().invoke(cli, ["demo"])
     assert (done.exit_code, done.output.count("\n")) == (130, 1), done.output
+
+
+def test_an_interrupt_of_the_imports_ends_with_it_too(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    command = [sys.executable, "-m", "minikafka", "--version"]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
