@@ -268,7 +268,7 @@ class SocketConnection:
         start, end, capacity = self._start, self._end, len(self._buffer)
         held = end - start
         if self._keeps_frame:
-            self._resize(RECEIVE_BYTES_GROWN)
+            self._resize(max(RECEIVE_BYTES_GROWN, held + RECEIVE_BYTES_INITIAL))
         elif end == capacity and capacity < RECEIVE_BYTES_GROWN:
             # The peer fills this buffer in one go: in a larger one fewer frames are cut off and have to be moved.
             self._resize(RECEIVE_BYTES_GROWN)

@@ -2,7 +2,7 @@
 
 A connection carries one line, "PROPERTIES TAB OUTPUT TAB LOGIN-FILE TAB PRINCIPALS", and is answered with the process id. What the child
 runs is `minikafka start --config PROPERTIES`; that nothing has to be imported is a second of a core for each node. PRINCIPALS is the socket
-where it asks whose a connection without SASL is: a test may have a class of its own for that."""
+where it asks whose a connection is: a test may have a class of its own for that."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from contextlib import suppress
 from minikafka.broker import node
 from minikafka.broker.front.dispatch import Dispatcher
 from minikafka.broker.security.node_security import ListenerSecurity
+from minikafka.broker.security.sasl_session import SaslSession
 from minikafka.cli.start import start
 from minikafka.net.network import Connection, ConnectionHandler
 from minikafka.testing import zygote
@@ -72,11 +73,12 @@ def _answer(listener: socket.socket, watched: select.epoll, nodes: dict[int, int
 def _ask_principals(principals: str, properties: str) -> None:
     """Let the test say whose a connection is."""
     plain: Callable[[Callable[[], Dispatcher], str, Connection], ConnectionHandler] = node._session
+    plain_done = SaslSession._done
 
-    def ask(listener: str, address: str, certificate: str) -> str:
+    def ask(listener: str, address: str, certificate: str, user: str = "") -> str:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(principals)
-            asking.sendall(f"{properties}\t{listener}\t{address}\t{certificate}\n".encode())
+            asking.sendall(f"{properties}\t{listener}\t{address}\t{certificate}\t{user}\n".encode())
             return asking.recv(PRINCIPAL_BYTES).decode()
 
     def session(dispatcher: Callable[[], Dispatcher], listener: str, connection: Connection) -> ConnectionHandler:
@@ -86,7 +88,15 @@ def _ask_principals(principals: str, properties: str) -> None:
     def certificate_principal(security: ListenerSecurity, certificate: bytes | None) -> str | None:
         return ask(security.name, "127.0.0.1", base64.b64encode(certificate or b"").decode() or "none") or None
 
+    def done(session: SaslSession, connection: Connection) -> int:
+        lifetime_ms = plain_done(session, connection)
+        assert session._authenticated_as is not None
+        user, _ = session._authenticated_as
+        connection.principal = ask(session._listener, connection.peer_host, "", user) or connection.principal
+        return lifetime_ms
+
     node._session = session
+    SaslSession._done = done  # type: ignore[method-assign]
     ListenerSecurity.certificate_principal = certificate_principal  # type: ignore[method-assign]
 
 

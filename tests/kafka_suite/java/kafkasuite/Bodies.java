@@ -20,7 +20,7 @@ public final class Bodies {
     public static Object broker(@This Object self, @Origin Method method, @AllArguments Object[] arguments) {
         Node node = Node.of(((BrokerServer) self).sharedServer());
         switch (method.getName()) {
-            case "startup": node.start(); node.awaitUnfenced(); return null;
+            case "startup": node.start(); node.awaitUnfenced(); Views.expiredConnections(node); return null;
             case "shutdown": node.stop(false); return null;
             case "awaitShutdown": return null;
             case "isShutdown": return !node.alive();

@@ -162,6 +162,15 @@ final class Node {
         return new RuntimeException("NODE " + id() + " (" + roles() + ") " + what + ": " + said);
     }
 
+    /** How many lines of its log have `text`. */
+    long logged(String text) {
+        try (java.util.stream.Stream<String> lines = Files.lines(output.toPath())) {
+            return lines.filter(line -> line.contains(text)).count();
+        } catch (IOException unreadable) {
+            throw new java.io.UncheckedIOException(unreadable);
+        }
+    }
+
     void awaitPorts() {
         long end = System.currentTimeMillis() + START_MS;
         for (int port : ports.values()) while (!listens(port)) {

@@ -22,14 +22,17 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import javax.net.ssl.SSLPeerUnverifiedException;
 import javax.net.ssl.SSLSession;
+import javax.security.sasl.SaslServer;
 import org.apache.kafka.common.Configurable;
 import org.apache.kafka.common.security.auth.AuthenticationContext;
 import org.apache.kafka.common.security.auth.KafkaPrincipalBuilder;
 import org.apache.kafka.common.security.auth.PlaintextAuthenticationContext;
+import org.apache.kafka.common.security.auth.SaslAuthenticationContext;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.security.auth.SslAuthenticationContext;
 
 /**
- * Principals of connections without SASL, as a class of the test makes them. A node of minikafka loads no Java: it asks here, over
+ * Principals of connections, as a class of the test makes them. A node of minikafka loads no Java: it asks here, over
  * a socket, whose a new connection is.
  */
 final class Principals {
@@ -68,7 +71,7 @@ final class Principals {
         thread.start();
     }
 
-    /** One line "NODE TAB LISTENER TAB ADDRESS TAB CERTIFICATE", answered with the principal, or with nothing if the builder fails. */
+    /** One line "NODE TAB LISTENER TAB ADDRESS TAB CERTIFICATE TAB USER", answered with the principal, or with nothing if the builder fails. */
     private static void answer(SocketChannel channel) throws IOException {
         ByteBuffer question = ByteBuffer.allocate(QUESTION_BYTES);
         while (question.position() == 0 || question.get(question.position() - 1) != '\n') if (channel.read(question) < 0) return;
@@ -77,16 +80,23 @@ final class Principals {
         KafkaPrincipalBuilder builder = BUILDERS.getOrDefault(List.of(parts[0], parts[1].toUpperCase(Locale.ROOT)), all);
         String principal = "";
         try {
-            if (builder != null) principal = builder.build(context(parts[1], parts[2], parts[3])).toString();
+            if (builder != null) principal = builder.build(context(parts[1], parts[2], parts[3], parts[4])).toString();
         } catch (RuntimeException | CertificateException refused) {
             System.err.println("no principal for " + String.join(" ", parts) + ": " + refused);
         }
         channel.write(ByteBuffer.wrap(principal.getBytes(StandardCharsets.UTF_8)));
     }
 
-    /** What a builder of principals is given. `certificate` is empty without TLS, "none" for a client that showed none. */
-    private static AuthenticationContext context(String listener, String address, String certificate) throws IOException, CertificateException {
+    /** What a builder of principals is given. `certificate` is empty without TLS, "none" for a client that showed none; `user` is that of SASL. */
+    private static AuthenticationContext context(String listener, String address, String certificate, String user) throws IOException, CertificateException {
         InetAddress client = InetAddress.getByName(address);
+        if (!user.isEmpty()) {
+            Object server = Proxy.newProxyInstance(Principals.class.getClassLoader(), new Class<?>[] {SaslServer.class}, (proxy, method, arguments) -> {
+                if (!method.getName().equals("getAuthorizationID")) throw new UnsupportedOperationException("SaslServer." + method.getName());
+                return user;
+            });
+            return new SaslAuthenticationContext((SaslServer) server, SecurityProtocol.SASL_SSL, client, listener);
+        }
         if (certificate.isEmpty()) return new PlaintextAuthenticationContext(client, listener);
         X509Certificate shown = certificate.equals("none") ? null : (X509Certificate) CertificateFactory.getInstance("X.509")
             .generateCertificate(new ByteArrayInputStream(Base64.getDecoder().decode(certificate)));

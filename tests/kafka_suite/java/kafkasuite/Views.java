@@ -32,6 +32,7 @@ import org.apache.kafka.security.CredentialProvider;
 import org.apache.kafka.server.authorizer.AclCreateResult;
 import org.apache.kafka.server.authorizer.AclDeleteResult;
 import org.apache.kafka.server.authorizer.Authorizer;
+import org.apache.kafka.server.metrics.KafkaMetricsGroup;
 
 /** Parts of a server that can be known from outside, as objects of Kafka's interfaces. */
 final class Views {
@@ -179,6 +180,12 @@ final class Views {
                 if (other.alive() && other.plaintextPort(controller) > 0)
                     return Admin.create(Map.of(controller ? "bootstrap.controllers" : "bootstrap.servers", "localhost:" + other.plaintextPort(controller)));
         throw Recorder.internals("an authorizer to write to (no PLAINTEXT listener)");
+    }
+
+    /** The gauge that a SocketServer registers, filled with what the node's log tells of such connections. */
+    static void expiredConnections(Node node) {
+        if (!Launcher.isMinikafka()) return;
+        new KafkaMetricsGroup("kafka.network", "SocketServer").newGauge("ExpiredConnectionsKilledCount", () -> (double) node.logged("its authentication has expired"));
     }
 
     private Views() { }
