@@ -43,6 +43,7 @@ class Directory(Protocol):
     directory_id: str
     clean: bool | None
     is_listed: bool
+    high_watermark: dict[tuple[str, int], int] | None
 
     def named_partitions(self) -> dict[tuple[str, int], int]: ...
 
@@ -139,6 +140,8 @@ def is_only_compacted(image: ClusterImage, topic: str) -> bool | None:
 
 
 Missing = tuple[tuple[str, int], Finding]
+#: How long a broker that is killed may have known of a new partition without a log of it; one that is stopped in order makes it.
+NEW_LOG_MS, NEVER = 10_000, -1
 
 
 def missing_replicas(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:
@@ -161,8 +164,11 @@ def _assigned(
     for directory in directories:
         if directory.cluster_id:
             given.setdefault(directory.broker, set()).add(directory.directory_id)
-        if key in directory.named_partitions():
+        if key in directory.named_partitions() and not _may_be_old(image, directory, key[0]):
             named[directory.broker] = max(named.get(directory.broker, 0), directory.named_partitions()[key])
+    stopped = {directory.broker for directory in directories if directory.clean}
+    told = [directory.high_watermark or {} for directory in directories if not _may_be_old(image, directory, key[0])]
+    committed = max([line.get(key, 0) for line in told], default=0)
     for number, broker in enumerate(claim.replicas):
         if (*key, broker) in present:
             continue
@@ -172,7 +178,10 @@ def _assigned(
             yield Finding("not-compared", f"{says}, but its log directories were not given", *key, brokers=(broker,))
             continue
         text = f"{says}, but it has no log of it"
-        if broker in claim.complete:
+        if broker not in named and _is_new(image, claim, broker, committed, NEVER if broker in stopped else NEW_LOG_MS):
+            text += "; it went down when the partition was new, and nothing was committed that it acknowledged"
+            level = NOTE
+        elif broker in claim.complete:
             level = ERROR
         elif named.get(broker, 0) > 0 or (broker not in claim.adding and (broker in claim.was_in_sync or broker in named)):
             text += f"; it once {f'had it up to offset {named[broker]} or further' if broker in named else 'was in sync'}"
@@ -182,6 +191,24 @@ def _assigned(
         else:
             level = WARNING
         yield Finding("replica-missing", text, *key, brokers=(broker,), level=level)
+
+
+def _is_new(image: ClusterImage, claim: PartitionClaim, broker: str, committed: int, within_ms: int) -> bool:
+    """Whether a broker may not have made its log yet: a new partition's replicas are in sync before they have anything.
+
+    By its own copy of the metadata log it went down soon after (`within_ms`), and it did not come into sync later. While it is in sync
+    without a log, nothing can be committed.
+    """
+    heard_ms = image.heard_ms.get(broker, -1)
+    if claim.created_ms < 0 or heard_ms < 0 or broker in claim.joined or (broker in claim.complete and committed > 0):
+        return False
+    return heard_ms - claim.created_ms <= within_ms
+
+
+def _may_be_old(image: ClusterImage, directory: Directory, topic: str) -> bool:
+    """Whether a killed broker's checkpoints may still be about an earlier topic of this name."""
+    made_ms, heard_ms = image.made_again_ms.get(topic), image.heard_ms.get(directory.broker)
+    return made_ms is not None and directory.clean is False and heard_ms is not None and heard_ms - made_ms <= NEW_LOG_MS
 
 
 def _is_given(image: ClusterImage, claim: PartitionClaim, number: int, given: dict[str, set[str]]) -> bool:

@@ -199,7 +199,8 @@ def _settle(views: list[ReplicaView], accounts: list[Account], findings: Finding
     for one, account in zip(views, accounts, strict=True):
         texts = list(account.shortfalls())
         is_held_too = account.beside.batches and "replica-tail" not in {check for check, _ in findings.counts}
-        if account.alone.batches and not account.due.batches and not is_held_too and not _is_deleted(one, views):
+        is_replaced = _is_deleted(one, views) or _is_in_snapshots(one, account.end, views)
+        if account.alone.batches and not account.due.batches and not is_held_too and not is_replaced:
             texts.append(f"no other replica answers for any offset of broker {one.broker} between {account.first} and {account.end}")
         for text in texts:
             findings.add(finding_of("not-compared", text, views, (one.broker,), account.bounds[0]))
@@ -214,6 +215,12 @@ def _is_deleted(one: ReplicaView, views: list[ReplicaView]) -> bool:
     if not others or any(other.log_start < one.end_offset or other.end_offset > other.log_start for other in others):
         return False
     return any(other.replica.place is not None or other.log_start in _written_starts(other) for other in others)
+
+
+def _is_in_snapshots(one: ReplicaView, end: int, views: list[ReplicaView]) -> bool:
+    """Whether another node has a snapshot in place of these records of the metadata log. Snapshots are checked against the logs."""
+    others = [other for other in views if other is not one and one.replica.topic == METADATA_TOPIC]
+    return any(end <= other.log_start <= other.replica.high_watermark for other in others)
 
 
 def _written_starts(one: ReplicaView) -> list[int]:

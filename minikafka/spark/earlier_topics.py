@@ -38,6 +38,7 @@ class Replica(Protocol):
     has_high_watermark: bool
     recovery_point: int | None
     log_start: int
+    start_point: int
     findings: FindingList
 
     @property
@@ -93,7 +94,7 @@ def _without_lines(replica: Replica, lines: list[str]) -> None:
     if not lines:
         return
     replica.has_high_watermark, replica.high_watermark = False, UNBOUNDED
-    replica.recovery_point, replica.log_start = None, replica.segments[0].base_offset
+    replica.recovery_point, replica.log_start, replica.start_point = None, replica.segments[0].base_offset, -1
     text = f"its {', '.join(name.replace('_', ' ') for name in lines)} may belong to the deleted topic of that name: ignored"
     finding = Finding("checkpoint-bounds", text, replica.topic, replica.partition, (replica.broker,), file=replica.path, level=NOTE)
     replica.findings.add(finding)

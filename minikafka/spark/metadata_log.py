@@ -57,6 +57,8 @@ class PartitionClaim:
 
     `adding`, `removing`: replicas that a reassignment in progress adds and removes. `was_in_sync`: every replica that has been in sync
     since the history begins, `ever`: every replica. `proposed`: in sync or eligible by records that no majority of the quorum holds yet.
+    `created_ms`: when it was made, -1 if the history does not tell; all its replicas are in sync then. `joined`: those that came into
+    sync later, with what the leader had.
     """
 
     topic_id: str
@@ -74,6 +76,8 @@ class PartitionClaim:
     elections: tuple[UncleanElection, ...] = ()
     ever: frozenset[str] = frozenset()
     proposed: tuple[str, ...] = ()
+    created_ms: int = -1
+    joined: frozenset[str] = frozenset()
 
     @property
     def complete(self) -> tuple[str, ...]:
@@ -224,7 +228,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         _remove_topic(image, fields.uuid())
     elif kind == PARTITION:
         image.creating = ""
-        _partition(image, fields, version)
+        _partition(image, fields, version, timestamp_ms)
     elif kind == PARTITION_CHANGE:
         _partition_change(image, fields, offset, timestamp_ms)
     elif kind == CONFIG:
@@ -262,7 +266,7 @@ def _remove_topic(image: ClusterImage, topic_id: str) -> None:
         image.touch(_PARTITION, key)
 
 
-def _partition(image: ClusterImage, fields: Fields, version: int) -> None:
+def _partition(image: ClusterImage, fields: Fields, version: int, timestamp_ms: int) -> None:
     number, topic_id = fields.integer(4), fields.uuid()
     replicas, isr, removing, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
@@ -273,7 +277,7 @@ def _partition(image: ClusterImage, fields: Fields, version: int) -> None:
     elections = (UncleanElection(str(leader), leader_epoch, -1, -1),) if recovering else ()
     image.partitions[topic_id, number] = PartitionClaim(
         topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, removing, recovering,
-        frozenset(isr + elr), elections, frozenset(replicas + adding),
+        frozenset(isr + elr), elections, frozenset(replicas + adding), created_ms=timestamp_ms,
     )  # fmt: skip
     image.touch(_PARTITION, (topic_id, number))
 
@@ -304,6 +308,7 @@ def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestam
         claim.leader = str(tagged[1].integer(4))
         claim.leader_epoch += 1
         _note_election(claim, *before, offset, timestamp_ms)
+    claim.joined |= frozenset(claim.isr) - frozenset(before[0])
     claim.was_in_sync |= frozenset(claim.isr + claim.elr)
     claim.ever |= frozenset(claim.replicas + claim.adding)
     claim.partition_epoch += 1

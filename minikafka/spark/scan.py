@@ -384,7 +384,8 @@ class _Scan:
                     states = logformat.parse_snapshot(data)
                     self._keep_snapshot(int(name[:20]), states)
             except FormatError as error:
-                self.add([Finding("producer-snapshot", str(error), file=path, offset=int(name[:20]), level=ERROR)], "")
+                text, level = (f"{error}; the next start drops it", NOTE) if self.task.is_made_anew else (str(error), ERROR)
+                self.add([Finding("producer-snapshot", text, file=path, offset=int(name[:20]), level=level)], "")
             except FileNotFoundError:
                 self.add(_dead_link(path), "")
             except OSError as error:

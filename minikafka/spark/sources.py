@@ -130,6 +130,12 @@ class SegmentTask:
     follows: bool = False
     segments: int = 1
 
+    @property
+    def is_made_anew(self) -> bool:
+        """Whether the next start makes the transaction index and the producers' state anew from this segment, which may be the last one of
+        a broker that was killed. A snapshot of producers, or an entry of the index, may not have been written yet."""
+        return self.is_rebuilt or (self.next_base < 0 and self.clean is False)
+
 
 @dataclass(slots=True)
 class Plan:

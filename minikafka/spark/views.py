@@ -169,7 +169,7 @@ def _facts(summary: SegmentSummary) -> SegmentFacts:
     name = f"{task.path}/{task.base_offset:020d}"
     return SegmentFacts(
         task.base_offset, summary.end_offset, facts.pieces, facts.events, facts.last_timestamp, summary.aborts, name, summary.snapshots,
-        task.place is None and not task.is_rebuilt,
+        task.place is None and not task.is_made_anew,
     )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
     replica = result.replica
     if replica.epochs is not None and not broken:
         for finding in checks.epoch_checkpoint(
-            replica.epochs, result.runs, result.log_start, result.end_offset, replica.clean is True, cleaned_below(result)
+            replica.epochs, result.runs, _first_needed(result), result.end_offset, replica.clean is True, cleaned_below(result)
         ):
             finding.file = f"{replica.path}/leader-epoch-checkpoint"
             _add(replica, finding)
@@ -217,6 +217,13 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
             _add(replica, finding)
     for finding in checks.bounds(high_watermark, replica.recovery_point, replica.cleaner_point, result.log_start, result.end_offset):
         _add(replica, finding)
+
+
+def _first_needed(result: ReplicaView) -> int:
+    """The log start that the leader epochs show. A node cuts those of its metadata log at a snapshot, and the log later or never."""
+    first = result.replica.epochs[0][1] if result.replica.epochs else 0
+    is_in_snapshot = result.replica.topic == METADATA_TOPIC and first <= result.replica.high_watermark
+    return max(result.log_start, first) if is_in_snapshot else result.log_start
 
 
 def replica_unreadable(one: ReplicaView) -> bool:

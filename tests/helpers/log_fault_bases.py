@@ -24,7 +24,7 @@ from helpers.log_clusters import (
     write_broker,
 )
 from helpers.log_fault_mixed import MIXED, write_mixed
-from helpers.log_fault_quorums import added_voters, removed_voters, uncopied_tail
+from helpers.log_fault_quorums import added_voters, late_observers, removed_voters, uncopied_tail
 from helpers.log_oracle import Role
 
 OWN_SNAPSHOTS, REMOVED_VOTERS = "metadata snapshots of their own", "voters removed, one elected again"
@@ -255,6 +255,36 @@ def _crashed(folder: Path) -> None:
     segment.write_bytes(segment.read_bytes() + plain(batches[-1].last + 1, 3, 2).encode()[:70])
 
 
+def _in_an_append(folder: Path) -> None:
+    """Killed brokers: 2 had no time for the index entry of its newest marker, 3 none to fill a snapshot of producers."""
+    batches = transactional()
+    while batches[-1].records[0][1] != struct.pack(">hh", 0, ABORT):
+        batches.pop()
+    bases = bases_of(batches)
+    write(folder, lambda broker: Partition("t-0", batches, bases, ((0, 0),), TOPIC), controller(), clean=False)
+    index = folder / "b2" / "t-0" / f"{bases[-1]:020d}.txnindex"
+    index.write_bytes(index.read_bytes()[:-34])
+    (folder / "b3" / "t-0" / f"{bases[-1]:020d}.snapshot").write_bytes(b"")
+    for broker in (2, 3):
+        (folder / f"b{broker}" / "recovery-point-offset-checkpoint").write_text(lines([f"t 0 {bases[1]}"]))
+
+
+def _new_partition(folder: Path) -> None:
+    """Killed brokers: of a new topic's partition only broker 1 has a log yet. Broker 2 has not even heard of the topic, and broker 3 still
+    has checkpoints of an earlier one of its name."""
+    batches, new_topic = two_epochs(), bytes(range(40, 56))
+    old = controller().topic("new", OLD_TOPIC).remove(OLD_TOPIC)
+    new = MetadataLog(list(old.values), dict(old.controls)).topic("new", new_topic).partition(new_topic, BROKERS, BROKERS, 1)
+    for broker in BROKERS:
+        held = [Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC)]
+        if broker == 1:
+            held.append(Partition("new-0", [], epochs=(), topic_id=new_topic))
+        root = write_broker(folder / f"b{broker}", broker, held, (old if broker == 2 else new).encode(), clean=False)
+        if broker == 3:
+            for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+                (root / name).write_text(lines([*(root / name).read_text().splitlines()[2:], "new 0 70"]))
+
+
 def _jbod(folder: Path) -> None:
     """Two log directories a broker; t-0 lies in the second."""
     log = MetadataLog()
@@ -457,6 +487,7 @@ BASES = {
         Base("voters added, the first killed", added_voters, _USUAL),
         Base(REMOVED_VOTERS, removed_voters, _USUAL),
         Base("a leader's uncopied tail", uncopied_tail, _USUAL),
+        Base("metadata that begins with a snapshot", late_observers, _USUAL),
         Base("unequal segments", _unequal_segments, _USUAL),
         Base("many batches", _many_batches, _USUAL),
         Base("recreated", _recreated, _USUAL),
@@ -464,6 +495,8 @@ BASES = {
         Base("retained", _retained, _USUAL),
         Base("unclean election", _unclean, _USUAL),
         Base("crashed", _crashed, _USUAL),
+        Base("killed in an append", _in_an_append, _USUAL),
+        Base("killed before a log was made", _new_partition, _USUAL),
         Base("two log directories", _jbod, _USUAL),
         *(Base(f"Apache Kafka's {one.name}", partial(write_mixed, one), _USUAL, one.name) for one in MIXED),
         Base("reassigned", _reassigned, Role((2, 3), (2, 3), (2, 3))),

@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
-from helpers.log_oracle_beside import by_committed_reader, by_high_watermarks, by_identity, by_names, by_orderly_stop, by_time, latest
+from helpers.log_oracle_beside import (
+    by_committed_reader,
+    by_high_watermarks,
+    by_identity,
+    by_names,
+    by_orderly_stop,
+    by_time,
+    latest,
+    listed_aborts,
+)
 from helpers.log_oracle_records import by_records
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -86,6 +95,10 @@ class Log:
         """Whether the next start makes the indexes of the segment of this number anew."""
         closed = number + 1 < len(self.segments)
         return closed and self.recovery_point is not None and self.segments[number + 1][0] > self.recovery_point
+
+    def is_made_anew(self, number: int) -> bool:
+        """Whether the next start makes its index of aborted transactions anew: of a broker that was killed the last segment's, too."""
+        return self.is_rebuilt(number) or (number + 1 == len(self.segments) and not self.clean)
 
     @property
     def batches(self) -> list[Stored]:
@@ -346,13 +359,10 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
                 aborted.append((batch.producer, first, batch.base))
         elif batch.attributes & TRANSACTIONAL:
             opened.setdefault(batch.producer, batch.base)
-    listed: list[tuple[int, ...]] = []
-    for file in sorted((log.path or Path()).glob("*.txnindex")):
-        data = file.read_bytes()
-        if len(data) % 34:
-            yield f"broker {log.broker}: an index of aborted transactions is cut"
-            return
-        listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
+    listed = listed_aborts(log, batches)
+    if listed is None:
+        yield f"broker {log.broker}: an index of aborted transactions is cut"
+        return
     older = {(producer, last) for _, producer, first, last, _ in listed if first < floor}  # they began where nothing is left
     aborted = [one for one in aborted if (one[0], one[2]) not in older]
     bounds = sorted({batch.base for batch in batches if batch.base >= role.cleaned_to} | {log.end})

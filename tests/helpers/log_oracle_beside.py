@@ -68,15 +68,34 @@ def _entries(log: Log, base: int) -> list[tuple[int, int]] | None:
     return [(time, base + offset) for time, offset in entries]
 
 
+def listed_aborts(log: Log, batches: list[Stored]) -> list[tuple[int, ...]] | None:
+    """The entries of the indexes of aborted transactions as the next start has them; None if one is cut."""
+    anew = [(log.segments[number][0], log.segments[number][1]) for number in range(len(log.segments)) if log.is_made_anew(number)]
+    listed: list[tuple[int, ...]] = []
+    for file in sorted((log.path or Path()).glob("*.txnindex")):
+        if file.stem not in {f"{base:020d}" for base, _ in anew}:
+            data = file.read_bytes()
+            if len(data) % 34:
+                return None
+            listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
+    places = {batch.base for _, held in anew for batch in held}
+    opened: dict[int, int] = {}
+    for batch in batches:
+        if batch.attributes & 0x20 and batch.producer >= 0:
+            first = opened.pop(batch.producer, None)
+            if batch.control_type == 0 and first is not None and batch.base in places:
+                listed.append((0, batch.producer, first, batch.base, min([*opened.values(), batch.base + 1])))
+        elif batch.attributes & 0x10:
+            opened.setdefault(batch.producer, batch.base)
+    return listed
+
+
 def by_committed_reader(log: Log, batches: list[Stored]) -> Iterator[str]:
     """A read_committed consumer skips aborted records and nothing else: it reads the index's entries in order, up to the
     first whose stable offset is far enough, and treats a producer as aborted from an entry's first offset to the next abort marker."""
-    listed = []
-    for file in sorted((log.path or Path()).glob("*.txnindex")):
-        data = file.read_bytes()
-        if len(data) % 34:
-            return
-        listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
+    listed = listed_aborts(log, batches)
+    if listed is None:
+        return
     markers = [(batch.producer, batch.base, batch.control_type) for batch in batches if batch.attributes & 0x20 and batch.producer >= 0]
     if not markers and not listed:
         return
