@@ -71,7 +71,9 @@ def fault_of_text(name: str, value: str, config: BrokerConfig) -> str | None:
     """The message for an invalid text value, or None."""
     if name == TAGS:
         tags = [tag.strip() for tag in value.split(",")] if value.strip() else []
-        return f"{name} must not contain duplicate tag keys." if len(set(tags)) < len(tags) else None
+        if len(set(tags)) < len(tags):
+            return f"{name} must not contain duplicate tag keys."
+        return None if all(tags) else f"Configuration '{name}' values must not be empty."
     if name == ASSIGNOR and value not in config.group_streams_assignors:
         registered = f"Registered assignors are: [{', '.join(config.group_streams_assignors)}]."
         return f"{name} '{value}' is not a registered task assignor. {registered}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+_DECIMAL, _HEXADECIMAL = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", r"0[xX](?:[\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)[pP][+-]?\d+"
+_DOUBLE = re.compile(rf"([+-]?(?:NaN|Infinity|{_DECIMAL}|{_HEXADECIMAL}))[fFdD]?", re.ASCII)
 INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -80,6 +83,13 @@ class Property:
         return value if self.convert is None else self.convert(value)
 
 
+def gzip_level(level: int) -> int:
+    """Raises ValueError for 0, which is no compression."""
+    if level == 0:
+        raise ValueError("must be -1, or between 1 and 9")
+    return level
+
+
 def counts_of_hosts(text: str) -> dict[str, int]:
     """Parse `host:count, [::1]:count`. Returns the counts by host, as written. Raises ValueError."""
     counts: dict[str, int] = {}
@@ -105,6 +115,8 @@ def _boolean(text: str) -> bool:
 
 
 def _integer(text: str) -> int:
+    if "_" in text:
+        raise ValueError("must be a whole number")
     try:
         return int(text)
     except ValueError:
@@ -112,10 +124,11 @@ def _integer(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("must be a number") from None
+    """As Java reads it (Double.valueOf)."""
+    found = _DOUBLE.fullmatch(text)
+    if found is None:
+        raise ValueError("must be a number")
+    return float.fromhex(found[1]) if "x" in text.lower() else float(found[1])
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.broker.config.properties import INT32_MAX, INT64_MAX, Property, PropertyTable, counts_of_hosts
+from minikafka.broker.config.properties import INT32_MAX, INT64_MAX, Property, PropertyTable, counts_of_hosts, gzip_level
 from minikafka.broker.config.security_properties import AUTHORIZATION, SECURITY
 from minikafka.broker.config.without_effect import WITHOUT_EFFECT
 
@@ -78,7 +78,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("max.incremental.fetch.session.cache.slots", "int", "1000", "Maximum number of cached fetch sessions (KIP-227).", low=0),
         _p("message.max.bytes", "int", "1048588", "Maximum size of a record batch, in bytes.", low=0, dynamic=True),
         _p("compression.type", "string", "producer", "Codec of stored batches; producer keeps the producer's codec.", choices=CODECS, dynamic=True),
-        _p("compression.gzip.level", "int", "-1", "Level for gzip when the broker compresses.", low=-1, high=9, dynamic=True),
+        _p("compression.gzip.level", "int", "-1", "Level for gzip when the broker compresses.", low=-1, high=9, dynamic=True, convert=gzip_level),
         _p("compression.lz4.level", "int", "9", "Level for lz4 when the broker compresses.", low=1, high=17, dynamic=True),
         _p("compression.zstd.level", "int", "3", "Level for zstd when the broker compresses.", low=-131072, high=22, dynamic=True),
         _p("log.cleanup.policy", "list", "delete", "Treatment of old segments: delete, compact, or both.", choices=("compact", "delete"), dynamic=True),

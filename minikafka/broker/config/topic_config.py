@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from minikafka.broker.config.properties import Property, PropertyTable
+from minikafka.broker.config.properties import Property, PropertyTable, gzip_level
 from minikafka.broker.config.table import CODECS, MAX_LONG
 from minikafka.storage.config import LogConfig
 
@@ -23,7 +23,7 @@ TOPIC_PROPERTIES = PropertyTable(
     [
         _p("cleanup.policy", "list", "delete", "log.cleanup.policy", "Treatment of old segments: delete, compact, or both.", choices=("compact", "delete")),
         _p("compression.type", "string", "producer", "compression.type", "Codec of stored batches; producer keeps the producer's codec.", choices=CODECS),
-        _p("compression.gzip.level", "int", "-1", "compression.gzip.level", "Level for gzip when the broker compresses.", low=-1, high=9),
+        _p("compression.gzip.level", "int", "-1", "compression.gzip.level", "Level for gzip when the broker compresses.", low=-1, high=9, convert=gzip_level),
         _p("compression.lz4.level", "int", "9", "compression.lz4.level", "Level for lz4 when the broker compresses.", low=1, high=17),
         _p("compression.zstd.level", "int", "3", "compression.zstd.level", "Level for zstd when the broker compresses.", low=-131072, high=22),
         _p("delete.retention.ms", "long", "86400000", "log.cleaner.delete.retention.ms", "How long tombstones are kept.", low=0),

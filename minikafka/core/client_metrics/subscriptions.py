@@ -159,6 +159,8 @@ def _interval_ms(text: str | None) -> int:
         return INTERVAL_MS_DEFAULT
     try:
         interval_ms = int(text.strip())
+        if "_" in text or not -(1 << 31) <= interval_ms < 1 << 31:
+            raise ValueError(text)
     except ValueError:
         message = f"Invalid value {text} for configuration {INTERVAL_MS}: Not a number of type INT"
         raise ApiError(ErrorCode.INVALID_CONFIG, message) from None

@@ -216,7 +216,7 @@ class ConfigControl:
                 raise ApiError(ErrorCode.INVALID_REQUEST if kind == RESOURCE_BROKER else ErrorCode.INVALID_CONFIG, fault)
         fault = self.rules.validate_together(kind, after)
         if fault is not None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, fault)
+            raise ApiError(ErrorCode.INVALID_REQUEST if kind == RESOURCE_BROKER else ErrorCode.INVALID_CONFIG, fault)
 
     def _records(self, kind: int, name: str, changes: Mapping[str, str | None]) -> list[Any]:
         records: list[Any] = [ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changes.items()]
