@@ -250,7 +250,7 @@ class Comparison:
         text = f"at offset {offset} " + "; ".join(f"broker {side['broker']} {_says(side)}" for side in sides)
         brokers = tuple(going[number].view.broker for number in odd)
         distinct = [sides[numbers[0]] for numbers in members.values()]
-        certain = committed or _never_cut(distinct)
+        certain = (committed and not any(map(_never_said, going))) or _never_cut(distinct)
         named_before = offset in self.named
         self.named |= {offset} if certain else set()
         self.odd |= {id(going[number].view) for number in odd} if certain and not tie else set()
@@ -288,6 +288,12 @@ class Comparison:
             if one.end_offset < longest:
                 text = f"{names_of([one.broker])} ends at {one.end_offset}, the longest replica at {longest}"
                 self.findings.add(finding_of("replica-lagging", text, self.views, (one.broker,), one.end_offset))
+
+
+def _never_said(pages: _Pages) -> bool:
+    """Whether a killed broker has no high watermark at all, so that what it has of another leader epoch may not have been committed."""
+    replica = pages.view.replica
+    return replica.clean is False and replica.place is None and not replica.has_high_watermark
 
 
 def _equal_rows(going: list[_Pages]) -> int:

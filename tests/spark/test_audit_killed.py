@@ -78,3 +78,14 @@ def test_what_a_start_does_not_make_anew_has_to_be_whole(tmp_path: Path, broker:
     assert audit(tmp_path).outcome == "PASS"
     (tmp_path / f"b{broker}" / "recovery-point-offset-checkpoint").write_text(lines(["t 0 68"]))
     assert audit(tmp_path).outcome == ("PASS" if broker == 2 else "FAIL")
+
+
+@pytest.mark.parametrize(("without", "outcome"), [(BROKERS, "INCOMPLETE"), ((1, 2), "INCOMPLETE"), ((1, 3), "INCOMPLETE"), ((3,), "PASS")])
+def test_a_tail_of_a_replaced_leader_before_a_high_watermark_was_written(tmp_path: Path, without: tuple[int, ...], outcome: str) -> None:
+    """Broker 3 led, was replaced, and is not in sync. If nothing says what is committed of brokers that are, nothing is proven."""
+    BASES["pending"].write(tmp_path)
+    for broker in BROKERS:
+        (tmp_path / f"b{broker}" / ".kafka_cleanshutdown").unlink()
+        if broker in without:
+            (tmp_path / f"b{broker}" / "replication-offset-checkpoint").unlink()
+    assert audit(tmp_path).outcome == outcome
