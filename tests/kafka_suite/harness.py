@@ -28,7 +28,7 @@ FEATURES = {
     "share.version": 1,
     "streams.version": 1,
 }
-JAVA = ["-XX:+EnableDynamicAgentLoading", "-XX:+UseSerialGC", "-Xmx900m"]
+JAVA = ["-XX:+EnableDynamicAgentLoading", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx900m"]
 LOG4J = """\
 rootLogger.level=warn
 rootLogger.appenderRef.c.ref=C
