@@ -355,8 +355,9 @@ def _epoch_forks(views: list[ReplicaView], findings: FindingList) -> None:
     cleaned = max(cleaned_below(one) for one in views)
     starts: dict[int, dict[int, list[str]]] = {}
     for one in views:
-        # The first epoch moves with the log start at once, but a killed broker may not have stored that.
-        entries = (one.replica.epochs or [])[0 if one.replica.clean is True else 1 :]
+        # The first epoch moves with the log start at once. A killed broker may not have stored that; of the metadata log none does.
+        is_start_stored = one.replica.clean is True and one.replica.topic != METADATA_TOPIC
+        entries = (one.replica.epochs or [])[0 if is_start_stored else 1 :]
         for epoch, start in entries:
             if one.log_start < start:
                 starts.setdefault(epoch, {}).setdefault(start, []).append(one.broker)

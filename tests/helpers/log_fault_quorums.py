@@ -96,8 +96,8 @@ def uncopied_tail(folder: Path) -> None:
 
 
 def late_observers(folder: Path) -> None:
-    """Nodes 2 and 3 came when node 1 had a snapshot, and began with it: what was before it only node 1 has, which has cut its leader epochs
-    there, but not its log."""
+    """Node 2 came when the others had a snapshot, and began with it. Node 1 has cut its leader epochs there, but not its log, and node 3
+    neither."""
     log = registered(MetadataLog())
     for number in range(5):
         log.config("t", "retention.ms", str(number))
@@ -105,6 +105,7 @@ def late_observers(folder: Path) -> None:
     write_brokers(folder)
     state = quorum_state(1, 2) | {"data_version": 0, "clusterId": "", "appliedOffset": 0, "currentVoters": [{"voterId": 1}]}
     for broker in BROKERS:
-        write_copy(folder / f"b{broker}", log, [(1, 0), (2, end - 3)], state, begin=0 if broker == 1 else end)
+        write_copy(folder / f"b{broker}", log, [(1, 0), (2, end - 3)], state, begin=end if broker == 2 else 0)
         write_snapshot(folder / f"b{broker}", log, end, 2)
-        (folder / f"b{broker}" / METADATA / "leader-epoch-checkpoint").write_text(lines([f"2 {end}"]))
+        if broker != 3:
+            (folder / f"b{broker}" / METADATA / "leader-epoch-checkpoint").write_text(lines([f"2 {end}"]))

@@ -12,6 +12,7 @@ from helpers.log_fault_quorums import (
     METADATA,
     added_voters,
     copy_of,
+    late_observers,
     registered,
     removed_voters,
     uncopied_tail,
@@ -21,7 +22,17 @@ from helpers.log_fault_quorums import (
 )
 
 
-@pytest.mark.parametrize("life", [added_voters, removed_voters, uncopied_tail])
+def only_one_is_old(folder: Path) -> None:
+    """Nodes 2 and 3 both began with the snapshot: what was before it only node 1 has."""
+    late_observers(folder)
+    for file in (folder / "b3" / METADATA).iterdir():
+        file.write_bytes((folder / "b2" / METADATA / file.name).read_bytes() if (folder / "b2" / METADATA / file.name).exists() else b"")
+    for file in (folder / "b2" / METADATA).glob("*.log"):
+        (folder / "b3" / METADATA / file.name).write_bytes(file.read_bytes())
+    (folder / "b3" / METADATA / f"{0:020d}.log").unlink()
+
+
+@pytest.mark.parametrize("life", [added_voters, removed_voters, uncopied_tail, late_observers, only_one_is_old])
 def test_legal_lives_of_a_quorum(tmp_path: Path, life: Callable[[Path], None]) -> None:
     life(tmp_path)
     result = audit(tmp_path)
