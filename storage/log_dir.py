@@ -380,14 +380,14 @@ class LogDirectory:
 
     def retain(self, wall_ms: int) -> int:
         """`retaining` in one go."""
-        steps = self.retaining(wall_ms)
+        steps = self.retaining(wall_ms, wall_ms)
         while True:
             try:
                 next(steps)
             except StopIteration as over:
                 return int(over.value)
 
-    def retaining(self, wall_ms: int) -> Generator[None, None, int]:
+    def retaining(self, wall_ms: int, now_ms: int) -> Generator[None, None, int]:
         """Apply retention to all logs (every log.retention.check.interval.ms) and forget idle producers, in steps of a few milliseconds.
         Returns the number of dropped segments. Raises StorageError."""
         count, cost = 0, 0
@@ -402,7 +402,7 @@ class LogDirectory:
                     yield
             if log.failure is None:
                 cost += len(log.producer_state.entries) // _PRODUCERS_PER_COST
-                log.producer_state.expire(wall_ms)
+                log.producer_state.expire(wall_ms, now_ms)
         return count
 
     def request_syncs(self) -> None:

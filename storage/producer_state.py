@@ -32,9 +32,15 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 
 
 class ProducerEntry:
-    """State of one producer id: its last batches (KeptBatch), oldest first, and its open transaction."""
+    """State of one producer id: its last batches (KeptBatch), oldest first, and its open transaction.
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
+    `seen_ms`: when a look at all producers first found it as it is, with `seen_offset` and `seen_timestamp`; -1 until then.
+    """
+
+    __slots__ = (
+        "batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "seen_ms", "seen_offset", "seen_timestamp",
+        "txn_first_offset",
+    )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -43,6 +49,7 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = -1
+        self.seen_ms = self.seen_offset = self.seen_timestamp = -1
 
     @property
     def last_sequence(self) -> int:
@@ -67,6 +74,7 @@ class ProducerEntry:
         other.last_timestamp = self.last_timestamp
         other.coordinator_epoch = self.coordinator_epoch
         other.txn_first_offset = self.txn_first_offset
+        other.seen_ms, other.seen_offset, other.seen_timestamp = self.seen_ms, self.seen_offset, self.seen_timestamp
         return other
 
     def set_epoch(self, epoch: int) -> None:
@@ -347,9 +355,19 @@ class ProducerStateManager:
         """(producer id, first offset) of the open transactions, oldest first."""
         return [(open_.producer_id, first) for first, open_ in sorted(self._open.items())]
 
-    def expire(self, wall_ms: int) -> None:
-        """Forget producers without an open transaction that were idle for producer.id.expiration.ms."""
-        expired = [producer_id for producer_id, entry in self.entries.items() if self._is_expired(entry, wall_ms)]
+    def expire(self, wall_ms: int, now_ms: int) -> None:
+        """Forget producers without an open transaction that were idle for producer.id.expiration.ms.
+
+        They must have been idle by the monotonic clock, too. Their records' times may be old, and the wall clock may have been set forward;
+        Apache Kafka then forgets producers that are at work, and what they send again is stored twice.
+        """
+        expired = []
+        for producer_id, entry in self.entries.items():
+            offset, timestamp = entry.last_offset, entry.last_timestamp
+            if entry.seen_ms < 0 or entry.seen_offset != offset or entry.seen_timestamp != timestamp:
+                entry.seen_ms, entry.seen_offset, entry.seen_timestamp = now_ms, offset, timestamp
+            if now_ms - entry.seen_ms >= self.expiration_ms and self._is_expired(entry, wall_ms):
+                expired.append(producer_id)
         for producer_id in expired:
             del self.entries[producer_id]
         for producer_id in [n for n, v in self._verifications.items() if wall_ms - v.created_ms >= self.expiration_ms]:

@@ -14,7 +14,7 @@ from minikafka.storage.errors import StorageError
 
 def upkeep_of(directories: list[Any]) -> LogUpkeep:
     loop = asyncio.get_running_loop()
-    clock = SimpleNamespace(wall_ms=lambda: 7)
+    clock = SimpleNamespace(wall_ms=lambda: 7, now_ms=lambda: 8)
     environment: Any = SimpleNamespace(clock=clock, supervisor=Supervisor(loop), monotonic_s=lambda: 0.0)
     config: Any = None
     return LogUpkeep(config, environment, directories)
@@ -28,7 +28,7 @@ class Directory:
     def __init__(self, steps: int) -> None:
         self.steps, self.taken = steps, 0
 
-    def retaining(self, wall_ms: int) -> Any:
+    def retaining(self, wall_ms: int, now_ms: int) -> Any:
         if self.steps < 0:
             raise StorageError("cannot delete", path="/d")
         for _ in range(self.steps):

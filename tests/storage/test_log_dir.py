@@ -174,7 +174,7 @@ def test_retention_takes_steps_and_ends_as_in_one_go(formatted: MemoryFileSystem
     directory = opened(formatted)
     many = 3 * SEGMENTS_AT_ONCE + 5
     first, removed, last = (many_segments(directory, name, many) for name in ("a", "b", "c"))
-    steps, most = directory.retaining(T0 + (1 << 30)), 0
+    steps, most = directory.retaining(T0 + (1 << 30), 0), 0
     before = len(first.segments)
     while next(steps, formatted) is not formatted:
         most, before = max(most, before - len(first.segments)), len(first.segments)

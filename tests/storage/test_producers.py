@@ -242,10 +242,25 @@ def test_silent_producers_expire_unless_in_a_transaction(open_log: Callable[...,
     log = open_log(producer_id_expiration_ms=1000)
     send(log, 0)
     send(log, 0, producer_id=8, attributes=TRANSACTIONAL)
-    log.producer_state.expire(T0 + 999)
+    log.producer_state.expire(T0 + 10, 10)
+    log.producer_state.expire(T0 + 999, 1010)
     assert sorted(log.producer_state.entries) == [7, 8]
-    log.producer_state.expire(T0 + 1000)
+    log.producer_state.expire(T0 + 1000, 1009)
+    assert sorted(log.producer_state.entries) == [7, 8]
+    log.producer_state.expire(T0 + 1000, 1010)
     assert sorted(log.producer_state.entries) == [8]
+
+
+def test_producers_at_work_do_not_expire_whatever_the_times_say(open_log: Callable[..., Log]) -> None:
+    """Their records may have old times, and the wall clock may be set forward."""
+    log = open_log(producer_id_expiration_ms=1000)
+    ahead = T0 + 1_000_000_000
+    for sequence in range(5):
+        send(log, sequence)
+        log.producer_state.expire(ahead, 900 * sequence)
+        assert send(log, sequence).is_duplicate
+    log.producer_state.expire(ahead, 900 * 4 + 1000)
+    assert not log.producer_state.entries
 
 
 def test_truncation_takes_producers_back(open_log: Callable[..., Log]) -> None:

@@ -66,7 +66,7 @@ def test_a_transaction_does_not_begin_in_the_middle(open_log: Callable[..., Log]
     refused(log, 5, 0, asked(log, 0, 5), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     first, second = asked(log, 0, 5, version_2=False), asked(log, 0, 6, version_2=False)
     assert first is second
-    log.producer_state.expire(T0 + log.config.producer_id_expiration_ms)
+    log.producer_state.expire(T0 + log.config.producer_id_expiration_ms, 0)
     refused(log, 0, 0, first, ErrorCode.INVALID_TXN_STATE)
     word = asked(log, 0, 5, version_2=False)
     refused(log, 6, 0, word, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

@@ -110,10 +110,10 @@ class LogUpkeep:
 
     async def _run_retention(self) -> None:
         """Apply retention to all logs, in steps."""
-        wall_ms = self._environment.clock.wall_ms()
+        wall_ms, now_ms = self._environment.clock.wall_ms(), self._environment.clock.now_ms()
         for directory in self._online():
             try:
-                for _ in directory.retaining(wall_ms):
+                for _ in directory.retaining(wall_ms, now_ms):
                     await asyncio.sleep(0)
                     if self._is_stopping:
                         return
