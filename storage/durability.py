@@ -65,6 +65,12 @@ class Durability:
         active = self._segments.active
         return self.is_whole_flush_requested or (self._segments.may_have_gaps and active.size - active.synced_size > SYNC_AHEAD_BYTES)
 
+    @property
+    def must_sync_for_roll(self) -> bool:
+        """Whether the next roll will sync, unless the log is flushed before it."""
+        has_unsynced = self.recovery_point < self._watermarks.log_end_offset or self.has_unsynced_names
+        return self._segments.may_have_gaps and has_unsynced
+
     def request_flush(self) -> None:
         """Ask for a flush soon: the log got its first records, and its other files are not synced yet."""
         self.is_flush_requested = True

@@ -36,6 +36,8 @@ from minikafka.wire.batch import decompressed_bytes_max
 from minikafka.wire.errors import ApiError, ErrorCode
 
 _ZERO_UUID = bytes(16)
+#: `must_sync_soon` says so when this much room is left in a segment, or an eighth of it.
+ROLLED_EARLY_BYTES = 1 << 20
 
 
 class Log:
@@ -82,6 +84,7 @@ class Log:
         self.append_run = self._appender.append_run
         self.is_heavy = self._appender.is_heavy
         self.prepare = self._appender.prepare
+        self.must_sync_first = self._appender.must_sync_first
 
     def update_config(self, config: LogConfig) -> None:
         """Apply a changed topic configuration; index sizes take effect with the next segment."""
@@ -313,6 +316,19 @@ class Log:
     def roll(self, wall_ms: int, first_offset: int | None = None) -> Segment:
         """Close the active segment and begin the next at max(`first_offset`, log end). Raises StorageError."""
         return self._rolling.roll(wall_ms, first_offset or 0)
+
+    def must_sync_soon(self, wall_ms: int) -> bool:
+        """Whether to flush the log on another thread, and then `roll_if_synced`, before the next append: it may begin a segment, and before
+        that the log must be synced. For those who do not know yet how much they append."""
+        size = min(ROLLED_EARLY_BYTES, self.config.segment_bytes // 8)
+        return self.durability.must_sync_for_roll and self._appender.is_roll_due(size, wall_ms, wall_ms)
+
+    def roll_if_synced(self, wall_ms: int) -> bool:
+        """Roll, unless the roll would sync. Raises StorageError."""
+        if self.durability.must_sync_for_roll or not self.segments.active.size:
+            return False
+        self._rolling.roll(wall_ms)
+        return True
 
     def truncate_to(self, offset: int, wall_ms: int = 0) -> bool:
         """Drop everything from `offset` on. False if the log already ends there; then only the epochs are truncated (KAFKA-10706).

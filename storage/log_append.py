@@ -194,6 +194,8 @@ class LogAppender:
             records, header = self._checked(records, wall_ms, fitting)
             if self._config.is_log_append_time:
                 append_time = header[MAX_TIMESTAMP]
+        if fitting is Fitting.ELSEWHERE and self._durability.must_sync_for_roll and self.must_sync_first(records, wall_ms):
+            raise HeavyBatch
         if header[PRODUCER_ID] < 0:
             return self._write(records, header, leader_epoch, wall_ms, None, append_time)
         admitted = self._admit(header, requires_sequence_checks, verification)
@@ -347,6 +349,24 @@ class LogAppender:
             return False
         header: Header = HEADER.unpack_from(records)
         return len(records) <= self._batch_bytes_max and is_heavy(records, header, self._config)
+
+    def must_sync_first(self, records: memoryview, wall_ms: int) -> bool:
+        """Whether to flush the log on another thread before these batches are appended: they begin a segment, and before that the log
+        must be synced (`Rolling`)."""
+        if not self._durability.must_sync_for_roll or len(records) < OVERHEAD:
+            return False
+        timestamp, position, end = -1, 0, len(records)
+        while position + OVERHEAD <= end:
+            header: Header = HEADER.unpack_from(records, position)
+            timestamp = max(timestamp, header[MAX_TIMESTAMP])
+            position += max(header[LENGTH] + LOG_OVERHEAD, OVERHEAD)
+        return self.is_roll_due(end, timestamp, wall_ms)
+
+    def is_roll_due(self, size: int, timestamp: int, wall_ms: int) -> bool:
+        """Whether an append of `size` bytes begins a segment."""
+        active = self._segments.active
+        end = self._watermarks.log_end_offset
+        return active.size > 0 and active.should_roll(self._config, self._rolling.jitter_ms, size, end, timestamp, wall_ms)
 
     def prepare(self, records: memoryview, wall_ms: int) -> memoryview:
         """Check and convert a client's batch, for an append with Fitting.DONE. Does not touch the log, so it may run on another thread;

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
@@ -133,9 +134,11 @@ class LogDirectory:
         on_failure: Callable[[LogDirectory, StorageError], None] | None = None,
         jitter_ms: Callable[[int], int] | None = None,
         open_files_max: int = OPEN_FILES_MAX,
+        unsynced_files_max: int = sys.maxsize,
     ) -> None:
+        """`open_files_max`, `unsynced_files_max`: `limit` and `most` of `OpenFiles`."""
         self.filesystem = filesystem
-        self._open_files = OpenFiles(open_files_max)
+        self._open_files = OpenFiles(open_files_max, most=unsynced_files_max)
         self.path = path.rstrip("/") or "/"
         self.logs: dict[tuple[str, int], Log] = {}
         self.meta: MetaProperties | None = None

@@ -7,6 +7,7 @@ the time. So a log costs one descriptor while it is written to, and none when it
 from __future__ import annotations
 
 import errno
+import sys
 from collections import deque
 from typing import Protocol
 
@@ -46,10 +47,15 @@ class Paged(Protocol):
 class OpenFiles:
     """Second-chance replacement: a file that was used since it was last examined goes to the back of the queue."""
 
-    __slots__ = ("_limit", "_pages", "_pages_max", "_queue")
+    __slots__ = ("_is_exhausted", "_limit", "_most", "_pages", "_pages_max", "_queue")
 
-    def __init__(self, limit: int = OPEN_FILES_MAX, pages_max: int = INDEX_PAGES_MAX) -> None:
+    def __init__(self, limit: int = OPEN_FILES_MAX, pages_max: int = INDEX_PAGES_MAX, most: int = sys.maxsize) -> None:
+        """`limit`: how many files to keep open for the next reader. `most`: how many may be open because they are not synced or in use;
+        the process needs descriptors for other things, too, such as the connection that carries its heartbeats."""
         self._limit = limit
+        self._most = most
+        #: Whether no file could be closed when one was needed, and nothing has been synced since.
+        self._is_exhausted = False
         self._pages_max = pages_max
         self._pages: deque[tuple[Paged, int]] = deque()
         self._queue: deque[Closable] = deque()
@@ -63,13 +69,24 @@ class OpenFiles:
         return max(len(self._queue) - self._limit, 0)
 
     def open(self, filesystem: FileSystem, path: str, *, create: bool = False) -> File:
-        """Open a file. If no descriptors are left, first close some files that can be closed. Raises OSError."""
+        """Open a file. If no descriptors are left, or too many files are open, first close some files that can be closed. Raises
+        OSError."""
+        if len(self._queue) >= self._most and not self._make_room():
+            raise OSError(errno.EMFILE, f"{len(self._queue)} log files are open, and none of them can be closed yet", path)
         try:
             return filesystem.open(path, create=create)
         except OSError as error:
-            if error.errno not in _OUT_OF_DESCRIPTORS or not self._close(_CLOSED_AT_ONCE, len(self._queue), used_too=True):
+            if error.errno not in _OUT_OF_DESCRIPTORS or not self._make_room():
                 raise
             return filesystem.open(path, create=create)
+
+    def _make_room(self) -> bool:
+        """Close some files. Returns whether any could be closed."""
+        # Thousands of requests may come before the next sync: not each of them looks at every file in vain.
+        looks = min(_LOOKS_MAX, len(self._queue)) if self._is_exhausted else len(self._queue)
+        closed = self._close(_CLOSED_AT_ONCE, looks, used_too=True)
+        self._is_exhausted = not closed
+        return bool(closed)
 
     def require(self, filesystem: FileSystem, path: str, count: int = DESCRIPTORS_OF_A_CHANGE) -> None:
         """Check that `count` files can be opened now, so that a change of several steps does not stop half-way for lack of descriptors.
@@ -97,6 +114,8 @@ class OpenFiles:
     def shrink(self, looks_max: int | None = None) -> None:
         """Close files above the bound, for example after a sync has made them closable."""
         excess = self.excess
+        if looks_max is None:
+            self._is_exhausted = False
         if excess:
             # With `looks_max`, the last file in the queue was just opened: spare it. Else go round twice, since syncing counts as use.
             self._close(excess, 2 * len(self._queue) if looks_max is None else min(looks_max, len(self._queue) - 1))

@@ -143,10 +143,13 @@ class Node:
             logger.info("formatted new log directory %s", path)
         # A quarter of the descriptors; half of them may be connections.
         open_files_max = min(OPEN_FILES_MAX, max(self.environment.connections_max // (2 * len(config.directories)), 1))
+        # Files that cannot be closed yet; a sixteenth of the descriptors is for what is neither a connection nor a segment.
+        unsynced_files_max = max(self.environment.connections_max * 7 // (8 * len(config.directories)), 1)
         for path in config.directories:
             directory = LogDirectory(
-                filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter, open_files_max=open_files_max
-            )
+                filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter, open_files_max=open_files_max,
+                unsynced_files_max=unsynced_files_max,
+            )  # fmt: skip
             self.directories.append(directory)
             try:
                 meta = directory.open()

@@ -7,7 +7,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.partitions.log_upkeep import LogUpkeep
+from minikafka.broker.partitions.log_upkeep import FLUSHED_AT_ONCE, MANY_LOGS, LogUpkeep
 from minikafka.broker.supervise import Supervisor
 from minikafka.storage.errors import StorageError
 
@@ -51,3 +51,51 @@ async def test_retention_takes_one_step_in_a_turn_and_is_not_begun_twice() -> No
     upkeep.cancel()
     await upkeep.finish()
     assert first.taken < 10, "a broker that stops does not wait for the rest"
+
+
+class FlushedLog:
+    """Notes what becomes of its flush. `error`: what its sync raises."""
+
+    def __init__(self, story: list[str], number: int, *, is_whole: bool = False, error: OSError | None = None) -> None:
+        self.name, self.failure, self.active_segment_base_offset = f"t-{number}", None, 0
+        self.durability: Any = self
+        self.is_whole_flush_requested = self.should_sync_ahead = is_whole
+        self._story, self._error = story, error
+
+    def prepare_flush(self, up_to: int | None) -> Any:
+        self._story.append(f"prepare {self.name}")
+        return self
+
+    def run(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        self._story.append(f"finish {self.name}")
+
+    def flush_failed(self, task: Any, error: OSError) -> StorageError:
+        self._story.append(f"failed {self.name}")
+        return StorageError(str(error), path="/d")
+
+
+async def test_of_very_many_logs_some_are_flushed_in_one_go_and_those_first_whose_files_are_wanted() -> None:
+    """10,000 logs on 4,096 descriptors: each flush waited for its thread, and writes were refused for minutes."""
+    story: list[str] = []
+    count, calls = MANY_LOGS + 5, 0
+    logs: list[Any] = [FlushedLog(story, number, is_whole=number == count - 1) for number in range(count)]
+    logs[3] = FlushedLog(story, 3, error=OSError(5, "rotten"))
+    upkeep = upkeep_of([])
+
+    async def run(function: Any, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return function(*arguments)
+
+    upkeep._environment.run_blocking = run
+    await upkeep._run_flushes(list(logs))
+    assert calls == -(-count // FLUSHED_AT_ONCE) and upkeep.flushes.count == count - 1
+    assert story[0] == f"prepare t-{count - 1}" and "failed t-3" in story
+    assert story.count("finish t-7") == 1 and sum(line.startswith("finish") for line in story) == count - 1
+    calls = 0
+    await upkeep._run_flushes(logs[:9])
+    assert calls == 9, "few logs leave the thread to others in between"

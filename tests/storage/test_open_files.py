@@ -15,7 +15,7 @@ from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.storage import sparse_index
 from minikafka.storage.config import LogConfig
-from minikafka.storage.errors import LogClosed, StorageError
+from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, OsFileSystem
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory
@@ -331,3 +331,30 @@ def test_a_shortage_of_descriptors_closes_some_files_not_all() -> None:
         files.admit(file)
     assert files.open(Short(), "x") == "x"  # type: ignore[arg-type, comparison-overlap]
     assert sum(not file.is_open for file in held) == _CLOSED_AT_ONCE
+
+
+def test_log_files_leave_descriptors_for_other_things(tmp_path: Path) -> None:
+    """10,000 logs that were written to took all of them, and the broker could not even connect to the controller."""
+    format_directory(OsFileSystem(), str(tmp_path / "d"), META, 0)
+    directory = LogDirectory(OsFileSystem(), str(tmp_path / "d"), open_files_max=4, unsynced_files_max=10)
+    directory.open()
+    directory.load(lambda *_: SMALL, T0)
+    logs = [directory.create_log("t", index, b"t" * 16, SMALL, T0) for index in range(20)]
+    refused = 0
+    for log in logs:
+        try:
+            append(log)
+        except ResourceShortage:
+            refused += 1
+    assert refused == 10 and descriptors(tmp_path / "d") == 10 + 1, "one is the lock"
+    logs[0].flush()
+    append(logs[-1])
+    with pytest.raises(ResourceShortage):
+        append(logs[-2])
+    for log in logs:
+        log.flush()
+        if not log.size:
+            append(log)
+            log.flush()
+    assert all(log.log_end_offset == 1 for log in logs) and descriptors(tmp_path / "d") <= 5
+    directory.close()

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue
 from minikafka.broker.measures.durations import Window
+from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL, flush
 from minikafka.broker.supervise import Ends
 from minikafka.core.coordinator.reload import ReloadBackoff
 from minikafka.core.coordinator.shard import Append, Shard
+from minikafka.storage.errors import StorageError
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable
 from minikafka.wire.record import Record
@@ -86,8 +88,8 @@ class _Led(Generic[S]):
     """
 
     __slots__ = (
-        "deadline", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_following", "is_loaded", "is_loading",
-        "leader_epoch", "partition", "pause", "reader", "shard", "started_ms", "timeout", "written",
+        "deadline", "effects", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_following", "is_loaded", "is_loading",
+        "is_syncing", "leader_epoch", "partition", "pause", "reader", "shard", "started_ms", "syncs", "timeout", "written",
     )  # fmt: skip
 
     def __init__(self, index: int, leader_epoch: int, partition: Partition, shard: S, reader: CommittedReader, started_ms: int) -> None:
@@ -105,6 +107,10 @@ class _Led(Generic[S]):
         self.is_appending = False
         #: Whether records that others wrote are replayed in steps. Effects wait meanwhile.
         self.is_following = False
+        #: Whether the log is synced before a roll, and the effects that wait for it; others wait in the shard.
+        self.is_syncing = False
+        self.syncs = 0
+        self.effects: Any = None
         #: Whether a failed append has been logged already. Clients may repeat the request often.
         self.has_refused = False
         #: The timer and time of the shard's next deadline; the timer of the oldest batch's time-out.
@@ -233,15 +239,21 @@ class CoordinatorRuntime(Generic[S]):
             if not written.is_answered:
                 written.append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
         led.written.clear()
+        waiting, led.effects = led.effects, None
+        if waiting:
+            self._fail(led.index, led.shard, waiting)
         self._drain(led.index, led.shard)
 
     def _drain(self, index: int, shard: S) -> None:
         """Fail the remaining appends of a shard that has been shut down and carry out its other effects, so that every request is
         answered."""
         while effects := shard.take_effects():
-            for append in effects.appends:
-                append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
-            self._kind.carry_out(index, shard, effects)
+            self._fail(index, shard, effects)
+
+    def _fail(self, index: int, shard: S, effects: Any) -> None:
+        for append in effects.appends:
+            append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
+        self._kind.carry_out(index, shard, effects)
 
     def _load(self, index: int, leader_epoch: int, pause_ms: int = 0) -> None:
         partition = self._replicas.partition(self.topic.name, index)
@@ -329,13 +341,16 @@ class CoordinatorRuntime(Generic[S]):
     def _go_on(self, led: _Led[S]) -> None:
         """Carry out effects and replay committed records until both are exhausted. A nested call returns at once and leaves the work to
         the outer one (`is_busy`)."""
-        if led.is_busy or led.is_appending or led.is_following or not led.is_loaded:
+        if led.is_busy or led.is_appending or led.is_following or led.is_syncing or not led.is_loaded:
             return
         led.is_busy = True
         try:
             while self._is_current(led) and not led.is_following:
-                effects = led.shard.take_effects()
+                effects, led.effects = led.effects or led.shard.take_effects(), None
                 if effects:
+                    if effects.appends and self._syncs_first(led):
+                        led.effects = effects
+                        break
                     for append in effects.appends:
                         self._append(led, append)
                     self._kind.carry_out(led.index, led.shard, effects)
@@ -346,6 +361,31 @@ class CoordinatorRuntime(Generic[S]):
             self._not_followed(led, error)
         finally:
             led.is_busy = False
+
+    def _syncs_first(self, led: _Led[S]) -> bool:
+        """Whether the log is synced in a thread, to begin a segment, before anything is appended."""
+        if led.syncs >= SYNCS_BEFORE_ROLL or not led.partition.log.must_sync_soon(self._clock.wall_ms()):
+            led.syncs = 0
+            return False
+        led.is_syncing = True
+        led.syncs += 1
+        name = f"a roll of {self.topic.name}-{led.index}"
+        self._environment.supervisor.start(self._roll_beside(led), name, ends=self._ends(led))
+        return True
+
+    async def _roll_beside(self, led: _Led[S]) -> None:
+        log = led.partition.log
+        try:
+            await flush(log, self._environment.run_blocking)
+            if log.failure is None:
+                log.roll_if_synced(self._clock.wall_ms())
+        except StorageError as error:
+            # The append that waits will say so, too.
+            logger.error("%s-%d cannot be synced before a roll: %s", self.topic.name, led.index, error)
+        finally:
+            led.is_syncing = False
+        if self._is_current(led):
+            self._go_on(led)
 
     def _not_followed(self, led: _Led[S], error: Exception) -> None:
         if isinstance(error, UNREADABLE):

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.front.turns import in_steps
 from minikafka.broker.observe.clients_view import clients_that_push
 from minikafka.broker.observe.last_audit import LastAudit
 from minikafka.broker.observe.shows_records import shows_records
@@ -84,7 +85,7 @@ class ClusterView:
             "controller": -1 if raft.leader_id is None else raft.leader_id,
             "controller_epoch": raft.leader_epoch,
             "brokers": self._brokers(disks),
-            "partitions": list(self._partitions(offsets, disks)),
+            "partitions": [row async for row in in_steps(self._partitions(offsets, disks))],
             "groups": groups,
             "events": [
                 {"wall_ms": e.wall_ms, "kind": e.kind, "topic": e.topic, "partition": e.partition, "text": e.text}

@@ -26,6 +26,8 @@ WRITE_TIMEOUT_S = 30.0
 #: Bound on concurrent requests; further connections are closed without an answer.
 CONNECTIONS_MAX = 64
 ANY_NAME = "*"
+#: Rows of a long list that are encoded in one turn of the loop.
+ROWS_AT_ONCE = 256
 #: The page is self-contained and connects to this server only.
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -111,7 +113,7 @@ class HttpServer:
         if path in ("/ui", "/ui/"):
             return "200 OK", "text/html; charset=utf-8", _page()
         if path == "/v1/cluster":
-            return "200 OK", "application/json", _json(await self._view.get())
+            return "200 OK", "application/json", await json_in_steps(await self._view.get())
         if path in ("/v1/configs", "/v1/records"):
             return await self._query(path, dict(parse_qsl(query, keep_blank_values=True)))
         return "404 Not Found", "text/plain", b"try /ui, /v1/cluster, /v1/configs, /v1/records, /metrics, /healthz or /readyz\n"
@@ -175,6 +177,19 @@ async def _sent(writer: asyncio.StreamWriter) -> None:
 
 def _json(value: dict[str, object]) -> bytes:
     return json.dumps(value).encode() + b"\n"
+
+
+async def json_in_steps(value: dict[str, object]) -> bytes:
+    """As `_json`, but the long lists among the values are encoded in steps, between which the loop serves others."""
+    members = []
+    for key, held in value.items():
+        text = []
+        rows: list[object] = held if isinstance(held, list) else []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            text.append(json.dumps(rows[start : start + ROWS_AT_ONCE])[1:-1])
+            await asyncio.sleep(0)
+        members.append(f"{json.dumps(key)}: " + (f"[{', '.join(text)}]" if rows else json.dumps(held)))
+    return ("{" + ", ".join(members) + "}").encode() + b"\n"
 
 
 def _page() -> bytes:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.partitions.log_flush import flush
 from minikafka.broker.supervise import Ends
 from minikafka.net.tasks import within
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
@@ -120,14 +121,8 @@ class DirectoryMoves:
             while self._moves.get(key) is move:
                 size = self._copy_chunk(move)
                 chunks += 1
-                if size == 0 or chunks % CHUNKS_PER_FLUSH == 0:
-                    task = move.future.prepare_flush()
-                    if task is not None:
-                        try:
-                            await run(task.run)
-                        except OSError as error:
-                            raise move.future.durability.flush_failed(task, error) from error
-                        task.finish()
+                if size == 0 or chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
+                    await flush(move.future, run)
                 if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(key) is move:
                     self._swap(move)
                     return

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
+from minikafka.broker.partitions.log_flush import flush
 from minikafka.broker.partitions.partition import Partition, PartitionEvents
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
@@ -324,7 +325,14 @@ class Fetcher:
                 quota.record(len(view), self._clock.now_ms())
             self._events.replicated(partition, len(view))
             skip = _already_present(view, log.log_end_offset)
-            log.append_as_follower(view[skip:] if skip else view, followed.leader_epoch)
+            if skip:
+                view = view[skip:]
+            if log.must_sync_first(view, -1):
+                # Nobody else appends, so the same records come again to a log that need not be synced.
+                self.follower.syncing(followed)
+                self._start(self._go_on_behind_the_flush(followed, partition), f"flushing {partition} before a roll")
+                return
+            log.append_as_follower(view, followed.leader_epoch)
         followed.leader_high_watermark = data.high_watermark
         if log.update_high_watermark(min(data.high_watermark, log.log_end_offset)):
             self._events.high_watermark_moved(partition)
@@ -364,6 +372,22 @@ class Fetcher:
         """Sync the truncation before fetching on: nothing may be appended before it is durable."""
         try:
             await self._sync_cut(partition)
+        except StorageError as error:
+            logger.error("%s: stopped following: %s", partition, error)
+            self.follower.failed(followed)
+            return
+        self.follower.located(followed, self._clock.now_ms(), is_found=True)
+        self.wake()
+
+    async def _go_on_behind_the_flush(self, followed: FollowedPartition, partition: Partition) -> None:
+        """Flush the log before fetching on: the next append begins a segment."""
+        try:
+            await flush(partition.log, self._replication.environment.run_blocking)
+        except ResourceShortage as error:
+            logger.warning("%s: trying again: %s", partition, error)
+            self.follower.located(followed, self._clock.now_ms(), is_found=False)
+            self.wake()
+            return
         except StorageError as error:
             logger.error("%s: stopped following: %s", partition, error)
             self.follower.failed(followed)

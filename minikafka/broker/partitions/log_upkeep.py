@@ -13,11 +13,15 @@ from minikafka.storage.errors import StorageError
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
+    from minikafka.storage.durability import FlushTask
     from minikafka.storage.log import Log
     from minikafka.storage.log_dir import Checkpoint, DirectorySync, LogDirectory
 
 logger = logging.getLogger("minikafka.replicas")
 FLUSH_INTERVAL_S = 1.0
+#: Of more logs than this, FLUSHED_AT_ONCE are flushed in one go.
+MANY_LOGS = 256
+FLUSHED_AT_ONCE = 16
 
 
 class LogUpkeep:
@@ -147,19 +151,43 @@ class LogUpkeep:
             logger.error("%s", directory.unlink_failed(paths, error))
 
     async def _run_flushes(self, logs: list[Log]) -> None:
-        """Flush one log after the other, so that the quorum's syncs need not wait behind hundreds of flushes."""
-        for log in logs:
-            if log.failure is not None or self._is_stopping:
+        """Flush one log after the other, so that the quorum's syncs need not wait behind hundreds of flushes. Those go first whose files
+        are to be closed. Of very many logs, some are flushed in one go: each waits for its thread."""
+        logs.sort(key=lambda log: not log.durability.is_whole_flush_requested)
+        at_once = FLUSHED_AT_ONCE if len(logs) > MANY_LOGS else 1
+        for start in range(0, len(logs), at_once):
+            tasks: list[tuple[Log, FlushTask]] = []
+            for log in logs[start : start + at_once]:
+                self._prepare_flush(log, tasks)
+            if not tasks:
                 continue
-            try:
-                task = log.prepare_flush(None if log.durability.should_sync_ahead else log.active_segment_base_offset)
-                if task is None:
-                    continue
+            failed = await self._environment.run_blocking(self._sync, [task for _, task in tasks])
+            for log, task in tasks:
                 try:
-                    with self.flushes.measured():
-                        await self._environment.run_blocking(task.run)
-                except OSError as error:
-                    raise log.durability.flush_failed(task, error) from error
-                task.finish()
-            except StorageError as error:
-                logger.error("%s cannot be flushed: %s", log.name, error)
+                    if task in failed:
+                        raise log.durability.flush_failed(task, failed[task]) from failed[task]
+                    task.finish()
+                except StorageError as error:
+                    logger.error("%s cannot be flushed: %s", log.name, error)
+
+    def _prepare_flush(self, log: Log, tasks: list[tuple[Log, FlushTask]]) -> None:
+        if log.failure is not None or self._is_stopping:
+            return
+        try:
+            task = log.prepare_flush(None if log.durability.should_sync_ahead else log.active_segment_base_offset)
+        except StorageError as error:
+            logger.error("%s cannot be flushed: %s", log.name, error)
+            return
+        if task is not None:
+            tasks.append((log, task))
+
+    def _sync(self, tasks: list[FlushTask]) -> dict[FlushTask, OSError]:
+        """Run the tasks; returns those that failed. Runs in a thread."""
+        failed: dict[FlushTask, OSError] = {}
+        for task in tasks:
+            try:
+                with self.flushes.measured():
+                    task.run()
+            except OSError as error:
+                failed[task] = error
+        return failed

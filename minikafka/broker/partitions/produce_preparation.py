@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from minikafka.broker.front.named_twice import last_of_each
+from minikafka.broker.partitions import log_flush
+from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.storage.errors import StorageError
 from minikafka.storage.validation import Fitting
-from minikafka.wire.errors import ApiError
+from minikafka.wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import RequestContext
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.produce_handover import ServedHere
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.storage.log import Log
     from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 #: Partition -> the result of preparing its batch, or the error for which it must not be appended.
@@ -50,7 +54,8 @@ class Preparation:
                     partition = self._replicas.require(topic.name, topic_id, data.index)
                 except ApiError:
                     continue
-                if partition.leader is not None and partition.log.is_heavy(data.records):  # type: ignore[arg-type]
+                log, records = partition.log, cast("memoryview", data.records)
+                if partition.leader is not None and (log.is_heavy(records) or log.must_sync_first(records, self._wall_ms())):
                     found.append((partition, data))
         return found
 
@@ -71,8 +76,10 @@ class Preparation:
         try:
             for partition, data in heavy:
                 try:
-                    data.records = await self._work.run(partition.log.prepare, data.records, self._wall_ms())
-                    prepared[partition.key] = Fitting.DONE
+                    if partition.log.is_heavy(cast("memoryview", data.records)):
+                        data.records = await self._work.run(partition.log.prepare, data.records, self._wall_ms())
+                        prepared[partition.key] = Fitting.DONE
+                    await self._sync_first(partition.log, cast("memoryview", data.records))
                 except ApiError as error:
                     prepared[partition.key] = error
             response = go_on(prepared)
@@ -80,3 +87,14 @@ class Preparation:
             context.connection.go_on()
         if response is not None:
             context.respond(response)
+
+    async def _sync_first(self, log: Log, records: memoryview) -> None:
+        """Flush a log that must be synced before a new segment begins. Others may append meanwhile, but not for ever: then the roll syncs.
+        Raises ApiError."""
+        try:
+            for _ in range(SYNCS_BEFORE_ROLL):
+                if not log.must_sync_first(records, self._wall_ms()):
+                    return
+                await log_flush.flush(log, self._work.run)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
