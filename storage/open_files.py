@@ -23,6 +23,8 @@ DESCRIPTORS_OF_A_CHANGE = 3
 _CLOSED_AT_ONCE = 64
 #: Queue entries examined when a file is opened: while thousands of logs are being written to, hardly any file can be closed.
 _LOOKS_MAX = 64
+#: The same when a log was synced.
+_LOOKS_AFTER_SYNC = 512
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -118,7 +120,9 @@ class OpenFiles:
             self._is_exhausted = False
         if excess:
             # With `looks_max`, the last file in the queue was just opened: spare it. Else go round twice, since syncing counts as use.
-            self._close(excess, 2 * len(self._queue) if looks_max is None else min(looks_max, len(self._queue) - 1))
+            # While thousands are written to, few can be closed, and each sync only looks at some.
+            twice = min(2 * len(self._queue), _LOOKS_AFTER_SYNC)
+            self._close(excess, twice if looks_max is None else min(looks_max, len(self._queue) - 1))
 
     def _close(self, wanted: int, looks: int, *, used_too: bool = False) -> int:
         """Close up to `wanted` of the next `looks` files in the queue; returns how many. `used_too`: even those used lately."""

@@ -9,13 +9,14 @@ from typing import Any
 
 from minikafka.broker.partitions.log_upkeep import FLUSHED_AT_ONCE, MANY_LOGS, LogUpkeep
 from minikafka.broker.supervise import Supervisor
+from minikafka.net.turn_share import TurnShares
 from minikafka.storage.errors import StorageError
 
 
 def upkeep_of(directories: list[Any]) -> LogUpkeep:
     loop = asyncio.get_running_loop()
     clock = SimpleNamespace(wall_ms=lambda: 7, now_ms=lambda: 8)
-    environment: Any = SimpleNamespace(clock=clock, supervisor=Supervisor(loop), monotonic_s=lambda: 0.0)
+    environment: Any = SimpleNamespace(clock=clock, supervisor=Supervisor(loop), monotonic_s=lambda: 0.0, shares=TurnShares(lambda: 0.0))
     config: Any = None
     return LogUpkeep(config, environment, directories)
 

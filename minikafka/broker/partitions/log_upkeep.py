@@ -162,7 +162,11 @@ class LogUpkeep:
             if not tasks:
                 continue
             failed = await self._environment.run_blocking(self._sync, [task for _, task in tasks])
+            is_over = self._environment.shares.begin()
             for log, task in tasks:
+                if is_over():
+                    await asyncio.sleep(0)
+                    is_over = self._environment.shares.begin()
                 try:
                     if task in failed:
                         raise log.durability.flush_failed(task, failed[task]) from failed[task]
