@@ -260,7 +260,8 @@ def _snapshot(
             if last_offset >= max(begin, cleaned_to):
                 wrong.append(f"last offset {last_offset}, but the log has nothing from it from {begin} on")
         else:
-            found = {"epoch": (epoch, replayed.epoch)}
+            is_cleaned = max(last_offset, replayed.last_offset) < cleaned_to  # also the batches of its newest epoch may be
+            found = {"epoch": (epoch, max(epoch, replayed.epoch) if is_cleaned else replayed.epoch)}
             if not cleaned_to or replayed.last_offset >= cleaned_to:
                 found["timestamp"] = timestamp, replayed.timestamp
                 if replayed.last_offset < 0 and last_offset >= begin:

@@ -144,7 +144,7 @@ class _Scan:
 
     def add(self, findings: Iterable[Finding], extension: str) -> None:
         for finding in findings:
-            if self.task.is_rebuilt and extension in INDEXES and finding.level == ERROR:
+            if self.task.is_made_anew and extension in INDEXES and finding.level == ERROR:
                 finding.level = NOTE
             self.summary.findings.add(self._placed(finding, extension))
 

@@ -134,6 +134,8 @@ def producer_snapshot(batches: Iterable[Batch]) -> bytes:
         state = states.setdefault(batch.producer, [0, -1, -1, 0, -1, -1, -1])
         state[4] = batch.time_ms
         if batch.attributes & CONTROL:
+            if batch.producer_epoch > state[0]:  # a new epoch begins without batches
+                state[1:4] = -1, -1, 0
             state[5], state[6] = struct.unpack(">i", (batch.records[0][2] or b"")[2:6])[0], -1
         else:
             state[1:4] = batch.sequence + batch.span - 1, batch.last, batch.span - 1

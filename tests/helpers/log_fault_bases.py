@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -204,6 +205,26 @@ def _compacted_transactions(folder: Path) -> None:
     write(folder, partition, log, cleaned=40)
 
 
+def _cleaned_epochs(folder: Path) -> None:
+    """Each transaction, also of other partitions, raises its producer's epoch (KIP-890). The records of aborted ones were cleaned away: of
+    the newest epoch before the last marker only the snapshot there tells."""
+    whole: list[Batch] = []
+    for number in range(12):
+        at = 4 * number
+        records: list[tuple[int, bytes | None, bytes | None]] = [(delta, b"k%d" % (at + delta), b"v") for delta in range(3)]
+        whole.append(Batch(at, records, 0, 1_700_000_000_000 + at, 7, 2 * number, 0, TRANSACTIONAL))
+        whole.append(marker(at + 3, ABORT if number % 2 else COMMIT, 7, 2 * number + 1))
+    aborted = {4 * number for number in range(1, 12, 2)}
+    held = [batch for batch in whole if batch.base not in aborted]
+    log = controller(policy="compact")
+    write(folder, lambda broker: Partition("t-0", held, (0, 47), ((0, 0),), TOPIC), log, cleaned=47)
+    with tempfile.TemporaryDirectory() as before:
+        path = Partition("t-0", whole, (0, 47)).write(Path(before))
+        for name in (f"{47:020d}.txnindex", f"{47:020d}.snapshot", f"{48:020d}.snapshot"):
+            for broker in BROKERS:
+                (folder / f"b{broker}" / "t-0" / name).write_bytes((path / name).read_bytes())
+
+
 def _recreated(folder: Path) -> None:
     log = MetadataLog().topic("t", OLD_TOPIC).config("t", "cleanup.policy", "compact").remove(OLD_TOPIC)
     batches = two_epochs(24)
@@ -256,12 +277,15 @@ def _crashed(folder: Path) -> None:
 
 
 def _in_an_append(folder: Path) -> None:
-    """Killed brokers: 2 had no time for the index entry of its newest marker, 3 none to fill a snapshot of producers."""
+    """Killed brokers: 1 had cut its log, whose old entries are still in the time index; 2 had no time for the index entry of its newest
+    marker, 3 none to fill a snapshot of producers."""
     batches = transactional()
     while batches[-1].records[0][1] != struct.pack(">hh", 0, ABORT):
         batches.pop()
     bases = bases_of(batches)
     write(folder, lambda broker: Partition("t-0", batches, bases, ((0, 0),), TOPIC), controller(), clean=False)
+    times = folder / "b1" / "t-0" / f"{bases[-1]:020d}.timeindex"
+    times.write_bytes(times.read_bytes() + struct.pack(">qi", batches[-1].time_ms + 5, batches[-1].base - bases[-1]))
     index = folder / "b2" / "t-0" / f"{bases[-1]:020d}.txnindex"
     index.write_bytes(index.read_bytes()[:-34])
     (folder / "b3" / "t-0" / f"{bases[-1]:020d}.snapshot").write_bytes(b"")
@@ -477,6 +501,7 @@ BASES = {
         Base("transactions", _transactions, _USUAL),
         Base("compacted", _compacted, _COMPACTED),
         Base("compacted transactions", _compacted_transactions, _COMPACTED),
+        Base("cleaned epochs of a producer", _cleaned_epochs, replace(_COMPACTED, cleaned_to=47)),
         Base("compacted and deleted", _compacted_and_deleted, replace(_KEPT, is_retained=True)),
         Base("group offsets with transactions", _coordinator("__consumer_offsets", _group_records()),
              replace(_KEPT, is_in_sequence=False), "__consumer_offsets-0"),

@@ -252,7 +252,7 @@ def fetch(log: Log, offset: int) -> Stored | None:
     for at in range(number, len(log.segments)):
         base, inside, _ = log.segments[at]
         start = 0
-        if at == number and not log.is_rebuilt(at):
+        if at == number and not log.is_made_anew(at):
             entries = _index(log, base)
             low, high = -1, len(entries) - 1
             while low < high:  # the largest entry at or below the offset, by halving, sorted or not
