@@ -3,6 +3,10 @@
 Every change is written to the file at once, except the removal of epochs that ended before the log's start: loading removes those again.
 An invalid file is rebuilt from the log.
 
+Where batches were compacted away, nobody can tell from a log where an epoch began between two of them. Then it counts as begun at the end
+of the earlier one. Apache Kafka takes the beginning of the later one; a leader that was a follower does not find records there that were
+never committed and that a replica brings back from an older epoch. They stay on that replica.
+
 A change that need not be durable at once overwrites the old content in place. A rename would make file systems such as ext4 start
 writing the data, which takes a millisecond for each of perhaps a thousand partitions that a broker begins to lead. In-place writing is
 used only while the file fits into one sector, which a disk writes whole or not at all: a power cut may leave of a longer file a mixture
@@ -121,12 +125,12 @@ class EpochCache:
             if write:
                 self.write()
 
-    def on_recovered_batch(self, epoch: int, offset: int) -> None:
+    def on_recovered_batch(self, epoch: int, offset: int, previous_end: int) -> None:
         """Recovery found a batch: entries that contradict it belonged to records that are lost, and are dropped. Writes no file."""
         if 0 <= epoch < self.latest and self.epoch_for_offset(offset) > epoch:
             self.truncate_from_end(offset, write=False)
         if epoch > self.latest:
-            self.assign(epoch, offset, write=False)
+            self.assign(epoch, previous_end, write=False)
 
     def copy_from(self, other: EpochCache) -> None:
         """Take the entries of another log of the same records, including epochs without records."""

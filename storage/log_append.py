@@ -534,13 +534,16 @@ class LogAppender:
         return AppendInfo(first_offset, last, largest, -1, watermarks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
 
     def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate) -> None:
-        """Note the epochs that begin with these batches. Raises OSError, before anything is written, if descriptors are lacking."""
+        """Note the epochs that begin with these batches, each where the batch before it ended (see `epoch_cache`). Raises OSError, before
+        anything is written, if descriptors are lacking."""
         if any(completed.is_aborted for completed in update.completed):
             # The entry in the transaction index, which needs a descriptor, is written after the batches.
             self._disk.require_descriptors()
+        end = self._watermarks.log_end_offset
         for _, _, header in headers:
             if header[LEADER_EPOCH] != self._epochs.latest and header[LEADER_EPOCH] >= 0:
-                self._epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
+                self._epochs.assign(header[LEADER_EPOCH], min(end, header[BASE_OFFSET]))
+            end = header[BASE_OFFSET] + header[LAST_DELTA] + 1
 
     def _publish(self, update: ProducerUpdate, segment: Segment) -> None:
         producers = self._producers

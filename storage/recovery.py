@@ -264,10 +264,12 @@ def _load_epochs(log: Log, segments: list[Segment]) -> None:
 def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:
     """Rebuild the epochs from the batches. Epochs without a batch are lost here; the leader still has them."""
     log.epochs.clear(write=False)
+    end = segments[0].base_offset if segments else 0
     for segment in segments:
         for _, _, header in batches(segment.file, 0, segment.size):
             if header[LEADER_EPOCH] > log.epochs.latest:
-                log.epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET], write=False)
+                log.epochs.assign(header[LEADER_EPOCH], min(end, header[BASE_OFFSET]), write=False)
+            end = header[BASE_OFFSET] + header[LAST_DELTA] + 1
         segment.close_if_idle()
     log.epochs.write()
 

@@ -410,6 +410,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.forget_recent(NO_RECENT)
         valid = last_indexed = 0
+        end = self.base_offset
         for position, size, header, view in valid_batches(self.file, self.size, self.base_offset):
             last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
             if header[MAX_TIMESTAMP] > self.max_timestamp:
@@ -420,7 +421,8 @@ class Segment:
                 last_indexed = position
             valid = position + size
             if header[LEADER_EPOCH] != epochs.latest:
-                epochs.on_recovered_batch(header[LEADER_EPOCH], header[BASE_OFFSET])
+                epochs.on_recovered_batch(header[LEADER_EPOCH], header[BASE_OFFSET], min(end, header[BASE_OFFSET]))
+            end = last_offset + 1
             if header[PRODUCER_ID] >= 0:
                 self._replay(producers, view, header)
             producers.advance(last_offset + 1)

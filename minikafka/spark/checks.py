@@ -307,7 +307,8 @@ def epoch_checkpoint(
     batches begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
     A running follower raises its log start, and truncates the checkpoint, long before it deletes segments or stores the log start. So
     without a `clean` shutdown the checkpoint's first entry counts as the log start. Entries beyond the end of such a log prove nothing: a
-    power failure may leave them, and the next start removes them. Below `cleaned`, compaction may have removed an epoch's first batches.
+    power failure may leave them, and the next start removes them. Compaction may have removed an epoch's first batches: then it begins
+    somewhere between the batches that are left.
     """
     for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] < before[1]:
@@ -330,7 +331,7 @@ def epoch_checkpoint(
             yield Finding(
                 "epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not contain", offset=first
             )
-        elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first and not start < first <= cleaned):
+        elif (number == 0 and start > max(first, log_start)) or (number > 0 and not runs[number - 1][2] < start <= first):
             yield Finding(
                 "epoch-checkpoint",
                 f"epoch {epoch} starts at {start} according to the checkpoint but at {first} according to the batches",

@@ -1,4 +1,4 @@
-"""Truncation, leader epochs, divergence: T-01 to T-30 of the catalogue in README.md, each as a story of a few lines."""
+"""Truncation, leader epochs, divergence: T-01 to T-31 of the catalogue in README.md, each as a story of a few lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import pytest
 from helpers.replica_world import TOPIC_ID, World
 
+from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import ErrorCode
 
 
@@ -316,3 +317,21 @@ def test_t29_an_append_of_a_lost_leadership_is_not_acknowledged() -> None:
     """Redpanda c230235cfa: the entry is still in the local log when its leadership ends, and even when it is leader once more."""
     world = World(3).play("lead 1; produce x1; lead 2 isr 1 2 3; lead 1 isr 1 2 3; sync")
     assert world.acked == [] and world.values(1) == ["m0"]
+
+
+def test_t31_records_that_were_never_committed_do_not_stay_where_the_cleaner_made_a_gap() -> None:
+    """Broker 1 becomes the leader and has, of epoch 2, nothing that lies beside what broker 2 wrote alone in epoch 1: it was compacted away
+    before broker 1 fetched. Seed 7031018; Apache Kafka lets broker 2 keep those records."""
+    world = World(3).play("""
+        lead 1; produce x3; sync
+        lead 2; produce x1; sync; kill 1; produce x5 acks=1; kill 2
+        lead 3 isr 3; produce x5; produce x1
+        start 1; ask 1
+    """)
+    answer = world[1].answer
+    assert answer is not None
+    first, second = iterate_batches(answer.data.records)
+    assert (first.base_offset, second.base_offset) == (4, 9)
+    answer.data.records = memoryview(bytearray(answer.data.records[second.position :]))
+    world.play("take 1; sync; lead 1 isr 1 3; start 2; sync")
+    assert world.values(1) == world.values(2) == ["m0", "m1", "m2", "m3", "m14"]
