@@ -87,8 +87,15 @@ class Comparison:
             and known.get("path", found.path) == found.path
             and known.get("kafka", found.kafka) == found.kafka
             and known.get("ours", found.ours) == found.ours
+            and ("only_there" not in known or _has_more(found, known["only_there"]))
             for known in self._known
         )
+
+
+def _has_more(found: Difference, values: dict[str, Any]) -> bool:
+    """Whether Apache Kafka's list is ours and entries that all have these values."""
+    more = [entry for entry in found.kafka if entry not in found.ours]
+    return len(more) + len(found.ours) == len(found.kafka) and all(values.items() <= entry.items() for entry in more)
 
 
 def _differences(kafka: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

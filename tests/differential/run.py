@@ -27,6 +27,10 @@ PROPERTIES = {
     "transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1", "transaction.state.log.num.partitions": "1",
     "log.retention.ms": "-1", "group.consumer.assignment.interval.ms": "0", "log.segment.delete.delay.ms": "60000",
     "broker.session.timeout.ms": "60000",
+    # The bounds of groups' own times, and what they are compared with, as clusters for tests have them.
+    "group.consumer.heartbeat.interval.ms": "100", "group.streams.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "500", "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.streams.min.session.timeout.ms": "500", "group.streams.min.heartbeat.interval.ms": "100",
 }  # fmt: skip
 LENGTH = 25
 LANES = 6

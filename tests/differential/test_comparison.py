@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any, cast
 
 import pytest
-from differential.comparison import Comparison
+from differential.comparison import Comparison, Difference
 from differential.drawing import APIS, Step, sequence
 from differential.side import Side
 
@@ -77,3 +77,18 @@ def test_a_sequence_counts_if_it_differs_twice_and_stops_there(differing: list[b
     told = comparison.tell([Step(request, 0) for request in requests], "here")
     assert (told is not None, comparison.seen_once) == (is_told, not is_told)
     assert ours.answered == answered
+
+
+@pytest.mark.parametrize(
+    ("kafka", "ours", "is_known"),
+    [
+        ([{"group_id": "~g", "protocol_type": ""}], [], True),
+        ([{"group_id": "~g", "protocol_type": ""}, {"group_id": "~h"}], [{"group_id": "~h"}], True),
+        ([{"group_id": "~g", "protocol_type": "consumer"}], [], False),
+        ([{"group_id": "~g", "protocol_type": ""}], [{"group_id": "~h", "protocol_type": ""}], False),
+        ([], [{"group_id": "~g", "protocol_type": ""}], False),
+    ],
+)  # fmt: skip
+def test_of_listed_groups_only_those_of_refused_commits_may_be_more_there(kafka: list[Any], ours: list[Any], is_known: bool) -> None:
+    side = cast(Side, Fake(differs=False))
+    assert Comparison(side, side)._is_known(Difference(0, "ListGroups", "groups", kafka, ours)) is is_known
