@@ -15,7 +15,8 @@ from minikafka.wire.records.metadata_records import ClientQuotaRecord
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _RATE_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-_LONG_KEYS = ("producer_byte_rate", "consumer_byte_rate", "connection_creation_rate")
+_LONG, _INT = (float((1 << 63) - 1), "a LONG"), (float((1 << 31) - 1), "an INT")
+_WHOLE_KEYS = {"producer_byte_rate": _LONG, "consumer_byte_rate": _LONG, "connection_creation_rate": _INT}
 
 
 class QuotaControl:
@@ -52,20 +53,34 @@ class QuotaControl:
         records: list[Any] = []
         for operation in operations:
             key = operation.key
-            if key not in keys:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
             if operation.remove:
+                # As in Apache Kafka, what no entity can have can be removed, too.
                 if key in current:
                     records.append(_record(entity, key, 0.0, True))
                 continue
+            if key not in keys:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
             value = operation.value
-            if not math.isfinite(value) or value <= 0:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
-            if key in _LONG_KEYS and abs(value - round(value)) > 1e-6:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} cannot have a fractional value")
+            fault = _fault_of(key, value)
+            if fault is not None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, fault)
             if current.get(key) != value:
                 records.append(_record(entity, key, value, False))
         return records
+
+
+def _fault_of(key: str, value: float) -> str | None:
+    """The message for an invalid value, or None (ClientQuotaControlManager.validateQuotaKeyValue)."""
+    if not math.isfinite(value):
+        return f"Quota {key} must be a finite number"
+    if value <= 0:
+        return f"Quota {key} must be greater than 0"
+    if key not in _WHOLE_KEYS:
+        return None
+    most, kind = _WHOLE_KEYS[key]
+    if value > most:
+        return f"Proposed value for {key} is too large for {kind}."
+    return f"{key} cannot be a fractional value." if abs(value - round(value)) > 1e-6 else None
 
 
 def _record(entity: QuotaEntity, key: str, value: float, remove: bool) -> ClientQuotaRecord:
