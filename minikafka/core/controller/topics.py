@@ -302,13 +302,13 @@ class TopicControl:
                 f"The topic {request.name} currently has {present} partition(s); {request.count} would not be an increase.",
             )
         added = request.count - present
+        if added > PARTITIONS_PER_REQUEST_MAX:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
         if request.assignments is not None and len(request.assignments) != added:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Attempted to add {added} additional partition(s), but only {len(request.assignments)} assignment(s) were specified.",
             )
-        if added > PARTITIONS_PER_REQUEST_MAX:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         factor = len(topic.partitions[0].replicas)
         if request.assignments is not None:
             partitions = []

@@ -179,6 +179,8 @@ def test_more_partitions(driver: ControllerDriver) -> None:
     assert grow("t", 0)[1] == "The topic t currently has 1 partition(s); 0 would not be an increase."
     assert grow("missing", 2) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     assert grow("t", 3, [[1, 2]])[1] == "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified."
+    many = (ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
+    assert grow("t", 1_000_000) == grow("t", 1_000_000, [[1, 2]]) == many
     assert grow("t", 3) == (0, None)
     assert len(driver.image.topics_by_name["t"].partitions) == 3
     assert len(driver.partition("t", 2).replicas) == 2
