@@ -16,9 +16,9 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.client import Admin
-from minikafka.storage import batch_scan
 from minikafka.storage.validation import LIGHT_BYTES_MAX
 from minikafka.testing.probe import exchange
+from minikafka.wire import batch_header
 from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT, build_batch
 from minikafka.wire.compression import CompressionType
 from minikafka.wire.errors import ErrorCode
@@ -154,6 +154,6 @@ def message_of_format_1(timestamp_ms: int) -> bytes:
 async def test_a_message_of_an_older_format_is_not_transactional_whatever_its_timestamp(tmp_path: Path, version: int) -> None:
     """The timestamp has the place of the attributes; for three days of every six it said "transactional", and the request failed."""
     records = message_of_format_1(NOW_MS | TRANSACTIONAL_BIT << 24)
-    assert HEADER.unpack_from(records)[batch_scan.ATTRIBUTES] & TRANSACTIONAL_BIT
+    assert HEADER.unpack_from(records)[batch_header.ATTRIBUTES] & TRANSACTIONAL_BIT
     async with asked(tmp_path, partitions=2) as ask:
         assert [code for code, *_ in said(await ask(both(PLAIN, records), version))] == ["NONE", "INVALID_RECORD"]
