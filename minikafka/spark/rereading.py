@@ -55,6 +55,12 @@ def places_of(view: ReplicaView, key: Key) -> tuple[list[SegmentTask], list[int]
     return [task for task, _ in places], [position for _, position in places]
 
 
+def _aborted(view: ReplicaView, other: ReplicaView) -> list[tuple[int, int, int]]:
+    """The aborted transactions of a replica, also those of whose end only the other one knows yet."""
+    ended = (one for one in other.aborted if view.opened.get(one[0], (-1, -1))[0] == one[1] and one[2] >= view.end_offset)
+    return [*view.aborted, *ended]
+
+
 class Rereading:
     """The readers of a comparison (difference.Readers)."""
 
@@ -104,7 +110,7 @@ class Rereading:
             try:
                 left, right = _each(
                     lambda side, number=number: self.files.latest(  # type: ignore[misc]
-                        [summary.task for summary in side.summaries], side.aborted, passes, number, low
+                        [summary.task for summary in side.summaries], _aborted(side, one if side is other else other), passes, number, low
                     ),
                     [one, other],
                 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 from helpers.audited_clusters import BROKERS, audit, messages_of, registered_topic
-from helpers.log_clusters import Batch, Partition, lines, write_broker
+from helpers.log_clusters import ABORT, TRANSACTIONAL, Batch, Partition, lines, marker, write_broker
 
 from minikafka.spark import records, sources
 from minikafka.spark.audit import AuditResult
@@ -156,3 +156,18 @@ def test_a_batch_that_unpacks_to_more_than_is_held_is_no_proof_and_no_fault(
     ledger = tmp_path / "acked.jsonl"
     ledger.write_text('{"topic": "t", "partition": 0, "offset": 5}\n')
     assert [audit(folder, **more).outcome for more in ({}, {"level": "records"}, {"acked": (str(ledger),)})] == [outcome] * 3
+
+
+def test_a_transaction_of_whose_end_not_all_have_heard(tmp_path: Path) -> None:
+    """Broker 3 does not have the abort marker yet, so the aborted record is the latest of its key there only."""
+
+    def change(broker: int, one: Partition) -> None:
+        one.batches[10] = Batch(10, [(0, b"k5", b"again")], 0, TIME_MS + 10)
+        if broker == 2:
+            del one.batches[5]
+        one.batches.append(Batch(60, [(0, b"k50", b"aborted")], 0, TIME_MS + 60, 7, 0, 0, TRANSACTIONAL))
+        one.high_watermark = 61
+        if broker != 3:
+            one.batches.append(marker(61, ABORT, 7))
+
+    assert audit(write(tmp_path, change)).outcome == "PASS"
