@@ -273,7 +273,9 @@ def _policies(plan: Plan, compacted: set[str]) -> None:
             policy = COMPACT
         for replica in copies:
             replica.policy = policy
-            replica.cleaned = _cleaned(replica) if policy == COMPACT else 0
+            # No cleaner works on a copy that grows; it lacks only what its broker's own log lacked.
+            is_copy = replica.is_future and any(one.node == replica.node and not one.is_future for one in copies)
+            replica.cleaned = _cleaned(replica) if policy == COMPACT and not is_copy else 0
             replica.is_only_compacted = plan.image is not None and is_only_compacted(plan.image, key[0])
         for replica in copies:
             replica.cleaned_to = max(one.cleaned for one in copies)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -171,3 +172,19 @@ def test_a_transaction_of_whose_end_not_all_have_heard(tmp_path: Path) -> None:
             one.batches.append(marker(61, ABORT, 7))
 
     assert audit(write(tmp_path, change)).outcome == "PASS"
+
+
+def test_a_copy_that_grows_explains_no_hole(tmp_path: Path) -> None:
+    """No cleaner has run. Brokers 1 and 2 lack a record whose key came again, and broker 3 moves its log to another directory."""
+
+    def change(broker: int, one: Partition) -> None:
+        one.batches[30] = Batch(30, [(0, b"k15", b"again")], 0, TIME_MS + 30)
+        if broker != 3:
+            del one.batches[15]
+
+    write(tmp_path, change)
+    for broker in BROKERS:
+        (tmp_path / f"b{broker}" / "cleaner-offset-checkpoint").unlink()
+    assert audit(tmp_path).exit_code
+    shutil.copytree(tmp_path / "b3" / "t-0", tmp_path / "b3" / f"t-0.{'fedcba9876543210' * 2}-future")
+    assert audit(tmp_path).exit_code
