@@ -152,6 +152,7 @@ class Durability:
         if up_to is None:
             self.is_whole_flush_requested = False
         has_files = self.unsynced_snapshots or self.unsynced_files or epochs.is_unsynced or epochs.is_dirty
+        has_files = has_files or (up_to is None and self.has_unsynced_names)
         if end <= self.recovery_point and not has_files:
             return None
         try:
