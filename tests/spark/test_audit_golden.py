@@ -86,9 +86,11 @@ def test_directories_that_only_tasks_see_are_audited_there(three_brokers, damage
     directories = three_brokers(*[damage] if damage else [])
     for path in directories:
         Path(path, ".kafka_cleanshutdown").unlink(missing_ok=True)
+    # The next start of a broker that was killed makes the indexes of its last segment anew.
+    expected = ("PASS", 0) if damage in (None, "index-wrong-position") else ("FAIL", 1)
     here = audit(directories, level="records")
     there = run_audit(directories, ElsewhereEngine(directories), AuditOptions(level="records"))
-    assert (there.outcome, there.exit_code) == (here.outcome, here.exit_code) == (("FAIL", 1) if damage else ("PASS", 0))
+    assert (there.outcome, there.exit_code) == (here.outcome, here.exit_code) == expected
 
     def findings_of(result: AuditResult) -> list[tuple[str, tuple[str, ...], int]]:
         return sorted((found.check, found.brokers, found.offset) for found in result.findings.kept)

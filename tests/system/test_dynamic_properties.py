@@ -97,15 +97,17 @@ def test_max_connections_per_ip(cluster: ProcessCluster) -> None:
         assert done.returncode == 0, done.stderr
 
     assert is_served()
+    alter(cluster, "2", "max.connections.per.ip.overrides", "127.0.0.9:0")
     alter(cluster, "2", "max.connections.per.ip", "0")
     try:
         cluster.wait_for(lambda: not is_served(), "the broker to refuse connections")
         configure("--add-config", "max.connections.per.ip.overrides=[127.0.0.9:0,localhost:1000]")
         cluster.wait_for(is_served, "the broker to take connections of a named host")
-        configure("--delete-config", "max.connections.per.ip.overrides")
+        configure("--add-config", "max.connections.per.ip.overrides=[127.0.0.9:0]")
         cluster.wait_for(lambda: not is_served(), "the broker to refuse connections again")
     finally:
         configure("--delete-config", "max.connections.per.ip")
+        configure("--delete-config", "max.connections.per.ip.overrides")
     cluster.wait_for(is_served, "the broker to take connections again")
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Partition -> the result of preparing its batch, or the error for which it must not be appended.
 Prepared = dict[object, "Fitting | ApiError"]
-Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData]"]
+#: Partitions whose batches must be prepared, each with whether the batch is heavy; the log of the others is flushed first.
+Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData, bool]"]
 
 
 def keep_last_of_each(request: ProduceRequest) -> None:
@@ -55,8 +56,11 @@ class Preparation:
                 except ApiError:
                     continue
                 log, records = partition.log, cast("memoryview", data.records)
-                if partition.leader is not None and (log.is_heavy(records) or log.must_sync_first(records, self._wall_ms())):
-                    found.append((partition, data))
+                if partition.leader is None:
+                    continue
+                is_heavy = log.is_heavy(records)
+                if is_heavy or log.must_sync_first(records, self._wall_ms()):
+                    found.append((partition, data, is_heavy))
         return found
 
     def start(
@@ -74,9 +78,9 @@ class Preparation:
     async def _prepare(self, context: RequestContext, heavy: Heavy, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
         prepared: Prepared = {}
         try:
-            for partition, data in heavy:
+            for partition, data, is_heavy in heavy:
                 try:
-                    if partition.log.is_heavy(cast("memoryview", data.records)):
+                    if is_heavy:
                         data.records = await self._work.run(partition.log.prepare, data.records, self._wall_ms())
                         prepared[partition.key] = Fitting.DONE
                     await self._sync_first(partition.log, cast("memoryview", data.records))

@@ -141,7 +141,7 @@ class ShareGroups:
     def _may_ask_again(self, group_id: str, gone: Mapping[bytes, Collection[int]]) -> None:
         """Partitions have no state, so a heartbeat may ask for them at once."""
         asked = self._asked.get(group_id, {})
-        for topic_id in asked.keys() & gone.keys():
+        for topic_id in [topic_id for topic_id in asked if topic_id in gone]:
             at_ms, partitions = asked[topic_id]
             asked[topic_id] = (at_ms, partitions - frozenset(gone[topic_id]))
 
