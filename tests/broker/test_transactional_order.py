@@ -15,7 +15,7 @@ from minikafka.broker.partitions.produce_transactional import TransactionalProdu
 from minikafka.broker.supervise import Supervisor
 from minikafka.storage.config import LogConfig
 from minikafka.storage.recovery import load_log
-from minikafka.wire.errors import ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest
 
 PRODUCER = 7
@@ -49,12 +49,14 @@ class Requests:
         replicas: Any = SimpleNamespace(require=lambda name, topic_id, index: self._partition(index))
         self._held = TransactionalProduce(replicas, self.coordinator, lambda: T0, Supervisor(asyncio.get_running_loop()))
         self._next = [0] * partitions
+        self.leaders: list[Any] = [True] * partitions
+        self.refused: list[ErrorCode] = []
         #: Requests with more partitions append the others in a later turn: these functions.
         self.partitions_at_once = partitions
         self.rests: list[Callable[[], object]] = []
 
     def _partition(self, index: int) -> Any:
-        return SimpleNamespace(key=("t", index), leader=True, log=self.logs[index])
+        return SimpleNamespace(key=("t", index), leader=self.leaders[index], log=self.logs[index])
 
     def send(self, *partitions: int) -> None:
         data = []
@@ -71,6 +73,9 @@ class Requests:
             def append(parts: list[ProduceRequest.PartitionProduceData]) -> None:
                 for part in parts:
                     verification: Any = (verdicts or {}).get(("t", part.index))
+                    if isinstance(verification, ApiError):
+                        self.refused.append(verification.code)
+                        continue
                     self.logs[part.index].append_as_leader(part.records, 0, T0, verification=verification)  # type: ignore[arg-type]
 
             append(data[:1])
@@ -120,3 +125,14 @@ async def test_a_request_that_is_appended_in_several_turns_keeps_its_place_until
     assert requests.ends() == [1, 2]
     requests.rests.pop()()
     assert requests.ends() == [2, 2]
+
+
+async def test_a_partition_that_is_led_only_when_the_coordinator_has_answered_is_sent_again() -> None:
+    """Nobody had asked for it, and its batch was refused for good: Kafka Streams ended when a leader died."""
+    requests = Requests(2)
+    requests.leaders[1] = None
+    requests.send(0, 1)
+    requests.leaders[1] = True
+    requests.coordinator.answer()
+    assert requests.refused == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and requests.logs[1].log_end_offset == 0
+    assert requests.logs[0].log_end_offset == 1

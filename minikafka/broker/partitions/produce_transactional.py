@@ -136,7 +136,7 @@ class TransactionalProduce:
         when they are."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
-        verdicts = _verdicts(asked)
+        verdicts = self._not_led(context, request) | _verdicts(asked)
         left, is_asking, is_appended = len(asked), True, False
 
         def verified(results: dict[PartitionKey, ErrorCode]) -> None:
@@ -161,6 +161,16 @@ class TransactionalProduce:
 
     def _batches(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:
         """The transactional batches for partitions that this broker leads, with their headers."""
+        return (found for found in self._hosted(context, request) if found[0].leader is not None)
+
+    def _not_led(self, context: RequestContext, request: ProduceRequest) -> Verdicts:
+        """Errors for partitions that this broker does not lead: it may lead them when the coordinator has answered, but then nobody has
+        asked for them, and the log would refuse their batches for good."""
+        hosted = self._hosted(context, request)
+        return {partition.key: ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) for partition, _ in hosted if partition.leader is None}
+
+    def _hosted(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:
+        """The transactional batches for partitions of this broker, with their headers."""
         for topic in request.topic_data:
             topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
             for data in topic.partition_data:
@@ -168,7 +178,7 @@ class TransactionalProduce:
                     partition = self._replicas.require(topic.name, topic_id, data.index)
                 except ApiError:
                     continue
-                if partition.leader is None or data.records is None:
+                if data.records is None:
                     continue
                 header = _transactional_header(received(data.records))
                 if header is not None and header[PRODUCER_ID] >= 0:
