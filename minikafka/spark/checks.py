@@ -372,8 +372,13 @@ def bounds(high_watermark: int | None, recovery_point: int | None, cleaned: int,
         text = f"high watermark checkpoint {high_watermark}, but the log ends at {log_end}: {missing}"
         yield Finding("committed-missing", text, offset=log_end)
     if recovery_point is not None and recovery_point > log_end:
-        yield Finding("checkpoint-bounds", f"recovery point {recovery_point} is beyond the log's end {log_end}", offset=log_end)
+        yield recovery_point_beyond(recovery_point, log_end)
     if cleaned > log_end:
         yield Finding("checkpoint-bounds", f"the cleaner's checkpoint {cleaned} is beyond the log's end {log_end}", offset=log_end)
     if log_start > log_end:
         yield Finding("checkpoint-bounds", f"log start {log_start} is beyond the log's end {log_end}", offset=log_end)
+
+
+def recovery_point_beyond(recovery_point: int, log_end: int) -> Finding:
+    """What was once synced is gone."""
+    return Finding("checkpoint-bounds", f"recovery point {recovery_point} is beyond the log's end {log_end}", offset=log_end)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minikafka.spark import unclean
+from minikafka.spark.checks import recovery_point_beyond
 from minikafka.spark.claims import check_claim
 from minikafka.spark.coverage import Account
 from minikafka.spark.difference import Comparison, Readers, equal_cells
-from minikafka.spark.findings import ERROR, WARNING, FindingList
+from minikafka.spark.findings import ERROR, NOTE, WARNING, FindingList
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.sources import UNBOUNDED
 from minikafka.spark.views import ReplicaView, cleaned_below, finding_of, names_of, replica_unreadable
@@ -79,6 +80,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     _lost_prefixes(views, findings)
     _lost_beginnings(views, findings)
     _unexplained_starts(views, findings)
+    _recovery_points(views, findings)
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
@@ -187,6 +189,26 @@ def _unexplained_starts(views: list[ReplicaView], findings: FindingList) -> None
             text = f"the first leader epoch of broker {one.broker} begins at {first}, its log at {one.log_start}, and nothing else says "
             text += f"that it starts there: it is unknown whether records below {first} were deleted or leader epochs were lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), one.log_start))
+
+
+def _recovery_points(views: list[ReplicaView], findings: FindingList) -> None:
+    """Report killed brokers' recovery points beyond the ends of their logs: what was once synced is gone.
+
+    A follower that cuts its log writes its recovery point down afterwards. It cuts what a later leader did not have. So another replica
+    must be as long without such a contradiction, and the controller must know of a later leader. What is committed is checked apart.
+    """
+    beyond = [one for one in views if one.replica.clean is False and (one.replica.recovery_point or 0) > one.end_offset]
+    for one in beyond:
+        replica = one.replica
+        if replica_unreadable(one):
+            continue
+        others = [other for other in views if other not in beyond and other.replica.node != replica.node and not _grows(other)]
+        claim, newest = replica.claim, one.runs[-1][0] if one.runs else -1
+        is_cut = any(other.end_offset >= one.end_offset for other in others) and (claim is None or claim.leader_epoch > newest)
+        found = recovery_point_beyond(replica.recovery_point or 0, one.end_offset)
+        text = found.message + (": it was cut as a follower" if is_cut else "")
+        level = NOTE if is_cut else ERROR
+        findings.add(finding_of(found.check, text, views, (one.broker,), one.end_offset, level=level))
 
 
 def _grows(one: ReplicaView) -> bool:

@@ -138,6 +138,8 @@ class Comparison:
             fence = min(first.claim_to, other.claim_to, first.end_offset, other.end_offset)
             found = self.readers.latest(first, other, low, fence) if low < fence else None
             if found is not None:
+                if (_never_said(first) or _never_said(other)) and found.offset >= _fork(first, other):
+                    found.check, found.level = "replica-tail", NOTE
                 self.findings.add(found)
 
     def _zone(self, zone: int, low: int, views: list[ReplicaView], committed: bool) -> None:
@@ -250,7 +252,7 @@ class Comparison:
         text = f"at offset {offset} " + "; ".join(f"broker {side['broker']} {_says(side)}" for side in sides)
         brokers = tuple(going[number].view.broker for number in odd)
         distinct = [sides[numbers[0]] for numbers in members.values()]
-        certain = (committed and not any(map(_never_said, going))) or _never_cut(distinct)
+        certain = (committed and not any(_never_said(pages.view) for pages in going)) or _never_cut(distinct)
         named_before = offset in self.named
         self.named |= {offset} if certain else set()
         self.odd |= {id(going[number].view) for number in odd} if certain and not tie else set()
@@ -269,8 +271,9 @@ class Comparison:
         gone: list[ReplicaView] = []
         self.differed_logically |= {(id(views[0]), id(other)): (views[0], other) for other in views[1:]}
         for found, blamed in self.readers.logical(views, key, low):
-            if found.check != "not-compared" and not committed and not found.details.get("one_epoch"):
-                found.level = NOTE
+            is_certain = (committed and not any(map(_never_said, views))) or found.details.get("one_epoch")
+            if found.check != "not-compared" and not is_certain:
+                found.check, found.level = "replica-tail", NOTE
             self.findings.add(found)
             gone += blamed
         for number, one in enumerate(views):
@@ -290,10 +293,16 @@ class Comparison:
                 self.findings.add(finding_of("replica-lagging", text, self.views, (one.broker,), one.end_offset))
 
 
-def _never_said(pages: _Pages) -> bool:
+def _never_said(one: ReplicaView) -> bool:
     """Whether a killed broker has no high watermark at all, so that what it has of another leader epoch may not have been committed."""
-    replica = pages.view.replica
+    replica = one.replica
     return replica.clean is False and replica.place is None and not replica.has_high_watermark
+
+
+def _fork(one: ReplicaView, other: ReplicaView) -> int:
+    """Where the first leader epoch begins that only one of them knows; behind all records if there is none."""
+    known, theirs = dict(one.replica.epochs or []), dict(other.replica.epochs or [])
+    return min((start for epoch, start in (known | theirs).items() if (epoch in known) != (epoch in theirs)), default=UNBOUNDED)
 
 
 def _equal_rows(going: list[_Pages]) -> int:

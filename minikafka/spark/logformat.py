@@ -304,6 +304,13 @@ def parse_partition_metadata(data: bytes) -> str:
     return parts[1][1]
 
 
+def is_torn_partition_metadata(data: bytes) -> bool:
+    """Whether it is only the beginning of a valid file, perhaps with zeros in the place of the rest."""
+    written = data.rstrip(b"\0")
+    head = b"version: 0\ntopic_id: "
+    return head.startswith(written) or re.fullmatch(re.escape(head) + rb"[\w-]{1,21}", written) is not None
+
+
 def parse_properties(data: bytes) -> dict[str, str]:
     """Java's properties format (java.util.Properties.load): of two lines with one key the later counts, and spaces behind a value are part
     of it."""

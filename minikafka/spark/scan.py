@@ -384,8 +384,10 @@ class _Scan:
                     states = logformat.parse_snapshot(data)
                     self._keep_snapshot(int(name[:20]), states)
             except FormatError as error:
-                text, level = (f"{error}; the next start drops it", NOTE) if self.task.is_made_anew else (str(error), ERROR)
-                self.add([Finding("producer-snapshot", text, file=path, offset=int(name[:20]), level=level)], "")
+                offset = int(name[:20])
+                is_dropped = self.task.is_made_anew or offset >= self.task.recovered_from
+                text, level = (f"{error}; the next start drops it", NOTE) if is_dropped else (str(error), ERROR)
+                self.add([Finding("producer-snapshot", text, file=path, offset=offset, level=level)], "")
             except FileNotFoundError:
                 self.add(_dead_link(path), "")
             except OSError as error:

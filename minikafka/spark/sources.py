@@ -15,17 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
 from minikafka.spark.claims import is_only_compacted, missing_replicas, policies_of, policy_of
-from minikafka.spark.directories import (
-    LogDirectory,
-    read_small,
-)
+from minikafka.spark.directories import LogDirectory, read_small
 from minikafka.spark.earlier_topics import forget_earlier_topics
 from minikafka.spark.fetch_client import Place
-from minikafka.spark.findings import Finding, FindingList
+from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
 from minikafka.spark.regular_files import open_regular
-from minikafka.spark.startup import at_start, mistaken_files
+from minikafka.spark.startup import NOWHERE, at_start, mistaken_files, recovered_from
 
 UNBOUNDED = (1 << 63) - 1
 COMPACT, DELETE, UNKNOWN = "compact", "delete", "unknown"
@@ -104,7 +101,8 @@ class Replica:
 class SegmentTask:
     """Everything that is needed to judge one segment, or a stretch of a replica on the wire. `cuts` are offsets where comparison zones
     begin, `starts` those of them where a replica's log begins; see compare.py. `is_rebuilt`: a closed segment whose indexes the next start
-    makes anew. `follows`: a stretch behind another one, which has the batch that `base_offset` may lie in the midst of. `segments`: how
+    makes anew. `recovered_from`: from this offset on it does without snapshots of producers. `follows`: a stretch behind another one, which
+    has the batch that `base_offset` may lie in the midst of. `segments`: how
     many there are in all copies of the partition."""
 
     topic: str
@@ -127,6 +125,7 @@ class SegmentTask:
     starts: tuple[int, ...] = ()
     policy: str = UNKNOWN
     is_rebuilt: bool = False
+    recovered_from: int = NOWHERE
     follows: bool = False
     segments: int = 1
 
@@ -498,7 +497,9 @@ def _read_identity(replica: Replica) -> None:
     try:
         replica.topic_id = "" if data is None else logformat.parse_partition_metadata(data)
     except FormatError as error:
-        _add(replica, Finding("partition-metadata", str(error), file=path))
+        is_new = replica.clean is False and not replica.size and logformat.is_torn_partition_metadata(data or b"")
+        text = "not written whole, and the log is empty: minikafka starts and writes it, Kafka does not start" if is_new else str(error)
+        _add(replica, Finding("partition-metadata", text, file=path, level=NOTE if is_new else ERROR))
     if data is None and not any(one.file == path for one in replica.findings.kept):
         _without_identity(replica, path)
 
@@ -538,8 +539,8 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
                 replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset,
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
                 snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
-                replica.place, starts, replica.policy, not last and _is_rebuilt(replica, end), number > 0 and replica.place is not None,
-                segments,
+                replica.place, starts, replica.policy, not last and _is_rebuilt(replica, end),
+                recovered_from(replica.topic, replica.clean, replica.recovery_point), number > 0 and replica.place is not None, segments,
             )  # fmt: skip
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from minikafka.spark.metadata_log import METADATA_TOPIC
+
 _NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?\Z")
 _CLEANED = re.compile(r"^([0-9]{20})\..*\.cleaned\Z")
 _ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".swap", ".cleaned")
 Files = dict[tuple[int, str], str]
+NOWHERE = (1 << 63) - 1
 
 
 def at_start(names: Iterable[str], end_of: Callable[[int], int]) -> Files:
@@ -55,3 +58,9 @@ def _installed(plain: Files, swapped: Files, ends: dict[int, int]) -> Files:
     """The files after the start, which removes the segments between the first replacement and the end of the last one."""
     low, high = min(ends, default=0), max(ends.values(), default=0)
     return {key: name for key, name in plain.items() if not low <= key[0] < high and key[0] not in ends} | swapped
+
+
+def recovered_from(topic: str, clean: bool | None, recovery_point: int | None) -> int:
+    """Snapshots of producers from here on may not have been written whole: also that of a segment that begins at the recovery point. Each
+    start recovers the metadata log (KafkaRaftLog), which closes behind the broker's logs and has no part in their clean stop."""
+    return (recovery_point or 0) if clean is False or topic == METADATA_TOPIC else NOWHERE

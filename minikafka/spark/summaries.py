@@ -324,7 +324,7 @@ def _distinguish(facts: DirectoryFacts, scan: Scan) -> None:
 def as_if_scanned(held: SegmentSummary, task: SegmentTask) -> SegmentSummary | None:
     """The summary that a scan with `task` would give, derived from another plan's summary of the file; None if it cannot be derived."""
     old = held.task
-    same = ("size", "next_base", "extensions", "snapshots", "clean", "level", "digest", "is_rebuilt")
+    same = ("size", "next_base", "extensions", "snapshots", "clean", "level", "digest", "is_rebuilt", "recovered_from")
     if any(getattr(old, name) != getattr(task, name) for name in same) or task.cell_shift < old.cell_shift:
         return None
     if old.high_watermark != task.high_watermark and held.end_position != old.size:

@@ -215,7 +215,8 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
     if replica.clean and replica.place is None and replica.topic != METADATA_TOPIC and not broken:
         for finding in checks.stop_snapshot(replica.snapshots, result.log_start, result.end_offset):
             _add(replica, finding)
-    for finding in checks.bounds(high_watermark, replica.recovery_point, replica.cleaner_point, result.log_start, result.end_offset):
+    recovery_point = replica.recovery_point if replica.clean is not False else None  # of a killed broker see compare.py
+    for finding in checks.bounds(high_watermark, recovery_point, replica.cleaner_point, result.log_start, result.end_offset):
         _add(replica, finding)
 
 
