@@ -12,6 +12,7 @@ from minikafka.broker.admin.config_descriptions import ConfigDescriptions
 from minikafka.broker.admin.configs import ConfigHandlers
 from minikafka.broker.admin.delegation_tokens import DelegationTokenHandlers
 from minikafka.broker.admin.metadata import MetadataHandlers
+from minikafka.broker.admin.tokens import DelegationTokens
 from minikafka.broker.admin.topics import TopicHandlers
 from minikafka.broker.client_metrics.requests import ClientMetricsHandlers
 from minikafka.broker.config.broker_config import BrokerConfig
@@ -79,6 +80,7 @@ class Foundation:
     raft: RaftHost
     metadata: MetadataHost
     security: NodeSecurity
+    tokens: DelegationTokens
     #: Bounds the memory of clients' requests and responses.
     budget: MemoryBudget
     authority: Authority | None
@@ -208,7 +210,7 @@ class BrokerParts:
             LateSaslHandlers(),
             ScramHandlers(metadata),
             AclHandlers(authority, self.forwarder),
-            DelegationTokenHandlers(config, authority),
+            DelegationTokenHandlers(config, authority, node.tokens, lambda: metadata.image, self.forwarder),
         )
         for handlers in all_handlers:
             handlers.register(self.dispatcher)

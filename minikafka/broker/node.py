@@ -13,7 +13,8 @@ from typing import Any, cast
 from minikafka.broker.admin.acls import ControllerAclHandlers
 from minikafka.broker.admin.cluster import ControllerClusterHandlers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
-from minikafka.broker.admin.delegation_tokens import DelegationTokenHandlers
+from minikafka.broker.admin.delegation_tokens import ControllerTokenHandlers
+from minikafka.broker.admin.tokens import DelegationTokens
 from minikafka.broker.broker_parts import BrokerParts, Foundation
 from minikafka.broker.config.broker_config import BrokerConfig, Endpoint
 from minikafka.broker.config.dynamic import Settings
@@ -128,7 +129,8 @@ class Node:
             self.security = NodeSecurity(self.config)
         except SecurityError as error:
             raise StartError(str(error)) from error
-        self.security.use_scram_records(self._scram_record)
+        self.tokens = DelegationTokens(self.config.delegation_token_secret_key, lambda: self.metadata.image)
+        self.security.use_records(self._scram_record, self.tokens.login)
 
     def _scram_record(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
         """The credentials of a user. Before there is metadata, controllers authenticate each other with users of `storage format`."""
@@ -242,7 +244,8 @@ class Node:
         ConfigDescriptions(self.config, self.metadata).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
         ScramHandlers(self.metadata).register(dispatcher)
-        DelegationTokenHandlers(self.config, self.authority).register(dispatcher)
+        tokens = DelegationTokens(self.config.delegation_token_secret_key, self.controller.newest_image)
+        ControllerTokenHandlers(self.config, self.authority, tokens, self.controller, environment).register(dispatcher)
         self._controller_dispatcher = dispatcher
 
     def _bootstrap_features(self) -> Mapping[str, int] | None:
@@ -316,6 +319,7 @@ class Node:
                 raft=self.raft,
                 metadata=self.metadata,
                 security=self.security,
+                tokens=self.tokens,
                 budget=self.budget,
                 authority=self.authority,
                 quotas=self.quotas,

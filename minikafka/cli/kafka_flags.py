@@ -32,7 +32,6 @@ NOT_OFFERED: dict[str, dict[str, str]] = {
 }
 #: Kafka's tool without kafka- and .sh -> what to do instead.
 TOOLS_NOT_OFFERED: dict[str, str] = {
-    "delegation-tokens": "there are no delegation tokens; users have passwords: minikafka configs --entity-type users",
     "metadata-shell": "use minikafka dump-log --cluster-metadata-decoder --files on the directory's __cluster_metadata-0",
     "replica-verification": "use minikafka audit --bootstrap-server, which compares every batch and ends with a verdict",
 }

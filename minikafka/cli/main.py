@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consume": ("minikafka.cli.consume", "consume", "Read records."),
     "consumer-groups": ("minikafka.cli.groups", "consumer_groups", "List, describe, reset and delete consumer groups."),
     "consumer-perf-test": ("minikafka.cli.perf", "consumer_perf_test", "Measure how fast a consumer reads."),
+    "delegation-tokens": ("minikafka.cli.delegation_tokens", "delegation_tokens", "Create, renew and end tokens that clients log in with."),
     "delete-records": ("minikafka.cli.offsets", "delete_records", "Delete records before an offset."),
     "demo": ("minikafka.cli.demo", "demo", "Watch a cluster survive killed brokers without losing a record."),
     "doctor": ("minikafka.cli.doctor", "doctor", "Look for common mistakes, and explain how to fix them."),

@@ -22,7 +22,7 @@ SHIMS = {
     "kafka-consumer-perf-test.sh": "consumer-perf-test", "kafka-server-start.sh": "start",
     "kafka-transactions.sh": "transactions", "kafka-groups.sh": "groups", "kafka-acls.sh": "acls",
     "kafka-client-metrics.sh": "client-metrics", "kafka-share-groups.sh": "share-groups",
-    "kafka-streams-groups.sh": "streams-groups",
+    "kafka-streams-groups.sh": "streams-groups", "kafka-delegation-tokens.sh": "delegation-tokens",
     "kafka-console-share-consumer.sh": "console-share-consumer",
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish")

@@ -37,6 +37,15 @@ SCRAM_MECHANISMS = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """What a server needs to know of a delegation token that a client logs in with: whose it is, and until when, in ms since 1970."""
+
+    owner: str
+    credential: ScramCredential
+    expiry_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScramCredential:
     """What a server stores instead of a password."""
 

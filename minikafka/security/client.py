@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 from minikafka.net.network import AuthenticationFailed
 from minikafka.net.tls_settings import ClientTls
 from minikafka.security.errors import SecurityError
-from minikafka.security.jaas import parse_jaas
+from minikafka.security.jaas import LoginModule, parse_jaas
 from minikafka.security.mechanisms import PlainClient, SaslClient, SaslRefused
-from minikafka.security.scram import SCRAM_MECHANISMS, ScramClient
+from minikafka.security.scram import SCRAM_MECHANISMS, TOKEN_EXTENSION, ScramClient
 from minikafka.security.stores import client_context
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -56,7 +56,7 @@ class ClientSecurity:
         mechanism = properties["sasl.mechanism"].strip().upper()
         if mechanism not in MECHANISMS:
             raise SecurityError(f"sasl.mechanism={mechanism}: must be one of {', '.join(MECHANISMS)}")
-        return cls(protocol, tls, mechanism, _login(mechanism, *_credentials(properties)))
+        return cls(protocol, tls, mechanism, _login(mechanism, _module(properties)))
 
     def take(self, new: ClientSecurity) -> None:
         """Take over the settings of `new`, from the next connection on."""
@@ -97,17 +97,19 @@ def _no_mechanism() -> SaslClient:
     raise SecurityError("there is no SASL mechanism")
 
 
-def _credentials(properties: Mapping[str, str]) -> tuple[str, str]:
-    """(user, password) from sasl.jaas.config, or from librdkafka's sasl.username and sasl.password."""
+def _module(properties: Mapping[str, str]) -> LoginModule:
+    """From sasl.jaas.config, or from librdkafka's sasl.username and sasl.password."""
     if "sasl.jaas.config" in properties:
-        return parse_jaas(properties["sasl.jaas.config"]).credentials()
+        return parse_jaas(properties["sasl.jaas.config"])
     user, password = properties.get("sasl.username"), properties.get("sasl.password")
     if not user or password is None:
         raise SecurityError("sasl.jaas.config (or sasl.username and sasl.password) is missing")
-    return user, password
+    return LoginModule("", {"username": user, "password": password})
 
 
-def _login(mechanism: str, user: str, password: str) -> Callable[[], SaslClient]:
+def _login(mechanism: str, module: LoginModule) -> Callable[[], SaslClient]:
+    user, password = module.credentials()
     if mechanism == "PLAIN":
         return lambda: PlainClient(user, password)
-    return lambda: ScramClient(SCRAM_MECHANISMS[mechanism], user, password, secrets.token_urlsafe(24))
+    is_token = module.options.get(TOKEN_EXTENSION, "").lower() == "true"
+    return lambda: ScramClient(SCRAM_MECHANISMS[mechanism], user, password, secrets.token_urlsafe(24), is_token=is_token)

@@ -18,11 +18,14 @@ class SaslRefused(Exception):
 
 
 class SaslServer(Protocol):
-    """The server's side of one exchange: `evaluate` each token until `complete`; then `user` is the authenticated user."""
+    """The server's side of one exchange: `evaluate` each token until `complete`; then `user` is the authenticated user.
+
+    `expiry_ms`: when the delegation token that the client logged in with expires, in ms since 1970; None if it had none."""
 
     mechanism: str
     complete: bool
     user: str
+    expiry_ms: int | None
 
     def evaluate(self, token: bytes) -> bytes:
         """The response to a client's token. Raises SaslRefused."""
@@ -42,6 +45,7 @@ class PlainServer:
     """PLAIN with passwords from the user_NAME="password" options of a login module."""
 
     mechanism = "PLAIN"
+    expiry_ms: int | None = None
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self.complete = False

@@ -11,7 +11,7 @@ import hmac
 import re
 from collections.abc import Callable
 
-from minikafka.core.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, SHA_256, SHA_512, ScramCredential, ScramMechanism
+from minikafka.core.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, SHA_256, SHA_512, ScramCredential, ScramMechanism, TokenLogin
 from minikafka.security.mechanisms import SaslRefused
 
 __all__ = ["SCRAM_MECHANISMS", "SHA_256", "SHA_512", "ScramClient", "ScramCredential", "ScramMechanism", "ScramServer"]
@@ -29,18 +29,30 @@ _SERVER_FINAL = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?")
 
 #: user -> credential of this mechanism, or None.
 Credentials = Callable[[str], "ScramCredential | None"]
+#: id of a delegation token -> what to know of it, or None.
+Tokens = Callable[[str], "TokenLogin | None"]
+#: The extension of a client's first message that says that the user is a token's id and the password its HMAC (KIP-48).
+TOKEN_EXTENSION = "tokenauth"
+
+
+def _no_token(token_id: str) -> None:
+    return None
 
 
 class ScramServer:
     """The server's side of one exchange; see mechanisms.SaslServer."""
 
-    def __init__(self, mechanism: ScramMechanism, credentials: Credentials, server_nonce: str, secret: bytes) -> None:
+    def __init__(
+        self, mechanism: ScramMechanism, credentials: Credentials, server_nonce: str, secret: bytes, tokens: Tokens = _no_token
+    ) -> None:
         """`secret`: from it the salts of users who do not exist are derived, always the same for one user, so that they look real."""
         self.mechanism = mechanism.name
         self.complete = False
         self.user = ""
+        self.expiry_ms: int | None = None
         self._mechanism = mechanism
         self._credentials = credentials
+        self._tokens = tokens
         self._nonce = server_nonce
         self._secret = secret
         self._credential: ScramCredential | None = None
@@ -61,15 +73,20 @@ class ScramServer:
         if match is None:
             raise SaslRefused("the SCRAM client's first message cannot be read (channel binding is not supported)")
         self._gs2_header, authorization_id, bare, name, client_nonce = match[1], match[2], match[3], match[4], match[5]
-        self.user = _unescaped(name)
-        if "tokenauth=true" in match[6].split(","):
-            raise SaslRefused("delegation tokens are not supported")
-        if authorization_id and _unescaped(authorization_id) != self.user:
+        named = _unescaped(name)
+        extensions = dict(part.partition("=")[::2] for part in match[6].split(",") if part)
+        if extensions.get(TOKEN_EXTENSION, "").lower() == "true":
+            token = self._tokens(named)
+            if token is None:
+                raise SaslRefused(f"there is no delegation token {named!r}")
+            self.user, self._credential, self.expiry_ms = token.owner, token.credential, token.expiry_ms
+        else:
+            self.user, self._credential = named, self._credentials(named)
+        if authorization_id and _unescaped(authorization_id) != named:
             raise SaslRefused(
                 "the client requested another authorization id",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
-        self._credential = self._credentials(self.user)
         if self._credential is None:
             salt, iterations = self._mechanism.hmac(self._secret, self.user.encode())[:20], ITERATIONS_MIN
         else:
@@ -105,11 +122,12 @@ class ScramServer:
 class ScramClient:
     """The client's side of one exchange; see mechanisms.SaslClient."""
 
-    def __init__(self, mechanism: ScramMechanism, user: str, password: str, client_nonce: str) -> None:
+    def __init__(self, mechanism: ScramMechanism, user: str, password: str, client_nonce: str, *, is_token: bool = False) -> None:
+        """`is_token`: `user` is the id of a delegation token, and `password` its HMAC in base64."""
         self._mechanism = mechanism
         self._password = password
         self._nonce = client_nonce
-        self._bare = f"n={_escaped(user)},r={client_nonce}"
+        self._bare = f"n={_escaped(user)},r={client_nonce}" + (f",{TOKEN_EXTENSION}=true" if is_token else "")
         self._server_signature: bytes | None = None
 
     def first(self) -> bytes:

@@ -20,7 +20,7 @@ GROUPS: dict[str, list[str]] = {
     "Records": ["produce", "consume", "console-producer", "console-consumer", "console-share-consumer", "get-offsets", "delete-records"],
     "Topics, groups, configurations": [
         "topics", "configs", "consumer-groups", "groups", "transactions", "leader-election", "reassign-partitions", "acls",
-        "client-metrics", "share-groups", "streams-groups",
+        "client-metrics", "delegation-tokens", "share-groups", "streams-groups",
     ],
     "Prove, load, measure": [
         "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",
@@ -220,8 +220,7 @@ def compatibility_page() -> str:
         "",
         "ApiVersions names GetTelemetrySubscriptions and PushTelemetry while there is a subscription to clients' metrics, for the receiver"
         " is built in ([operations](operations.md#metrics-of-clients)). Apache Kafka names them while it has a telemetry plug-in.",
-        "Asked for delegation tokens, brokers and controllers say that there are none, as Apache Kafka does without"
-        " `delegation.token.secret.key`.",
+        "Without `delegation.token.secret.key`, brokers and controllers answer that there are no delegation tokens, as Apache Kafka's do.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -22,6 +22,14 @@ AUTHORIZATION = [
     _p("super.users", "string", "", "Principals that may do everything, separated by semicolons (User:admin;User:CN=broker). Include the nodes of the cluster. Only with an authorizer."),
 ]
 
+#: Properties of delegation tokens, the same on every node.
+DELEGATION_TOKENS = [
+    _p("delegation.token.expiry.check.interval.ms", "long", "3600000", "How often expired delegation tokens are removed.", low=1),
+    _p("delegation.token.expiry.time.ms", "long", "86400000", "Lifetime of a delegation token that is not renewed.", low=1),
+    _p("delegation.token.max.lifetime.ms", "long", "604800000", "Maximum lifetime of a delegation token, renewals included.", low=1),
+    _p("delegation.token.secret.key", "password", None, "Secret that signs delegation tokens, the same on all brokers and controllers; without it there are none."),
+]
+
 SECURITY = [
     _p("connection.failed.authentication.delay.ms", "int", "100", "How long the answer to a failed authentication is delayed. After it the connection is closed.", low=0),
     _p("connections.max.reauth.ms", "long", "0", "Lifetime of a SASL authentication, after which the client must authenticate again; 0 = unlimited."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.broker.config.properties import INT32_MAX, INT64_MAX, Property, PropertyTable, counts_of_hosts, gzip_level
-from minikafka.broker.config.security_properties import AUTHORIZATION, SECURITY
+from minikafka.broker.config.security_properties import AUTHORIZATION, DELEGATION_TOKENS, SECURITY
 from minikafka.broker.config.without_effect import WITHOUT_EFFECT
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -237,6 +237,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("minikafka.log.format", "string", "console", "Format of log lines: console, or json = one JSON object per line.", choices=("console", "json")),
         _p("minikafka.tcp.congestion", "string", "reno", "TCP congestion control, where the kernel allows the choice; empty = the kernel's."),
         *AUTHORIZATION,
+        *DELEGATION_TOKENS,
         *SECURITY,
         *WITHOUT_EFFECT,
     ]

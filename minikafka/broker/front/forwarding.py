@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded, SeenTopic
+from minikafka.core.delegation_token import TokenPrincipal
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.frame import encode_request
@@ -116,14 +117,15 @@ def _timeout_ms(request: Any) -> int:
 
 
 def principal_bytes(principal: str, forwarded: Forwarded | None = None) -> bytes:
-    """DefaultPrincipalData version 0: type, name, not authenticated by token. `forwarded` becomes a tagged field that others ignore."""
+    """DefaultPrincipalData version 0: type, name, whether a delegation token authenticated it. `forwarded` becomes a tagged field that
+    others ignore."""
     kind, _, name = principal.partition(":")
     data = bytearray(b"\0\0")
     for text in (kind, name):
         raw = text.encode()
         append_unsigned_varint(data, len(raw) + 1)
         data += raw
-    data += b"\0"
+    data.append(isinstance(principal, TokenPrincipal))
     append_unsigned_varint(data, 0 if forwarded is None else 1)
     if forwarded is not None:
         field = bytearray(forwarded.key)
@@ -176,8 +178,9 @@ def principal_of(data: bytes | None) -> str:
     try:
         if bytes(data[:2]) != b"\0\0":
             raise ValueError(f"principal data of version {int.from_bytes(data[:2], 'big')}")
-        texts, _ = _texts(data)
-        return ":".join(text.decode() for text in texts)
+        texts, position = _texts(data)
+        name = ":".join(text.decode() for text in texts)
+        return TokenPrincipal(name) if data[position] else name
     except (IndexError, UnicodeDecodeError, WireError) as error:
         raise ValueError(f"the principal cannot be read: {error}") from error
 

@@ -59,6 +59,9 @@ def controller_config(config: BrokerConfig, cluster_id: str) -> ControllerConfig
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
         leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
         unclean_leader_election_interval_ms=config.unclean_leader_election_interval_ms,
+        delegation_tokens_enable=bool(config.delegation_token_secret_key),
+        delegation_token_max_lifetime_ms=config.delegation_token_max_lifetime_ms,
+        delegation_token_expiry_time_ms=config.delegation_token_expiry_time_ms,
     )
 
 

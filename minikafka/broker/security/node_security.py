@@ -24,13 +24,14 @@ from minikafka.security.client import ClientSecurity
 from minikafka.security.errors import SecurityError
 from minikafka.security.mechanisms import PlainServer, SaslServer
 from minikafka.security.principals import PrincipalMapper, distinguished_name, principal_mapper
-from minikafka.security.scram import SCRAM_MECHANISMS, ScramCredential, ScramServer
+from minikafka.security.scram import SCRAM_MECHANISMS, ScramCredential, ScramMechanism, ScramServer
 from minikafka.security.stores import certificate_warning, server_context
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.core.metadata.delta import MetadataDelta
     from minikafka.core.metadata.image import MetadataImage
+    from minikafka.core.scram import TokenLogin
 
 logger = logging.getLogger("minikafka.security")
 
@@ -38,6 +39,8 @@ PROTOCOL_NAMES = {number: name for name, number in SECURITY_PROTOCOLS.items()}
 Made = TypeVar("Made")
 #: (user, mechanism number) -> its UserScramCredentialRecord, or None.
 ScramRecords = Callable[[str, int], Any]
+#: (id of a delegation token, mechanism) -> what a client that logs in with the token must know, or None.
+TokenLogins = Callable[[str, ScramMechanism], "TokenLogin | None"]
 
 
 class ListenerSasl:
@@ -49,8 +52,9 @@ class ListenerSasl:
         self.frame_bytes_max = properties.frame_bytes_max
         self._properties = properties
         self._secret = secrets.token_bytes(32)
-        #: Looks credentials up in the metadata (`NodeSecurity.use_scram_records`).
+        #: Look credentials up in the metadata (`NodeSecurity.use_records`).
         self.scram_records: ScramRecords = lambda user, mechanism: None
+        self.token_login: TokenLogins = lambda token_id, mechanism: None
 
     def server(self, mechanism: str) -> SaslServer:
         """Start an exchange."""
@@ -64,7 +68,8 @@ class ListenerSasl:
                 return None
             return ScramCredential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
 
-        return ScramServer(scram, credential, secrets.token_urlsafe(24), self._secret)
+        nonce = secrets.token_urlsafe(24)
+        return ScramServer(scram, credential, nonce, self._secret, lambda token_id: self.token_login(token_id, scram))
 
     def session_lifetime_ms(self, mechanism: str) -> int:
         """How long an authentication is valid, in ms; 0 = for ever (KIP-368)."""
@@ -112,6 +117,7 @@ class NodeSecurity:
         """Raises SecurityError with the listener's name."""
         self._config = config
         self._scram_records: ScramRecords = lambda user, mechanism: None
+        self._token_login: TokenLogins = lambda token_id, mechanism: None
         self._dynamic: dict[str, str] = {}
         self.listeners = self._make_listeners(config.given)
         self.inter_broker, self.controller = self._make_clients(config.given)
@@ -155,18 +161,18 @@ class NodeSecurity:
         self._dynamic = dynamic
         for name, new in listeners.items():
             self.listeners[name].take(new)
-        self.use_scram_records(self._scram_records)
+        self.use_records(self._scram_records, self._token_login)
         for old, fresh in ((self.inter_broker, inter_broker), (self.controller, controller)):
             if old is not None and fresh is not None:
                 old.take(fresh)
         logger.info("dynamic configuration: listeners %s use new keys, authorities and users", ", ".join(listeners) or "(none)")
 
-    def use_scram_records(self, records: ScramRecords) -> None:
-        """Set the function that looks up SCRAM credentials."""
-        self._scram_records = records
+    def use_records(self, scram_records: ScramRecords, token_login: TokenLogins) -> None:
+        """Set the functions that look up SCRAM credentials and delegation tokens."""
+        self._scram_records, self._token_login = scram_records, token_login
         for listener in self.listeners.values():
             if listener.sasl is not None:
-                listener.sasl.scram_records = records
+                listener.sasl.scram_records, listener.sasl.token_login = scram_records, token_login
 
 
 def _client(config: BrokerConfig, listener: str, logins: Mapping[str, str], given: Mapping[str, str]) -> ClientSecurity | None:

@@ -3,7 +3,7 @@
 States and answers are those of Kafka's SaslServerAuthenticator: at most one ApiVersions, then SaslHandshake, then tokens in
 SaslAuthenticate (bare tokens after a handshake of version 0). Anything else closes the connection. A refusal is sent after
 connection.failed.authentication.delay.ms (KIP-306). A SaslHandshake on an authenticated connection starts a re-authentication (KIP-368). If
-it is missing for connections.max.reauth.ms, the next request closes the connection.
+it is missing for connections.max.reauth.ms, or when the client's delegation token has expired, the next request closes the connection.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from minikafka.broker.supervise import Ends
+from minikafka.core.delegation_token import USER_TYPE, TokenPrincipal
 from minikafka.security.mechanisms import SaslRefused, SaslServer
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.header import decode_request_header
@@ -267,9 +268,15 @@ class SaslSession:
         self._end_deadline()
         if self._authenticated_as is None:
             self._authenticated_as = (server.user, self._mechanism)
-            connection.principal = f"User:{server.user}"
+            name = f"{USER_TYPE}:{server.user}"
+            connection.principal = name if server.expiry_ms is None else TokenPrincipal(name)
         lifetime_ms = self._sasl.session_lifetime_ms(self._mechanism)
-        self._expires_ms = self._clock.now_ms() + lifetime_ms if lifetime_ms else 0
+        if server.expiry_ms is not None:
+            left_ms = max(0, server.expiry_ms - self._clock.wall_ms())
+            lifetime_ms = min(left_ms, lifetime_ms) if lifetime_ms else left_ms
+        is_limited = bool(lifetime_ms) or server.expiry_ms is not None
+        # With a token that has expired already, the next request is too late.
+        self._expires_ms = self._clock.now_ms() + (lifetime_ms or -1) if is_limited else 0
         return lifetime_ms
 
     # -- answers ---------------------------------------------------------------------------------------------------

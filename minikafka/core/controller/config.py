@@ -95,4 +95,8 @@ class ControllerConfig:
     leader_imbalance_per_broker_percentage: int = 10
     unclean_leader_election_interval_ms: int = 300_000
     producer_id_block_size: int = 1000
+    #: Whether there is a delegation.token.secret.key.
+    delegation_tokens_enable: bool = False
+    delegation_token_max_lifetime_ms: int = 604_800_000
+    delegation_token_expiry_time_ms: int = 86_400_000
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(SUPPORTED_FEATURES))

@@ -23,6 +23,7 @@ from minikafka.core.controller.reassignment import ReassignmentControl
 from minikafka.core.controller.scram import ScramControl
 from minikafka.core.controller.sessions import BrokerSessions
 from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerState, Result
+from minikafka.core.controller.tokens import TokenControl, TokenRequest, TokenSweep
 from minikafka.core.controller.topics import Spend, TopicControl
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
@@ -86,6 +87,7 @@ class Controller:
         self.quotas = QuotaControl(self.state)
         self.scram = ScramControl(self.state)
         self.acls = AclControl(self.state, random)
+        self.tokens = TokenControl(config, self.state, random)
         self.reassignments = ReassignmentControl(self.state, self.partitions)
         self.brokers.activate(now_ms, predecessor)
         self._balance_ms: int | None = None
@@ -119,6 +121,8 @@ class Controller:
             AlterUserScramCredentialsRequest: lambda request, version, now: self.scram.alter(request),
             CreateAclsRequest: lambda request, version, now: self.acls.create(request),
             DeleteAclsRequest: lambda request, version, now: self.acls.delete(request),
+            TokenRequest: lambda request, version, now: self.tokens.handle(request),
+            TokenSweep: lambda request, version, now: self.tokens.sweep(request),
             AlterPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.alter(request),
             ListPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.list(request),
         }

@@ -15,6 +15,8 @@ from minikafka.wire.records.metadata_records import (
 
 #: The metadata.version of a new cluster, and of one whose log has none: 4.3-IV0, which Apache Kafka 4.3 and 4.4 support.
 NEWEST = 30
+#: 3.6-IV2, the first metadata.version with delegation tokens.
+DELEGATION_TOKENS = 14
 #: 3.7-IV0, the first metadata.version in which controllers register (KIP-919).
 REGISTERED_CONTROLLERS = 15
 #: 3.7-IV2, the first one with the log directories of brokers and replicas (KIP-858).
