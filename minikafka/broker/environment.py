@@ -32,6 +32,8 @@ class Environment:
     loop_watch: LoopWatch | None = None
     #: The number of connections that still leaves enough file descriptors for files.
     connections_max: int = (1 << 31) - 1
+    #: The clock by which work is divided among turns of the loop, in seconds; None: the monotonic clock, or that in milliseconds.
+    turn_clock_s: Callable[[], float] | None = None
     #: Owns the tasks and timers of the node.
     supervisor: Supervisor = field(init=False)
     #: How long a piece of work may go on in a turn of the loop.
@@ -39,4 +41,4 @@ class Environment:
 
     def __post_init__(self) -> None:
         self.supervisor = Supervisor(self.loop)
-        self.shares = TurnShares(self.monotonic_s or (lambda: self.clock.now_ms() / 1000))
+        self.shares = TurnShares(self.turn_clock_s or self.monotonic_s or (lambda: self.clock.now_ms() / 1000))

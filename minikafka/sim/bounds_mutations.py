@@ -111,6 +111,7 @@ STREAMS = ("tests/core/group/streams/test_bounds.py",)
 RUNTIME = ("tests/broker/test_coordinator_runtime.py",)
 LOG_DIR = ("tests/storage/test_log_dir.py",)
 SHARE = ("tests/broker/test_share_turns.py",)
+STEPS = (("step_s", 0.02), ("transactors", 2))
 CONNECTION = "minikafka.net.connection:SocketConnection"
 BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "bomb-without-bound", "breaks": "decompression stops at the caller's bound", "tests": CODECS,
@@ -165,4 +166,12 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.share.leader:ShareLeader.release", _release_at_once),)},
     {"name": "share-fetch-in-one-step", "breaks": "a fetch of very many share partitions takes steps", "tests": SHARE,
      "patches": (("minikafka.broker.share.fetch_operation:Pace.is_over", _returns(False)),)},
+    {"name": "answers-not-kept", "breaks": "what a follower appends in a later turn of the loop stays as it was received", "options": STEPS,
+     "patches": (("minikafka.broker.partitions.fetcher:Fetcher._keep_records", _returns(None)),)},
+    {"name": "answers-not-finished", "breaks": "a follower takes the rest of an answer in later turns", "options": STEPS,
+     "patches": (("minikafka.broker.partitions.fetcher:Fetcher._take_more", _returns(None)),)},
+    {"name": "markers-not-finished", "breaks": "markers that did not fit into a turn are written in the next", "options": STEPS,
+     "patches": (("minikafka.broker.coordinators.transaction_markers:MarkerWriter._next_turn", _returns(None)),)},
+    {"name": "replicas-not-finished", "breaks": "replicas that could not be made in one turn are made in later ones", "options": STEPS,
+     "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager._place_late_soon", _returns(None)),)},
 ]  # fmt: skip

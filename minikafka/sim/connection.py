@@ -84,8 +84,8 @@ class SimConnection:
     """One end of a connection; see `minikafka.net.network.Connection`."""
 
     __slots__ = (
-        "_after_frames", "_arrived", "_clear_at", "_early", "_fabric", "_handler", "_head_ticket", "_holds", "_is_waking", "_link",
-        "_next_ticket", "_out", "_ready", "bytes_behind", "closed", "host", "is_forgotten", "is_silent", "loop", "number", "peer",
+        "_after_frames", "_arrived", "_clear_at", "_early", "_fabric", "_handler", "_head_ticket", "_holds", "_is_waking", "_keeps_frame",
+        "_link", "_next_ticket", "_out", "_ready", "bytes_behind", "closed", "host", "is_forgotten", "is_silent", "loop", "number", "peer",
         "peer_host", "peer_port", "principal",
     )  # fmt: skip
 
@@ -109,6 +109,8 @@ class SimConnection:
         #: Frames that arrived before `start`.
         self._early: list[bytearray | None] = []
         self._holds = 0
+        #: Whether others use the frame that is being handled after the call.
+        self._keeps_frame = False
         #: Frames that were not read yet, because of a `hold` or because the process has not woken up; None = the end of the connection.
         self._arrived: deque[bytearray | None] = deque()
         self._is_waking = False
@@ -245,7 +247,7 @@ class SimConnection:
             self._arrived.append(frame)
         else:
             self._take(frame)
-            _poison(frame)
+            self._overwrite(frame)
 
     @property
     def _is_full(self) -> bool:
@@ -277,12 +279,13 @@ class SimConnection:
             is_followed = (bool(arrived) and arrived[0] is not None) or self._fabric.chance() < PIECE_SHARE
             self.bytes_behind = BYTES_BEHIND if is_followed else 0
             self._take(frame)
-            taken.append(frame)
+            if not self._keeps_frame:
+                taken.append(frame)
+            self._keeps_frame = False
         callback, self._after_frames = self._after_frames, None
         if callback is not None and not self.loop.is_dead:
             callback()
-        for frame in taken:
-            _poison(frame)
+        self._overwrite(*taken)
         if arrived and arrived[0] is None and not self._must_wait:
             self._end("closed by the peer")
 
@@ -307,7 +310,15 @@ class SimConnection:
         self._holds += 1
 
     def keep_frame(self) -> None:
-        """Does nothing: every frame has bytes of its own."""
+        """See Connection. What handles frames together, after them, keeps all of them."""
+        self._keeps_frame = True
+
+    def _overwrite(self, *frames: bytearray) -> None:
+        """Overwrite frames that have been handled, unless they are kept."""
+        if not self._keeps_frame:
+            for frame in frames:
+                _poison(frame)
+        self._keeps_frame = False
 
     def go_on(self) -> None:
         """See Connection."""
@@ -323,7 +334,7 @@ class SimConnection:
             frame = self._arrived.popleft()
             assert frame is not None
             self._take(frame)
-            _poison(frame)
+            self._overwrite(frame)
 
     # -- end -------------------------------------------------------------------------------------------------------
 

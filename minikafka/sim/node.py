@@ -48,6 +48,22 @@ class SimClock:
         return WALL_MS + int(self._loop.scheduler.now * 1000) + self.offset_ms
 
 
+class StepClock:
+    """A clock by which every step of divided work takes some time: it advances whenever it is read. `mean_s`: seconds between readings."""
+
+    __slots__ = ("_mean_s", "_now_s", "_random")
+
+    def __init__(self, mean_s: float, generator: random.Random) -> None:
+        self._mean_s = mean_s
+        self._random = generator
+        self._now_s = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since an arbitrary moment."""
+        self._now_s += self._random.expovariate(1.0) * self._mean_s
+        return self._now_s
+
+
 class Surroundings(Stage, Protocol):
     """The part of the world that a node uses."""
 
@@ -164,9 +180,14 @@ class SimNode:
             random=random.Random(f"{world.seed}/node/{self.node_id}/{self.lives}"),
             loop=loop,
             run_blocking=self._run_blocking,
+            turn_clock_s=self._turn_clock(),
         )
         self._slow_disk()
         loop.call_soon(self._begin, environment)
+
+    def _turn_clock(self) -> StepClock | None:
+        step_s = self.world.options.step_s
+        return StepClock(step_s, random.Random(f"{self.world.seed}/steps/{self.node_id}/{self.lives}")) if step_s else None
 
     def _begin(self, environment: Environment) -> None:
         assert self.loop is not None

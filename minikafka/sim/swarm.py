@@ -27,6 +27,10 @@ FEW_ANSWERS_SHARE = 0.25
 #: Share of the share groups that have a dead-letter queue.
 DEAD_LETTERS_SHARE = 0.6
 STREAMS_SHARE = 0.15
+#: Share of the seeds in which work is divided among turns of the loop.
+LONG_STEPS_SHARE = 0.4
+#: Share of the seeds whose producers send several partitions in one request.
+GATHERING_SHARE = 0.3
 #: Share of the seeds in which frames arrive together.
 TOGETHER_SHARE = 0.4
 SHAPES = {
@@ -77,6 +81,8 @@ class Options:
     sync_s: float = 0.0
     #: How long every callback of a node takes; 0.01 simulates a machine that is overloaded a hundredfold.
     turn_s: float = 0.0
+    #: Mean time that a step of divided work seems to take: more than net.turn_share.SHARE_S, and each step has a turn of the loop.
+    step_s: float = 0.0
     delivery_timeout_ms: int = 15_000
     #: Mean seconds until a process reads what has arrived, all frames together; None: it handles each frame when it arrives.
     wake_s: float | None = None
@@ -84,6 +90,8 @@ class Options:
     pending_answers_max: int = 256
     #: The batch.size of the producers: with a small one they send several batches of a partition at once.
     batch_bytes_max: int = 1 << 18
+    #: How long producers wait to send batches of several partitions in one request; None: each request has one partition.
+    gather_s: float | None = None
     properties: dict[str, str] = field(default_factory=dict)
     topic: dict[str, str] = field(default_factory=dict)
     profile: str = "calm"
@@ -188,6 +196,8 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     _streams_group(options)
     _arrivals(options)
     _pending_answers(options)
+    _steps(options)
+    _gathering(options)
     drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
@@ -270,6 +280,22 @@ def _pending_answers(options: Options) -> None:
     generator = random.Random(f"swarm/answers/{options.seed}")
     if generator.random() < FEW_ANSWERS_SHARE:
         options.pending_answers_max = generator.choice((1, 1, 2, 8))
+
+
+def _steps(options: Options) -> None:
+    """Draw how long steps of divided work seem to take, with a separate generator, as `_more_rot`."""
+    generator = random.Random(f"swarm/steps/{options.seed}")
+    if generator.random() < LONG_STEPS_SHARE:
+        options.step_s = generator.choice((0.001, 0.004, 0.02))
+
+
+def _gathering(options: Options) -> None:
+    """Draw whether producers send several partitions in one request, with a separate generator, as `_more_rot`."""
+    generator = random.Random(f"swarm/gathering/{options.seed}")
+    if generator.random() < GATHERING_SHARE:
+        options.gather_s = generator.choice((0.0, 0.002, 0.02))
+        options.partitions = generator.choice((2, 4, 6))
+        options.batch_records_max = max(options.batch_records_max, 3)
 
 
 def _transactions(options: Options) -> None:

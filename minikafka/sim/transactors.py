@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.client.cluster import TRANSPORT_ERRORS
@@ -13,6 +14,7 @@ from minikafka.client.consumer import LATEST, Consumer
 from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed
 from minikafka.client.producer import Producer
 from minikafka.client.transactional import TransactionalProducer
+from minikafka.sim.gathering import GatheringTransactionalProducer
 from minikafka.sim.node import WALL_MS
 from minikafka.wire.errors import ErrorCode
 
@@ -72,7 +74,9 @@ class Transactors:
 
     def _producer(self, client: Client, transactional_id: str) -> TransactionalProducer:
         options = self.world.options
-        return TransactionalProducer(
+        gather_s = options.gather_s
+        make = TransactionalProducer if gather_s is None else partial(GatheringTransactionalProducer, gather_s=gather_s)
+        return make(
             self.world.bootstrap, transactional_id, linger_ms=1,
             transaction_timeout_ms=options.transaction_timeout_ms if transactional_id != LAST else LAST_TIMEOUT_MS,
             delivery_timeout_ms=options.delivery_timeout_ms, request_timeout_ms=5000, client_id=client.name, network=client.network,

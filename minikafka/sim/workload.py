@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.client.cluster import TRANSPORT_ERRORS
@@ -19,6 +20,7 @@ from minikafka.sim import dead_letters
 from minikafka.sim.client import Client
 from minikafka.sim.consumer_members import GROUP as CONSUMERS
 from minikafka.sim.consumer_members import STATIC, ConsumerMembers
+from minikafka.sim.gathering import GatheringProducer
 from minikafka.sim.history import History, Write
 from minikafka.sim.loop import ProcessLoop
 from minikafka.sim.node import WALL_MS
@@ -125,9 +127,11 @@ class Workload:
     # -- producers -------------------------------------------------------------------------------------------------
 
     def _producer(self, client: Client, delivery_timeout_ms: int) -> Producer:
-        return Producer(
+        options = self.world.options
+        make = Producer if options.gather_s is None else partial(GatheringProducer, gather_s=options.gather_s)
+        return make(
             self.world.bootstrap, linger_ms=1, delivery_timeout_ms=delivery_timeout_ms, request_timeout_ms=min(delivery_timeout_ms, 5000),
-            client_id=client.name, network=client.network, batch_size=self.world.options.batch_bytes_max,
+            client_id=client.name, network=client.network, batch_size=options.batch_bytes_max,
         )  # fmt: skip
 
     async def _produce(self, client: Client) -> None:
@@ -143,6 +147,8 @@ class Workload:
             partition = client.random.randrange(options.partitions)
             for _ in range(1 + client.random.randrange(options.batch_records_max)):
                 await self._send(client, producer, partition)
+                if options.gather_s is not None:
+                    partition = client.random.randrange(options.partitions)
             await asyncio.sleep(client.random.expovariate(1.0) * options.pace_s)
         await producer.flush()
         await producer.close()

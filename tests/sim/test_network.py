@@ -310,3 +310,22 @@ def test_requests_beyond_the_bound_wait_for_an_answer(wake_s: float | None) -> N
     pair.loops["s"].call_soon(server.answer, 2)
     pair.run(1.0)
     assert server.frames == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("wake_s", [None, 0.0])
+def test_a_frame_that_is_kept_is_not_overwritten(wake_s: float | None) -> None:
+    pair = Pair()
+    pair.fabric.wake_s = wake_s
+    pair.connect()
+    take = pair.server.on_frame
+
+    def on_frame(connection: Any, frame: memoryview) -> None:
+        take(connection, frame)
+        if bytes(frame) == b"kept":
+            connection.keep_frame()
+
+    pair.server.on_frame = on_frame  # type: ignore[method-assign]
+    for text in (b"one", b"kept", b"three"):
+        pair.send(text)
+    pair.run(1.0)
+    assert [bytes(view) for view in pair.server.views] == [b"\xee" * 3, b"kept", b"\xee" * 5]

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
-from minikafka.broker.partitions.log_flush import flush
+from minikafka.broker.partitions.log_flush import flush, sync_cut
 from minikafka.broker.partitions.partition import Partition, PartitionEvents
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
@@ -298,7 +298,8 @@ class Fetcher:
                 self._truncate(partition, diverging.epoch, diverging.end_offset)
                 if partition.log.durability.is_cut:
                     follower.syncing(followed)
-                    self._start(self._go_on_behind_the_cut(followed, partition), f"syncing the truncation of {partition}")
+                    sync = sync_cut(partition.log, self._replication.environment.run_blocking)
+                    self._start(self._go_on_behind(sync, followed, partition), f"syncing the truncation of {partition}")
             elif step is Step.LOCATE:
                 self._start(self._locate(followed, partition), f"looking for the offset of {partition}")
             elif code is ErrorCode.FENCED_LEADER_EPOCH:
@@ -330,7 +331,8 @@ class Fetcher:
             if log.must_sync_first(view, -1):
                 # Nobody else appends, so the same records come again to a log that need not be synced.
                 self.follower.syncing(followed)
-                self._start(self._go_on_behind_the_flush(followed, partition), f"flushing {partition} before a roll")
+                sync = flush(log, self._replication.environment.run_blocking)
+                self._start(self._go_on_behind(sync, followed, partition), f"flushing {partition} before a roll")
                 return
             log.append_as_follower(view, followed.leader_epoch)
         followed.leader_high_watermark = data.high_watermark
@@ -368,44 +370,20 @@ class Fetcher:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    async def _go_on_behind_the_cut(self, followed: FollowedPartition, partition: Partition) -> None:
-        """Sync the truncation before fetching on: nothing may be appended before it is durable."""
+    async def _go_on_behind(self, sync: Coroutine[Any, Any, None], followed: FollowedPartition, partition: Partition) -> None:
+        """Sync the log before fetching on: the next append would wait for it."""
+        is_synced = True
         try:
-            await self._sync_cut(partition)
-        except StorageError as error:
-            logger.error("%s: stopped following: %s", partition, error)
-            self.follower.failed(followed)
-            return
-        self.follower.located(followed, self._clock.now_ms(), is_found=True)
-        self.wake()
-
-    async def _go_on_behind_the_flush(self, followed: FollowedPartition, partition: Partition) -> None:
-        """Flush the log before fetching on: the next append begins a segment."""
-        try:
-            await flush(partition.log, self._replication.environment.run_blocking)
+            await sync
         except ResourceShortage as error:
             logger.warning("%s: trying again: %s", partition, error)
-            self.follower.located(followed, self._clock.now_ms(), is_found=False)
-            self.wake()
-            return
+            is_synced = False
         except StorageError as error:
             logger.error("%s: stopped following: %s", partition, error)
             self.follower.failed(followed)
             return
-        self.follower.located(followed, self._clock.now_ms(), is_found=True)
+        self.follower.located(followed, self._clock.now_ms(), is_found=is_synced)
         self.wake()
-
-    async def _sync_cut(self, partition: Partition) -> None:
-        """Sync a truncated log. Raises StorageError."""
-        log = partition.log
-        task = log.prepare_cut_sync()
-        if task is None:
-            return
-        try:
-            await self._replication.environment.run_blocking(task.run)
-        except OSError as error:
-            raise log.durability.cut_sync_failed(task, error) from error
-        task.finish()
 
     async def _locate(self, followed: FollowedPartition, partition: Partition) -> None:
         """This log ends after the leader's or before the leader's start: find the fetch offset
@@ -431,7 +409,7 @@ class Fetcher:
             before = log.log_end_offset
             log.truncate_to(leader_end, self._clock.wall_ms())
             partition.count_truncation("out_of_range", before - log.log_end_offset)
-            await self._sync_cut(partition)
+            await sync_cut(partition.log, self._replication.environment.run_blocking)
             return
         leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
         found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
@@ -443,7 +421,7 @@ class Fetcher:
             held = log.log_end_offset - log.log_start_offset
             log.truncate_fully_and_start_at(leader_start, self._clock.wall_ms())
             partition.count_truncation("start_moved", held)
-            await self._sync_cut(partition)
+            await sync_cut(partition.log, self._replication.environment.run_blocking)
         elif found is OutOfRange.MOVE_START:
             log.update_high_watermark(max(log.high_watermark, leader_start))
             log.increment_log_start_offset(leader_start)

@@ -1,4 +1,4 @@
-"""Flushing one log beside the event loop."""
+"""Syncing one log beside the event loop."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ async def flush(log: Log, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         await run_blocking(task.run)
     except OSError as error:
         raise log.durability.flush_failed(task, error) from error
+    except BaseException:
+        task.undo()
+        raise
+    task.finish()
+
+
+async def sync_cut(log: Log, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    """Make a truncation durable; an append before that would block. Raises StorageError."""
+    task = log.prepare_cut_sync()
+    if task is None:
+        return
+    try:
+        await run_blocking(task.run)
+    except OSError as error:
+        raise log.durability.cut_sync_failed(task, error) from error
     except BaseException:
         task.undo()
         raise
