@@ -25,6 +25,7 @@ SNAPPY_RATIO_MAX = 64
 LZ4_LEVEL_DEFAULT = 0
 ZSTD_LEVEL_DEFAULT = 3
 GZIP_WINDOW = 31
+_ZSTD_SKIPPABLE, _ZSTD_HEADER_BYTES_MAX = 0x184D2A50, 18
 
 _CUT = "the compressed records are truncated"
 
@@ -179,17 +180,33 @@ def _lz4_windows(view: memoryview) -> Iterator[bytes]:
 def _zstd_windows(data: Buffer) -> Iterator[bytes]:
     import zstandard
 
-    is_empty = True
+    _check_zstd_frames(memoryview(data))
     with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
         while window := reader.read(WINDOW_BYTES):
-            is_empty = False
             yield window
-    if is_empty and len(data):
-        # An empty frame decodes to nothing, and so may a truncated one: tell them apart.
-        decoder = zstandard.ZstdDecompressor().decompressobj()
-        decoder.decompress(bytes(data))
-        if not decoder.eof:
+
+
+def _check_zstd_frames(view: memoryview) -> None:
+    """Raises CorruptRecord if the last frame is cut: the library would return what there is, and Java refuses it."""
+    import zstandard
+
+    position = 0
+    while position < len(view):
+        if int.from_bytes(view[position : position + 4], "little") & ~15 == _ZSTD_SKIPPABLE:
+            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
+            continue
+        head, is_last = bytes(view[position : position + _ZSTD_HEADER_BYTES_MAX]), False
+        has_checksum = zstandard.get_frame_parameters(head).has_checksum
+        position += zstandard.frame_header_size(head)
+        while not is_last and position + 3 <= len(view):
+            block = int.from_bytes(view[position : position + 3], "little")
+            is_last, is_repeated = bool(block & 1), block >> 1 & 3 == 1
+            position += 3 + (1 if is_repeated else block >> 3)
+        position += 4 if has_checksum else 0
+        if not is_last:
             raise CorruptRecord(_CUT)
+    if position > len(view):
+        raise CorruptRecord(_CUT)
 
 
 def _compress_snappy(view: memoryview) -> bytes:

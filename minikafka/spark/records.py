@@ -19,6 +19,8 @@ LOCKSTEP_MIN = 128
 SCALAR_BYTES_MAX = 64 << 20
 GZIP_PIECE_BYTES = 512
 GZIP_MAGIC = b"\x1f\x8b\x08"
+LZ4_INDEPENDENT_BLOCKS = 0x20
+ZSTD_SKIPPABLE, ZSTD_HEADER_BYTES_MAX = 0x184D2A50, 18
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _U8 = np.uint64
 
@@ -83,8 +85,12 @@ def _snappy(data: memoryview, bytes_max: int) -> bytes:
     if bytes(data[:8]) != XERIAL_MAGIC:
         _snappy_size(data, bytes_max)
         return bytes(cramjam.snappy.decompress_raw(data))
-    position, blocks, total = 16, [], 0
-    while position < len(data):
+    position, blocks, total = 0, [], 0
+    while position + 4 <= len(data):  # what is shorter ends the stream, and another stream may follow (SnappyInputStream)
+        if data[position : position + 4] == XERIAL_MAGIC[:4]:
+            _xerial_header(data[position : position + 16])
+            position += 16
+            continue
         size = int.from_bytes(data[position : position + 4], "big", signed=True)
         position += 4
         if not 0 <= size <= len(data) - position:
@@ -93,6 +99,12 @@ def _snappy(data: memoryview, bytes_max: int) -> bytes:
         blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + size])))
         position += size
     return b"".join(blocks)
+
+
+def _xerial_header(header: memoryview) -> None:
+    """Raises FormatError for a header that Java refuses (SnappyCodec)."""
+    if len(header) < 16 or bytes(header[:8]) != XERIAL_MAGIC or int.from_bytes(header[8:12], "big", signed=True) < 1:
+        raise FormatError("snappy header is not valid")
 
 
 def _snappy_size(data: memoryview, bytes_max: int) -> int:
@@ -111,6 +123,8 @@ def _snappy_size(data: memoryview, bytes_max: int) -> int:
 def _lz4(data: memoryview, bytes_max: int) -> bytes:
     import lz4.frame
 
+    if len(data) > 4 and not data[4] & LZ4_INDEPENDENT_BLOCKS:
+        raise FormatError("lz4 blocks depend on each other, which Kafka's clients refuse")
     frame = lz4.frame.LZ4FrameDecompressor()
     result: bytes = frame.decompress(data, bytes_max + 1)
     if not frame.eof and len(result) <= bytes_max:
@@ -123,9 +137,33 @@ def _zstd(data: memoryview, bytes_max: int) -> bytes:
 
     import zstandard
 
+    _whole_zstd_frames(data)
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
     with decompressor.stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
         return reader.read(bytes_max + 1)
+
+
+def _whole_zstd_frames(data: memoryview) -> None:
+    """Raises FormatError if the last frame is not whole: the library then returns what there is."""
+    import zstandard
+
+    position = 0
+    while position < len(data):
+        if int.from_bytes(data[position : position + 4], "little") & ~15 == ZSTD_SKIPPABLE:
+            position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
+            continue
+        rest = bytes(data[position : position + ZSTD_HEADER_BYTES_MAX])
+        has_checksum, is_last = zstandard.get_frame_parameters(rest).has_checksum, False
+        position += zstandard.frame_header_size(rest)
+        while not is_last and position + 3 <= len(data):
+            block = int.from_bytes(data[position : position + 3], "little")
+            is_last, is_repeated = bool(block & 1), block >> 1 & 3 == 1
+            position += 3 + (1 if is_repeated else block >> 3)
+        position += 4 if has_checksum else 0
+        if not is_last or position > len(data):
+            raise FormatError("zstd frame is truncated")
+    if position > len(data):
+        raise FormatError("zstd frame is truncated")
 
 
 _DECOMPRESS = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}

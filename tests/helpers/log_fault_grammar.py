@@ -20,6 +20,7 @@ from helpers.log_fault_around import AROUND, OF_ONE_BROKER, arguments_around
 from helpers.log_fault_bases import BASES, BROKERS, RARE
 from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_controllers import CONTROLLERS, arguments_of_controllers, by_creation, by_elections, by_own_snapshots
+from helpers.log_fault_exchanges import EXCHANGES, arguments_exchanged
 from helpers.log_fault_mixed import MIXED
 from helpers.log_fault_records import INSIDE, arguments_inside
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
@@ -46,10 +47,10 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
-    "metadata_proposal",
+    "metadata_proposal", "link_file",
 )  # fmt: skip
 WITHOUT_TOPIC = {"no controller", *(f"Apache Kafka's {one.name}" for one in MIXED)}
 HAS_TRANSACTIONS = {name for name in BASES if "transactions" in name or "txn" in name}
@@ -71,6 +72,8 @@ def is_legal(step: Step, base: str) -> bool:
         return step.arguments[0] != "other"
     if step.verb == "retain":
         return base not in {"compacted", "eligible", "transactions", "group offsets with transactions", "Apache Kafka's txn-0"}
+    if step.verb == "link_file":
+        return step.arguments[1] == "away"
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
 
 
@@ -135,7 +138,7 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
     }.get(verb) or next(filter(None, (arguments(verb, chance) for arguments in _OTHER_ARGUMENTS)), ())  # type: ignore[return-value]
 
 
-_OTHER_ARGUMENTS = (arguments_beside, arguments_around, arguments_inside, arguments_of_controllers)
+_OTHER_ARGUMENTS = (arguments_beside, arguments_around, arguments_inside, arguments_of_controllers, arguments_exchanged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +196,11 @@ def judge(case: Case, folder: Path) -> Judgement:
     identities: dict[str, Path] = {}
     seen: list[str] = []
     name = BASES[case.base].partition
-    found = (Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    found = [Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names]
     if pipe := next((path for path in found if path.is_fifo()), None):
         return Judgement((f"{pipe.name} keeps its broker waiting",), False)
+    if loop := next((path for path in found if path.is_symlink() and not path.exists()), None):
+        return Judgement((f"its broker cannot open {loop.name}",), False)
     for path in sorted(folder.iterdir()):
         properties = properties_of(path)
         node = properties.get("node.id", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import struct
 from collections.abc import Callable
@@ -10,7 +9,8 @@ from collections.abc import Callable
 from helpers.log_clusters import record, varint
 from helpers.log_fault_verbs import Place, rewrite, seal
 from helpers.log_oracle import parse
-from helpers.log_oracle_records import CODECS, CONTROL, GZIP, HEADER_BYTES, Inner, decoded
+from helpers.log_oracle_codecs import packed
+from helpers.log_oracle_records import CODECS, CONTROL, HEADER_BYTES, Inner, decoded
 
 
 def inner(place: Place, at: int, which: int, field: str, delta: int) -> None:
@@ -43,17 +43,22 @@ def _with_records(batch: bytearray, records: list[Inner]) -> bytearray:
     return seal(encoded)
 
 
-def compressed(place: Place, at: int, how: str) -> None:
-    """A batch's records by gzip; the stream is cut, or something follows it: another member with one more record, or rubbish."""
+def compressed(place: Place, at: int, codec: int, how: str, byte: int) -> None:
+    """A batch's records compressed; the stream is cut, has a bit turned over, or something follows it: another one with one more record,
+    or rubbish."""
 
     def change(batches: list[bytearray]) -> list[bytearray]:
         if batches[0][22] & (CODECS | CONTROL):  # nobody compresses markers
             return batches
-        body = gzip.compress(bytes(batches[0][HEADER_BYTES:]), mtime=0)
-        more = gzip.compress(record(9, None, b"x"), mtime=0)
-        body = {"whole": body, "cut": body[:-9], "rubbish": body + b"rubbish", "member": body + more}[how]
+        body = bytearray(packed(codec, bytes(batches[0][HEADER_BYTES:])))
+        if how == "cut":
+            del body[-1 - byte % 12 :]
+        elif how == "bit":
+            body[byte * len(body) >> 16] ^= 1 << byte % 8
+        else:
+            body += {"whole": b"", "rubbish": b"rubbish"[: byte % 8], "twice": packed(codec, record(9, None, b"x"))}[how]
         batch = batches[0][:HEADER_BYTES] + body
-        batch[22] |= GZIP
+        batch[22] |= codec
         struct.pack_into(">i", batch, 8, len(batch) - 12)
         return [seal(batch), *batches[1:]]
 
@@ -68,5 +73,6 @@ def arguments_inside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     return {
         "inner": (chance.randrange(1 << 16), chance.randrange(1 << 16), chance.choice(["offset", "offset", "time", "time", "twice"]),
                   chance.choice([-70, -1, 1, 2, 70])),
-        "compressed": (chance.randrange(1 << 16), chance.choice(["whole", "cut", "rubbish", "member"])),
+        "compressed": (chance.randrange(1 << 16), 1 + chance.randrange(4),
+                       chance.choice(["whole", "cut", "bit", "bit", "rubbish", "twice"]), chance.randrange(1 << 16)),
     }.get(verb, ())  # fmt: skip

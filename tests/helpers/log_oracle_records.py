@@ -1,19 +1,17 @@
-"""What a consumer makes of the records inside of a batch, where they are not compressed or by gzip: offsets, timestamps, sizes
-(DefaultRecordBatch, DefaultRecord)."""
+"""What a consumer makes of the records inside of a batch: offsets, timestamps, sizes (DefaultRecordBatch, DefaultRecord)."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from helpers.log_oracle_codecs import unpacked
+
 if TYPE_CHECKING:
     from helpers.log_oracle import Log, Role, Stored
 
-CONTROL, APPEND_TIME, CODECS, GZIP = 0x20, 0x08, 0x07, 0x01
+CONTROL, APPEND_TIME, CODECS = 0x20, 0x08, 0x07
 HEADER_BYTES, BASE_TIMESTAMP = 61, slice(27, 35)
 
 
@@ -30,8 +28,7 @@ def by_records(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """A consumer gets the records of a batch one by one. Their offsets rise within the batch, without a gap where no cleaner was, and the
     latest of their timestamps is that of the batch, by which look-ups by time choose it."""
     for batch in batches:
-        is_known = batch.attributes & CODECS in {0, GZIP}
-        if is_known and batch.is_sound and (wrong := _complaint(batch, batch.base >= role.cleaned_to)):
+        if batch.is_sound and (wrong := _complaint(batch, batch.base >= role.cleaned_to)):
             yield f"broker {log.broker}: {wrong}"
 
 
@@ -80,20 +77,12 @@ def decoded(batch: Stored) -> list[Inner] | None:
 
 
 def _unpacked(batch: Stored) -> bytes | None:
-    """The batch without its compression. All members are read; Java ignores what follows the last one and is none (GZIPInputStream)."""
-    if batch.attributes & CODECS != GZIP:
+    """The batch without its compression."""
+    codec = batch.attributes & CODECS
+    if codec == 0:
         return batch.raw
-    data = b""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(batch.raw[HEADER_BYTES:])) as file:
-            while piece := file.read(1):
-                data += piece
-    except gzip.BadGzipFile as error:
-        if "Not a gzipped file" not in str(error) or not data:
-            return None
-    except (EOFError, zlib.error):
-        return None
-    return batch.raw[:HEADER_BYTES] + data
+    data = unpacked(codec, batch.raw[HEADER_BYTES:])
+    return None if data is None else batch.raw[:HEADER_BYTES] + data
 
 
 def _end_of_body(data: bytes, at: int) -> int:

@@ -48,7 +48,9 @@ WRONG_ONCE = {
     "a directory id with which no broker starts": Case("plain", (Step("directory_identity", (2,), ("reserved",)),)),
     "a producer without a batch that has an offset delta": Case("Apache Kafka's txn-0", (Step("snapshot_field", (3,), (58090, 23, 2)),)),
     "records behind the first member of a compressed batch": Case("plain", (
-        Step("compressed", (1, 2, 3), (60000, "member")), Step("repair_indexes", (1, 2, 3)))),
+        Step("compressed", (1, 2, 3), (60000, 1, "twice", 0)), Step("repair_indexes", (1, 2, 3)))),
+    "a zstd frame that lacks its last byte": Case("plain", (
+        Step("compressed", (1, 2, 3), (60000, 4, "cut", 0)), Step("repair_indexes", (1, 2, 3)))),
     "a control batch without a producer": Case("plain", (Step("header", (1, 2, 3), (40000, "attributes", 32, 1)),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
@@ -118,7 +120,8 @@ def _visible_on(player: Player, case: Case) -> bool:
     Step("lose_head", (2,), (1,)), Step("lose_head", (1, 2, 3), (2,)), Step("pipe", (3,), (".timeindex",)),
     Step("stray", (1,), ("number",)), Step("stray", (1, 2, 3), ("topic",)), Step("metadata_epoch", (3,), (2,)),
     Step("odd_name", (2,), (40000, "0N.x.log")), Step("odd_name", (2,), (40000, "0N.x.log.swap")),
-    Step("compressed", (1, 2, 3), (60000, "member")), Step("compressed", (1, 2, 3), (60000, "cut")),
+    *(Step("compressed", (1, 2, 3), (60000, codec, "twice", 0)) for codec in (1, 2, 4)),
+    *(Step("compressed", (1, 2, 3), (60000, codec, "cut", 0)) for codec in (1, 2, 3, 4)),
     *(Step("inner", (1, 2, 3), (40000, 0, field, 1)) for field in ("offset", "time", "twice")),
 ])  # fmt: skip
 def test_the_oracle_sees_what_anybody_would(player: Player, step: Step) -> None:
