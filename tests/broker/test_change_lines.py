@@ -26,7 +26,7 @@ def lines(old: Any, now: Any, why: str, brokers: Any = None, before: Any = None,
         changed_brokers=brokers or {},
         changed_acls={},
     )
-    return [f"{logging.getLevelName(level)} {text}" for level, text in change_lines(delta, why, why_fenced)]
+    return [f"{logging.getLevelName(level)} {text}" for level, text in change_lines(delta, why, why_fenced, 1)]
 
 
 def test_partitions() -> None:

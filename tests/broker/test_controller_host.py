@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 from helpers import metadata_logs
-from helpers.control_plane import CLUSTER_ID, ControlPlane, FakeConnection, ask, codes
+from helpers.control_plane import ControlPlane, FakeConnection, ask, codes, join, registration
 
 from minikafka.broker.admin.metadata import FENCED_NAMED_MS
 from minikafka.broker.front.forwarding import principal_bytes
-from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.metadata.versions import NEWEST, versioned
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from minikafka.wire.messages.api_versions import ApiVersionsRequest
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_cluster import DescribeClusterRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
@@ -28,28 +26,6 @@ from minikafka.wire.messages.metadata import MetadataRequest
 from minikafka.wire.records.frame import encode_metadata_record
 
 DIRECTORY = b"d" * 16
-
-
-def registration(broker_id: int = 1, incarnation: int = 1) -> BrokerRegistrationRequest:
-    return BrokerRegistrationRequest(
-        broker_id=broker_id,
-        cluster_id=CLUSTER_ID,
-        incarnation_id=bytes((incarnation,)) * 16,
-        listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="127.0.0.1", port=21520 + broker_id)],
-        features=[
-            BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
-        ],
-        rack=None,
-        log_dirs=[bytes(15) + bytes((200 + broker_id,))],
-    )
-
-
-async def join(plane: ControlPlane, broker_id: int = 1) -> int:
-    """Register and unfence a broker; its epoch."""
-    epoch = (await plane.to_controller(registration(broker_id))).broker_epoch
-    await plane.to_controller(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=epoch))
-    return epoch
 
 
 def creation(*names: str, **options: Any) -> CreateTopicsRequest:

@@ -23,10 +23,13 @@ from minikafka.broker.front.forwarding import Forwarder
 from minikafka.broker.quorum.controller_host import ControllerHost
 from minikafka.broker.quorum.controller_requests import ControllerHandlers
 from minikafka.broker.quorum.metadata_log import MetadataHost
+from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
 from minikafka.wire.message import Response
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
 from minikafka.wire.records.frame import decode_metadata_record
 from minikafka.wire.registry import api
 
@@ -236,6 +239,28 @@ class ControlPlane:
         answer = await ask(dispatcher, listener, frame)
         _, position = decode_response_header(answer, entry.key, chosen)
         return entry.response.decode(chosen, answer, position)
+
+
+def registration(broker_id: int = 1, incarnation: int = 1) -> BrokerRegistrationRequest:
+    return BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=bytes((incarnation,)) * 16,
+        listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="127.0.0.1", port=21520 + broker_id)],
+        features=[
+            BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ],
+        rack=None,
+        log_dirs=[bytes(15) + bytes((200 + broker_id,))],
+    )
+
+
+async def join(plane: ControlPlane, broker_id: int = 1) -> int:
+    """Register and unfence a broker; its epoch."""
+    epoch = (await plane.to_controller(registration(broker_id))).broker_epoch
+    await plane.to_controller(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=epoch))
+    return epoch
 
 
 class Exchange:

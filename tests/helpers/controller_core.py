@@ -13,6 +13,7 @@ from minikafka.core.controller.forwarded import Forwarded
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, PartitionRegistration, empty_image
 from minikafka.core.metadata.versions import NEWEST, versioned
+from minikafka.core.steps import at_once
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -69,8 +70,9 @@ class ControllerDriver:
         delta = MetadataDelta(empty_image())
         delta.apply_all(self.log, 0)
         core = Controller(self.config, SimpleRules(), self.random, delta.image(), len(self.log), self.now_ms, predecessor)
+        at_once(core.load())
         bootstrap = core.bootstrap(self.features)
-        core.replay(bootstrap.records, len(self.log))
+        at_once(core.replay(bootstrap.records, len(self.log)))
         self.log += bootstrap.records
         return core
 
@@ -87,7 +89,7 @@ class ControllerDriver:
         level = self.image.features.get(METADATA_VERSION, NEWEST)
         records = [versioned(record, level)[0] for record in records]
         self.log += records
-        self.core.replay(list(records), base)
+        at_once(self.core.replay(list(records), base))
         replayed = MetadataDelta(empty_image())
         replayed.apply_all(self.log, 0)
         image = replayed.image()
@@ -97,9 +99,11 @@ class ControllerDriver:
     def do(self, request: Any, version: int | None = None, forwarded: Forwarded | None = None, is_direct: bool = False) -> Any:
         """The response. Raises ApiError if the request fails as a whole."""
         chosen = type(request).MAX_VERSION if version is None else version
-        result = self.core.handle(request, chosen, self.now_ms, None, forwarded, is_direct)
+        result = at_once(self.core.handle(request, chosen, self.now_ms, None, forwarded, is_direct))
         self.last_records = result.records
         self.write(result.records)
+        if result.written is not None:
+            result.written(len(self.log) - 1)
         return result.response
 
     def advance(self, ms: int) -> None:
@@ -107,8 +111,8 @@ class ControllerDriver:
         end = self.now_ms + ms
         while (due := self.core.next_deadline()) is not None and due <= end:
             self.now_ms = max(self.now_ms, due)
-            for records in self.core.on_deadline(self.now_ms):
-                self.write(records)
+            for decision in self.core.on_deadline(self.now_ms):
+                self.write(at_once(decision))
         self.now_ms = end
 
     # -- brokers ---------------------------------------------------------------------------------------------------

@@ -54,10 +54,12 @@ def _acl_lines(delta: MetadataDelta) -> Iterator[tuple[int, str]]:
             yield logging.INFO, f"ACL removed: {Acl.of_record(before)}"
 
 
-def change_lines(delta: MetadataDelta, why: str, why_fenced: Callable[[int], str] | None) -> Iterator[tuple[int, str]]:
-    """(level, line) of each change. `why_fenced` gives the reason for fencing a broker whose session has ended."""
+def change_lines(
+    delta: MetadataDelta, why: str, why_fenced: Callable[[int], str] | None, partitions: int
+) -> Iterator[tuple[int, str]]:
+    """(level, line) of each change. `why_fenced` gives the reason for fencing a broker whose session has ended. `partitions`: how many
+    the decision changes, which may be written in several batches."""
     yield from _acl_lines(delta)
-    partitions = sum(len(topic.changed) for topic in delta.changed_topics.values())
     for broker_id, broker in delta.changed_brokers.items():
         before = delta.base.brokers.get(broker_id)
         if broker is None:

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config.rules import BrokerConfigRules
 from minikafka.broker.measures.durations import Durations
 from minikafka.broker.quorum.change_lines import BALANCE, change_lines, reason_of
+from minikafka.broker.quorum.controller_events import ControllerEvents
 from minikafka.broker.quorum.raft_host import NotLeader
 from minikafka.broker.supervise import Ends
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
@@ -18,11 +20,13 @@ from minikafka.core.controller.controller import Controller
 from minikafka.core.controller.topics import random_uuid
 from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
+from minikafka.core.steps import Steps, paced
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
 from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
 from minikafka.wire.records.frame import encode_metadata_record
+from minikafka.wire.records.metadata_records import PartitionChangeRecord, PartitionRecord
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
@@ -30,12 +34,16 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.quorum.raft_host import RaftHost
     from minikafka.core.controller.forwarded import Forwarded
+    from minikafka.core.controller.state import Result
     from minikafka.core.metadata.image import MetadataImage
 
 log = logging.getLogger("minikafka.controller")
 
-#: Changes that need not be atomic are written in batches of this many records.
-RECORDS_PER_BATCH = 4000
+#: Changes that need not be atomic are written in batches of this many records. Kafka's batches have up to 10,000; those who follow the log
+#: apply a batch in one turn of their loop.
+RECORDS_PER_BATCH = 512
+#: Records encoded, or lines logged, in one step.
+STEP_RECORDS, STEP_LINES = 256, 64
 #: A longer reconnection means that the broker was cut off; it is no measure of its connection time.
 CONNECT_MS_MAX = 1000
 
@@ -117,7 +125,10 @@ class ControllerHost:
         #: 16 random bytes, new for each process.
         self.incarnation_id: bytes = random_uuid(environment.random)
         self._core: Controller | None = None
+        self._events = ControllerEvents(environment)
         self._epoch = -1
+        #: Everything before this offset has been delivered to this host.
+        self._delivered = 0
         self._waiting: deque[tuple[int, Respond, Any]] = deque()
         self._heartbeat_connections: dict[int, _HeartbeatConnection] = {}
         #: broker id -> the connection of its last registration, and how long that took to be made.
@@ -125,7 +136,7 @@ class ControllerHost:
         self._predecessor: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        #: How long decisions take. Each is made in the turn of the loop in which its request arrives, so none waits in a queue.
+        #: How long decisions take, without their time in the queue. Long ones include the turns of others in between.
         self.decisions = Durations(environment.monotonic_s)
         self.activations = 0
         self._silence = f"nothing was heard of it for {config.broker_session_timeout_ms} ms (broker.session.timeout.ms)"
@@ -172,25 +183,13 @@ class ControllerHost:
         try:
             if connection is not None:
                 self._watch_connection(core, request, connection, connect_ms)
-            with self.decisions.measured():
-                core.state.next_offset = self._raft.log_end_offset
-                result = core.handle(request, version, self._environment.clock.now_ms(), spend, forwarded, is_direct)
-                # A kraft.version upgrade has appended its own batch.
-                core.state.next_offset = self._raft.log_end_offset
-                last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")
-        except NotLeader:
-            self._deactivate()
-            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This node is no longer the active controller."))
-            return
-        except ApiError as error:
-            respond(None, error)
-            return
         except Exception as error:
             self._renounce(type(request).__name__, error)
             respond(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
-        self._answer_when_committed(last, respond, result.response)
-        self._arm()
+        self._events.add(_Request(self, request, respond, lambda core, now_ms: core.handle(
+            request, version, now_ms, spend, forwarded, is_direct
+        )))  # fmt: skip
 
     async def ask(self, request: Any, version: int) -> Any:
         """Like `handle`, for callers that can await. Raises ApiError."""
@@ -253,31 +252,64 @@ class ControllerHost:
             "its connection closed and it did not come back" if heartbeats is not None and heartbeats.connection.closed else self._silence
         )
 
+    def decide(self, event: _Request, decision: Callable[[Controller, int], Steps[Result]]) -> Steps[None]:
+        """Decide on a request, write the records, and answer when they are committed."""
+        core = self._core
+        assert core is not None
+        kind = type(event.request)
+        try:
+            with self.decisions.measured():
+                core.state.next_offset = self._raft.log_end_offset
+                result = yield from decision(core, self._environment.clock.now_ms())
+                # A kraft.version upgrade has appended its own batch.
+                core.state.next_offset = self._raft.log_end_offset
+                last = yield from self._write(core, result.records, result.atomic, reason_of(event.request) if result.records else "")
+                if result.written is not None:
+                    result.written(last)
+        except NotLeader:
+            self._deactivate()
+            event.dropped()
+            return
+        except ApiError as error:
+            event.answer(None, error)
+            return
+        except Exception as error:
+            event.is_failed = True
+            self._renounce(kind.__name__, error)
+            event.answer(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._answer_when_committed(last, event.answer, result.response)
+        self._arm()
+
     def _write(
         self, core: Controller, records: list[Any], atomic: bool, why: str = "", why_fenced: Callable[[int], str] | None = None
-    ) -> int:
+    ) -> Steps[int]:
         """Append and replay records. Returns the offset that must be committed before the answer is sent. `why` is the reason in log lines,
         `why_fenced` that of brokers that are fenced. Raises NotLeader."""
-        changes: list[tuple[int, str]] = []
         step = len(records) if atomic else RECORDS_PER_BATCH
+        partitions = sum(isinstance(record, PartitionChangeRecord | PartitionRecord) for record in records)
         for start in range(0, len(records), step or 1):
-            batch = records[start : start + step]
-            base = core.state.next_offset
             level = core.state.image.features.get(METADATA_VERSION, NEWEST)
-            fitting = [versioned(record, level) for record in batch]
-            framed = [encode_metadata_record(record, version) for record, version in fitting]
+            fitting, framed = list[Any](), list[bytes]()
+            for record, is_step in paced(records[start : start + step], STEP_RECORDS):
+                written, version = versioned(record, level)
+                fitting.append(written)
+                framed.append(encode_metadata_record(written, version))
+                if is_step:
+                    yield
             last = self._raft.append(framed, epoch=self._epoch)
             # The log may have inserted a control batch in between (a change of voters).
-            base = last - len(batch) + 1
-            changes += change_lines(core.replay([record for record, _ in fitting], base), why, why_fenced)
-        for level, line in changes:
-            log.log(level, "%s", line)
+            delta = yield from core.replay(fitting, last - len(fitting) + 1)
+            for (log_level, line), is_step in paced(change_lines(delta, why, why_fenced, partitions), STEP_LINES):
+                log.log(log_level, "%s", line)
+                if is_step:
+                    yield
         return core.state.next_offset - 1
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def _answer_when_committed(self, offset: int, respond: Respond, response: Any) -> None:
-        if offset < self._raft.high_watermark and not self._waiting and not self._raft.is_in_doubt:
+        if offset < self._delivered and not self._waiting and not self._raft.is_in_doubt:
             respond(response, None)
         else:
             self._waiting.append((offset, respond, response))
@@ -287,6 +319,7 @@ class ControllerHost:
         if self._core is None:
             # A node that starts as a follower gets no call of `on_leader_change`.
             self._note_leader(self._raft.leader_id)
+        self._delivered = offset
         self._answer_waiting(offset)
 
     def _answer_waiting(self, offset: int) -> None:
@@ -338,21 +371,27 @@ class ControllerHost:
             # The session in the log belongs to the previous process of this node, which is dead.
             core.broker_disconnected(own.broker_id, own.epoch, now_ms)
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
+        self._events.add(_Task(partial(self._begin, core, now_ms)))
+
+    def _begin(self, core: Controller, now_ms: int) -> Steps[None]:
+        """Begin the term. An unexpected exception ends the node: it would fail the next term, too."""
         try:
+            yield from core.load()
             bootstrap = core.bootstrap(self._features, self._users)
-            self._write(core, bootstrap.records, True)
-            self._register_itself(core, now_ms)
+            yield from self._write(core, bootstrap.records, True)
+            yield from self._register_itself(core, now_ms)
         except NotLeader:
             self._deactivate()
             return
         self._arm()
 
-    def _register_itself(self, core: Controller, now_ms: int) -> None:
+    def _register_itself(self, core: Controller, now_ms: int) -> Steps[None]:
         """Register as ControllerRegistrar would, but without waiting for the first image. Controllers register once per process."""
         own, level = core.image.controllers.get(self._config.node_id), core.image.features.get(METADATA_VERSION, 0)
         is_known = own is not None and own.incarnation_id == self.incarnation_id
         if self._listeners is not None and not is_known and level >= REGISTERED_CONTROLLERS:
-            self._write(core, core.handle(self.registration_request(), 0, now_ms).records, True)
+            result = yield from core.handle(self.registration_request(), 0, now_ms)
+            yield from self._write(core, result.records, True)
 
     def registration_request(self) -> ControllerRegistrationRequest:
         """This controller's endpoints and supported features."""
@@ -382,7 +421,8 @@ class ControllerHost:
             self._timer = None
         waiting, self._waiting = self._waiting, deque()
         for _, respond, _ in waiting:
-            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This node is no longer the active controller."))
+            respond(None, no_longer_active())
+        self._events.clear()
 
     def _renounce(self, what: str, error: Exception) -> None:
         """Resign as controller and as leader of the quorum, because the core may differ from the log."""
@@ -417,12 +457,15 @@ class ControllerHost:
 
     def _on_timer(self) -> None:
         self._timer = None
-        core = self._core
-        if core is None:
-            return
+        if self._core is not None:
+            self._events.add(_Task(partial(self._on_deadline, self._core)))
+
+    def _on_deadline(self, core: Controller) -> Steps[None]:
         try:
-            for records in core.on_deadline(self._environment.clock.now_ms()):
-                self._write(core, records, False, BALANCE, self._why_silent)
+            core.state.next_offset = self._raft.log_end_offset
+            for decision in core.on_deadline(self._environment.clock.now_ms()):
+                records = yield from decision
+                yield from self._write(core, records, False, BALANCE, self._why_silent)
         except NotLeader:
             self._deactivate()
             return
@@ -430,3 +473,50 @@ class ControllerHost:
             self._renounce("timer", error)
             return
         self._arm()
+
+
+def no_longer_active() -> ApiError:
+    """The answer to what a controller leaves undecided."""
+    return ApiError(ErrorCode.NOT_CONTROLLER, "This node is no longer the active controller.")
+
+
+class _Request:
+    """A request to decide on."""
+
+    __slots__ = ("_decision", "_host", "_respond", "is_failed", "request")
+
+    def __init__(
+        self, host: ControllerHost, request: Any, respond: Respond, decision: Callable[[Controller, int], Steps[Result]]
+    ) -> None:
+        self.request = request
+        #: Whether deciding failed unexpectedly, so that the answer is another than that of a controller that is replaced.
+        self.is_failed = False
+        self._host, self._decision = host, decision
+        self._respond: Respond | None = respond
+
+    def steps(self) -> Steps[None]:
+        """See Event."""
+        return self._host.decide(self, self._decision)
+
+    def answer(self, response: Any, error: ApiError | None) -> None:
+        """Answer, unless that was done."""
+        respond, self._respond = self._respond, None
+        if respond is not None:
+            respond(response, error)
+
+    def dropped(self) -> None:
+        """See Event."""
+        if not self.is_failed:
+            self.answer(None, no_longer_active())
+
+
+class _Task:
+    """Something that nobody waits for."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Callable[[], Steps[None]]) -> None:
+        self.steps = steps
+
+    def dropped(self) -> None:
+        """Nobody is told."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from minikafka.core.controller.config import ControllerConfig
@@ -15,6 +16,7 @@ from minikafka.core.metadata.image import (
     is_reserved_directory,
 )
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, UNREGISTERED_CONTROLLERS
+from minikafka.core.steps import Steps
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -23,6 +25,7 @@ from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest, U
 from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 from minikafka.wire.records.metadata_records import (
     BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
@@ -60,7 +63,7 @@ class BrokerControl:
 
     # -- registration ----------------------------------------------------------------------------------------------
 
-    def register(self, request: BrokerRegistrationRequest, now_ms: int) -> Result:
+    def register(self, request: BrokerRegistrationRequest, now_ms: int) -> Steps[Result]:
         """BrokerRegistration. The broker epoch is the offset of the first record of its batch (usually the registration itself).
 
         A new incarnation first takes its predecessor out of ISRs, and, unless it shows the epoch of a clean shutdown,
@@ -83,7 +86,7 @@ class BrokerControl:
         records: list[Any] = []
         if not same:
             clean = existing is not None and existing.epoch == request.previous_broker_epoch
-            records += self._remove_predecessor(broker_id, clean)
+            records += yield from self._remove_predecessor(broker_id, clean)
         epoch = existing.epoch if same and existing is not None else self._state.next_offset
         records.append(_registration(request, epoch, existing if same else None))
         self.sessions.touch(broker_id, epoch, now_ms)
@@ -106,10 +109,10 @@ class BrokerControl:
             "heartbeat manager expires the broker's session.",
         )
 
-    def _remove_predecessor(self, broker_id: int, clean: bool) -> list[Any]:
+    def _remove_predecessor(self, broker_id: int, clean: bool) -> Steps[list[PartitionChangeRecord]]:
         if clean or not self._state.image.is_elr_enabled:
-            return list(self._partitions.leave_and_join(self._partitions.in_isr(broker_id), leaving=broker_id))
-        return list(self._partitions.leave_and_join(self._partitions.in_isr_or_elr(broker_id), unclean=broker_id))
+            return self._partitions.leave_and_join(self._partitions.in_isr(broker_id), leaving=broker_id)
+        return self._partitions.leave_and_join(self._partitions.in_isr_or_elr(broker_id), unclean=broker_id)
 
     def _check_directories(self, request: BrokerRegistrationRequest) -> None:
         directories = request.log_dirs
@@ -141,12 +144,13 @@ class BrokerControl:
             if name not in supported:
                 _check_level(name, level, 0, 0)
 
-    def unregister(self, request: UnregisterBrokerRequest) -> Result:
+    def unregister(self, request: UnregisterBrokerRequest) -> Steps[Result]:
         """UnregisterBroker: take the broker out of every ISR and forget it."""
         broker = self._state.image.brokers.get(request.broker_id)
         if broker is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered")
-        records: list[Any] = list(self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id))
+        records: list[Any] = []
+        records += yield from self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id)
         records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
         self.sessions.remove(broker.broker_id)
         return Result(UnregisterBrokerResponse(error_message=None), records)
@@ -190,26 +194,27 @@ class BrokerControl:
 
     # -- heartbeats ------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Result:
+    def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Steps[Result]:
         """BrokerHeartbeat: extends the session, and moves the broker between fenced, unfenced and shutting down."""
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         broker_id = broker.broker_id
         current = FENCED if broker.fenced else CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else UNFENCED
         state = self._next_state(broker, current, request)
         # One step at a time: two changes of a partition in one batch would both start from the same state.
-        records = self._directories(broker, request) if state == current else self._enter(broker, state)
+        records = yield from self._directories(broker, request) if state == current else self._enter(broker, state)
         if state is SHUTDOWN_NOW:
             self.sessions.remove(broker_id)
         else:
             self.sessions.touch(broker_id, broker.epoch, now_ms, request.current_metadata_offset)
-        if state is CONTROLLED_SHUTDOWN and current is not CONTROLLED_SHUTDOWN:
-            self.sessions.start_controlled_shutdown(broker_id, self._state.next_offset + len(records) - 1)
         response = BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= broker.unfence_offset,
             is_fenced=state in {FENCED, SHUTDOWN_NOW},
             should_shut_down=state is SHUTDOWN_NOW,
         )
-        return Result(response, records, atomic=False)
+        result = Result(response, records, atomic=False)
+        if state is CONTROLLED_SHUTDOWN and current is not CONTROLLED_SHUTDOWN:
+            result.written = partial(self.sessions.start_controlled_shutdown, broker_id)
+        return result
 
     def _next_state(self, broker: BrokerRegistration, current: str, request: BrokerHeartbeatRequest) -> str:
         if current == FENCED:
@@ -238,30 +243,32 @@ class BrokerControl:
         offsets = [self.sessions.metadata_offset(broker.broker_id) for broker in self._state.image.brokers.values() if broker.is_active]
         return min(offsets, default=enough)
 
-    def _enter(self, broker: BrokerRegistration, state: str) -> list[Any]:
+    def _enter(self, broker: BrokerRegistration, state: str) -> Steps[list[Any]]:
         if state is UNFENCED:
-            return self._unfence(broker)
+            return (yield from self._unfence(broker))
         if state is CONTROLLED_SHUTDOWN:
-            leaving = self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id)
+            leaving = yield from self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id)
             entering = BrokerRegistrationChangeRecord(
                 broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
             )
             return [entering, *leaving]
         if broker.fenced:
             return []
-        return self.fence(broker)
+        return (yield from self.fence(broker))
 
-    def fence(self, broker: BrokerRegistration) -> list[Any]:
+    def fence(self, broker: BrokerRegistration) -> Steps[list[Any]]:
         """Records that take a broker out of service: its partitions first, then itself."""
-        records: list[Any] = list(self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id))
+        records: list[Any] = []
+        records += yield from self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id)
         records.append(BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE))
         return records
 
-    def _unfence(self, broker: BrokerRegistration) -> list[Any]:
+    def _unfence(self, broker: BrokerRegistration) -> Steps[list[Any]]:
         record = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=UNFENCE)
-        return [record, *self._partitions.leave_and_join(self._state.leaderless_partitions(), joining=broker.broker_id)]
+        joining = yield from self._partitions.leave_and_join(self._state.leaderless_partitions(), joining=broker.broker_id)
+        return [record, *joining]
 
-    def _directories(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> list[Any]:
+    def _directories(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> Steps[list[Any]]:
         """Records for directories that went offline, whose partitions fail over, and for cordoned ones (KIP-858, KIP-1066)."""
         records: list[Any] = []
         offline = [directory for directory in request.offline_log_dirs if directory in broker.log_dirs]
@@ -273,7 +280,7 @@ class BrokerControl:
                     log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
                 )
             )
-            records += self._partitions.offline_directories(broker, offline)
+            records += yield from self._partitions.offline_directories(broker, offline)
         cordoned = request.cordoned_log_dirs
         if cordoned is not None and tuple(cordoned) != broker.cordoned_log_dirs:
             records.append(
@@ -291,8 +298,8 @@ class BrokerControl:
                 if broker.broker_id == predecessor:
                     self.sessions.suspect(broker.broker_id, now_ms)
 
-    def expire(self, now_ms: int) -> Iterable[list[Any]]:
-        """One list of records per broker whose session has ended. The caller appends and replays each list before the next."""
+    def expire(self, now_ms: int) -> Iterator[Steps[list[Any]]]:
+        """The records, in steps, for each broker whose session has ended. The caller appends and replays them before the next."""
         for broker_id, epoch in self.sessions.expired(now_ms, self._is_last):
             broker = self._state.image.brokers.get(broker_id)
             if broker is not None and broker.epoch == epoch and not broker.fenced:

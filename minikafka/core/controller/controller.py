@@ -3,6 +3,8 @@
     result = controller.handle(request, version, now_ms)
     base = log.append(result.records); controller.replay(result.records, base); answer result.response once committed
 
+Each of these is made in steps (`core/steps.py`), one after the other: the state does not change between the steps of a decision.
+
 Only `replay` changes the state (except sessions, which are not in the log), so live operation and a restart follow the same path.
 """
 
@@ -27,6 +29,7 @@ from minikafka.core.controller.tokens import TokenControl, TokenRequest, TokenSw
 from minikafka.core.controller.topics import Spend, TopicControl
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
+from minikafka.core.steps import Steps
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -54,13 +57,14 @@ from minikafka.wire.records.metadata_records import ProducerIdsRecord
 #: How soon the next round of leader balancing follows if one has reached its limit.
 BALANCE_AGAIN_MS = 50
 
-Method = Callable[[Any, int, int], Result]
+Method = Callable[[Any, int, int], "Result | Steps[Result]"]
 
 
 class Controller:
     """The active controller, from its election until it resigns or is replaced.
 
-    image: the committed image at the election; next_offset: the offset of its first record. Each election needs a new object.
+    image: the committed image at the election; next_offset: the offset of its first record. Each election needs a new object, and `load`
+    before anything else.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Controller:
             self._balance_ms = now_ms + config.leader_imbalance_check_interval_ms
         self._unclean_ms: int = now_ms + config.unclean_leader_election_interval_ms
         self._methods = self._table()
-        self._of_topics: Mapping[type, Callable[[Any, int, Spend | None, Forwarded | None], Result]] = {
+        self._of_topics: Mapping[type, Callable[[Any, int, Spend | None, Forwarded | None], Result | Steps[Result]]] = {
             CreateTopicsRequest: lambda request, version, spend, forwarded: self.topics.create(request, spend, forwarded),
             DeleteTopicsRequest: self.topics.delete,
             CreatePartitionsRequest: lambda request, version, spend, forwarded: self.topics.create_partitions(request, spend, forwarded),
@@ -140,27 +144,33 @@ class Controller:
         spend: Spend | None = None,
         forwarded: Forwarded | None = None,
         is_direct: bool = False,
-    ) -> Result:
+    ) -> Steps[Result]:
         """Handle a request. `spend` counts created and deleted partitions against a quota. `forwarded`: how often a broker has sent the
         request before. `is_direct`: a client sent it to this controller, and no broker has looked at it. Raises ApiError if the request
         fails as a whole."""
         of_topics, method = self._of_topics.get(type(request)), self._methods.get(type(request))
         of_configs = self._of_configs.get(type(request))
+        found: Result | Steps[Result]
         if of_topics is not None:
-            result = of_topics(request, version, spend, forwarded)
+            found = of_topics(request, version, spend, forwarded)
         elif of_configs is not None:
-            result = of_configs(request, is_direct)
+            found = of_configs(request, is_direct)
         elif method is not None:
-            result = method(request, version, now_ms)
+            found = method(request, version, now_ms)
         else:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
+        result = found if isinstance(found, Result) else (yield from found)
         if result.atomic and len(result.records) > 2 * RECORDS_PER_REQUEST_MAX:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return result
 
-    def replay(self, records: list[Any], base_offset: int) -> MetadataDelta:
+    def load(self) -> Steps[None]:
+        """Make the look-ups of the state."""
+        return self.state.load()
+
+    def replay(self, records: list[Any], base_offset: int) -> Steps[MetadataDelta]:
         """Apply appended records; the first is at `base_offset`."""
-        delta = self.state.replay(records, base_offset)
+        delta = yield from self.state.replay(records, base_offset)
         for resource in delta.changed_configs:
             before, after = delta.base.config(*resource), self.state.image.config(*resource)
             if before.get(UNCLEAN_LEADER_ELECTION) != after.get(UNCLEAN_LEADER_ELECTION):
@@ -183,21 +193,22 @@ class Controller:
             deadlines.append(self._unclean_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def on_deadline(self, now_ms: int) -> Iterator[list[Any]]:
-        """Lists of records for ended sessions, missing leaders and leader balancing. The caller appends and replays each before the
-        next."""
+    def on_deadline(self, now_ms: int) -> Iterator[Steps[list[Any]]]:
+        """Records, in steps, for ended sessions, missing leaders and leader balancing. The caller appends and replays those of each
+        decision before the next."""
         yield from self.brokers.expire(now_ms)
         if self.state.has_leaderless and now_ms >= self._unclean_ms:
             self._unclean_ms = now_ms + self._config.unclean_leader_election_interval_ms
-            found: list[Any] = list(self.partitions.elect_leaderless())
-            if found:
-                yield found
+            yield self.partitions.elect_leaderless()
         if self._balance_ms is not None and now_ms >= self._balance_ms:
-            balanced: list[Any] = list(self.partitions.balance(RECORDS_PER_REQUEST_MAX))
-            again = len(balanced) >= RECORDS_PER_REQUEST_MAX
-            self._balance_ms = now_ms + (BALANCE_AGAIN_MS if again else self._config.leader_imbalance_check_interval_ms)
-            if balanced:
-                yield balanced
+            yield self._balance(now_ms)
+
+    def _balance(self, now_ms: int) -> Steps[list[Any]]:
+        records: list[Any] = []
+        records += yield from self.partitions.balance(RECORDS_PER_REQUEST_MAX)
+        again = len(records) >= RECORDS_PER_REQUEST_MAX
+        self._balance_ms = now_ms + (BALANCE_AGAIN_MS if again else self._config.leader_imbalance_check_interval_ms)
+        return records
 
     def broker_disconnected(self, broker_id: int, broker_epoch: int, now_ms: int, connect_ms: int | None = 0) -> None:
         """The connection that carried a broker's heartbeats has closed; see BrokerSessions.disconnected."""

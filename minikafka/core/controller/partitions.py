@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from minikafka.core.controller.change import Election, PartitionChange
 from minikafka.core.controller.config import ControllerConfig
@@ -18,6 +19,7 @@ from minikafka.core.metadata.image import (
     TopicImage,
     is_reserved_directory,
 )
+from minikafka.core.steps import Steps, paced
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
@@ -77,7 +79,7 @@ class PartitionControl:
         leaving: int = NO_BROKER,
         joining: int = NO_BROKER,
         unclean: int = NO_BROKER,
-    ) -> list[PartitionChangeRecord]:
+    ) -> Steps[list[PartitionChangeRecord]]:
         """New ISRs and leaders after a broker stopped (`leaving`), started (`joining`) or restarted uncleanly (`unclean`).
 
         `leaving` leaves ISRs and may become eligible. `unclean` leaves ISRs and eligible replicas. `joining` may lead although it is still
@@ -91,7 +93,9 @@ class PartitionControl:
             return broker_id == joining or state.image.is_active(broker_id)
 
         records = []
-        for topic, index, partition in partitions:
+        for (topic, index, partition), is_step in paced(partitions):
+            if is_step:
+                yield
             change = self.change(topic, index, partition, may_lead=may_lead)
             if unclean != NO_BROKER:
                 change.unclean_shutdown(unclean)
@@ -101,15 +105,15 @@ class PartitionControl:
                 records.append(record)
         return records
 
-    def in_isr(self, broker_id: int) -> list[tuple[TopicImage, int, PartitionRegistration]]:
+    def in_isr(self, broker_id: int) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
         """Partitions that have the broker in their ISR."""
-        return [entry for entry in self._state.partitions_of(broker_id) if broker_id in entry[2].isr]
+        return (entry for entry in self._state.partitions_of(broker_id) if broker_id in entry[2].isr)
 
-    def in_isr_or_elr(self, broker_id: int) -> list[tuple[TopicImage, int, PartitionRegistration]]:
+    def in_isr_or_elr(self, broker_id: int) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
         """Partitions that have the broker in their ISR, then those where it is only eligible."""
-        found = self.in_isr(broker_id)
-        found += [entry for entry in self._state.partitions_of(broker_id) if broker_id in entry[2].elr and broker_id not in entry[2].isr]
-        return found
+        partitions = self._state.partitions_of(broker_id)
+        only_eligible = (entry for entry in partitions if broker_id in entry[2].elr and broker_id not in entry[2].isr)
+        return chain(self.in_isr(broker_id), only_eligible)
 
     # -- AlterPartition --------------------------------------------------------------------------------------------
 
@@ -198,7 +202,7 @@ class PartitionControl:
 
     # -- elections -------------------------------------------------------------------------------------------------
 
-    def elect_leaders(self, request: ElectLeadersRequest) -> Result:
+    def elect_leaders(self, request: ElectLeadersRequest) -> Steps[Result]:
         """ElectLeaders (KIP-460). Without a list it applies to all partitions, and the answer leaves out those that need no election."""
         if request.election_type not in {ELECTION_PREFERRED, ELECTION_UNCLEAN}:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
@@ -211,7 +215,9 @@ class PartitionControl:
         for name, indexes in requested:
             answers = ElectLeadersResponse.ReplicaElectionResult(topic=name)
             result.response.replica_election_results.append(answers)
-            for index in indexes:
+            for index, is_step in paced(indexes):
+                if is_step:
+                    yield
                 code, message = self._elect_one(name, index, request.election_type, result)
                 if request.topic_partitions is None and code is ErrorCode.ELECTION_NOT_NEEDED:
                     continue
@@ -237,7 +243,7 @@ class PartitionControl:
         result.records.append(record)
         return ErrorCode.NONE, None
 
-    def balance(self, records_max: int) -> list[PartitionChangeRecord]:
+    def balance(self, records_max: int) -> Steps[list[PartitionChangeRecord]]:
         """Elect preferred replicas on brokers that are out of balance.
 
         A broker is out of balance if other brokers lead more than `leader.imbalance.per.broker.percentage` of the partitions whose
@@ -245,7 +251,9 @@ class PartitionControl:
         """
         preferred: dict[int, int] = {}
         moved: dict[int, list[tuple[TopicImage, int, PartitionRegistration]]] = {}
-        for topic, index, partition in self._state.all_partitions():
+        for (topic, index, partition), is_step in paced(self._state.all_partitions(), 1024):
+            if is_step:
+                yield
             broker_id = partition.preferred_leader
             preferred[broker_id] = preferred.get(broker_id, 0) + 1
             if partition.leader != broker_id:
@@ -255,7 +263,9 @@ class PartitionControl:
         for broker_id, partitions in moved.items():
             if len(partitions) * 100 <= limit * preferred[broker_id] or not self._state.image.is_active(broker_id):
                 continue
-            for topic, index, partition in partitions:
+            for (topic, index, partition), is_step in paced(partitions):
+                if is_step:
+                    yield
                 if broker_id not in partition.isr:
                     continue
                 record = self.change(topic, index, partition, election=Election.PREFERRED).build()
@@ -265,20 +275,21 @@ class PartitionControl:
                     return records
         return records
 
-    def elect_leaderless(self) -> list[PartitionChangeRecord]:
+    def elect_leaderless(self) -> Steps[list[PartitionChangeRecord]]:
         """Elect leaders for partitions without one, where a replica may lead now after a change of configurations or brokers."""
         return self.leave_and_join(self._state.leaderless_partitions())
 
     # -- log directories -------------------------------------------------------------------------------------------
 
-    def offline_directories(self, broker: BrokerRegistration, offline: Sequence[bytes]) -> list[PartitionChangeRecord]:
+    def offline_directories(self, broker: BrokerRegistration, offline: Sequence[bytes]) -> Steps[list[PartitionChangeRecord]]:
         """Replicas in directories that have just gone offline leave their ISRs (KIP-858)."""
-        return [
-            record
-            for topic, index, partition in self._state.partitions_of(broker.broker_id)
-            if partition.directory(broker.broker_id) in offline
-            for record in self._drop_from_isr(topic, index, partition, broker.broker_id)
-        ]
+        records: list[PartitionChangeRecord] = []
+        for (topic, index, partition), is_step in paced(self._state.partitions_of(broker.broker_id)):
+            if is_step:
+                yield
+            if partition.directory(broker.broker_id) in offline:
+                records += self._drop_from_isr(topic, index, partition, broker.broker_id)
+        return records
 
     def _drop_from_isr(
         self, topic: TopicImage, index: int, partition: PartitionRegistration, broker_id: int

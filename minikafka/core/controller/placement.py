@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from minikafka.core.controller.config import RandomSource
@@ -117,6 +117,13 @@ class _Racks:
 
 
 def place_replicas(brokers: Iterable[UsableBroker], partitions: int, replication_factor: int, random: RandomSource) -> list[list[int]]:
+    """As `placing_replicas`, at once."""
+    return list(placing_replicas(brokers, partitions, replication_factor, random))
+
+
+def placing_replicas(
+    brokers: Iterable[UsableBroker], partitions: int, replication_factor: int, random: RandomSource
+) -> Iterator[list[int]]:
     """Replicas of `partitions` new partitions, the preferred leader first.
 
     No broker appears twice in a partition, replicas are spread over racks, and leaders evenly over unfenced brokers. Raises ApiError
@@ -140,4 +147,4 @@ def place_replicas(brokers: Iterable[UsableBroker], partitions: int, replication
             f"The target replication factor of {replication_factor} cannot be reached because only {racks.total} broker(s) "
             "are registered or some brokers have all their log directories cordoned.",
         )
-    return [racks.place(replication_factor) for _ in range(partitions)]
+    return (racks.place(replication_factor) for _ in range(partitions))

@@ -6,7 +6,7 @@ next controller starts from the committed image.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,15 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
+from minikafka.core.steps import Steps, paced
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 #: Name of the resource that stands for all brokers.
 CLUSTER_DEFAULT = ""
+
+#: Records applied, or partitions put into the indexes, in one step, at a few microseconds each.
+STEP_RECORDS = 512
 
 PartitionKey = tuple[bytes, int]
 
@@ -35,34 +39,48 @@ class Result:
     response: Any = None
     records: list[Any] = field(default_factory=list)
     atomic: bool = True
+    #: Called with the offset of the last record when they have been appended.
+    written: Callable[[int], None] | None = None
 
 
 class ControllerState:
     """The newest image and indexes over its partitions. `next_offset` is the offset of the next record."""
 
-    __slots__ = ("_collisions", "_leaderless", "_replicas", "image", "next_offset")
+    __slots__ = ("_collisions", "_leaderless", "_led", "_replicas", "image", "next_offset")
 
     def __init__(self, image: MetadataImage, next_offset: int) -> None:
         self.image = image
         self.next_offset = next_offset
         self._replicas: dict[int, dict[PartitionKey, None]] = {}
         self._leaderless: dict[PartitionKey, None] = {}
+        #: How many partitions a broker leads.
+        self._led: dict[int, int] = {}
         self._collisions: dict[str, dict[str, None]] = {}
-        for topic in image.topics_by_id.values():
-            self._index_name(topic.name)
-            for index, partition in topic.partitions.items():
-                self._index((topic.topic_id, index), None, partition)
 
-    def replay(self, records: list[Any], base_offset: int) -> MetadataDelta:
-        """Apply records that were appended at `base_offset`."""
+    def load(self) -> Steps[None]:
+        """Make the indexes, before anything else."""
+        for topic in self.image.topics_by_id.values():
+            self._index_name(topic.name)
+        for (topic, index, partition), is_step in paced(self.all_partitions(), STEP_RECORDS):
+            self._index((topic.topic_id, index), None, partition)
+            if is_step:
+                yield
+
+    def replay(self, records: list[Any], base_offset: int) -> Steps[MetadataDelta]:
+        """Apply records that were appended at `base_offset`. The state is the old one, and not to be asked, until the last step."""
         delta = MetadataDelta(self.image)
-        delta.apply_all(records, base_offset)
+        for (number, record), is_step in paced(enumerate(records), STEP_RECORDS):
+            delta.apply(record, base_offset + number)
+            if is_step:
+                yield
+        for topic in delta.deleted_topics.values():
+            yield from self._forget(topic)
+        for changed in delta.changed_topics.values():
+            yield from self._index_changed(changed)
         self.next_offset = base_offset + len(records)
         self.image = delta.image(self.next_offset - 1)
         for topic in delta.deleted_topics.values():
-            self._forget(topic)
-        for changed in delta.changed_topics.values():
-            self._index_changed(changed)
+            self._forget_name(topic)
         return delta
 
     # -- look-ups --------------------------------------------------------------------------------------------------
@@ -88,7 +106,7 @@ class ControllerState:
 
     def leads_any(self, broker_id: int) -> bool:
         """Whether the broker leads a partition."""
-        return any(partition.leader == broker_id for _, _, partition in self.partitions_of(broker_id))
+        return self._led.get(broker_id, 0) > 0
 
     def colliding_topic(self, name: str) -> str | None:
         """A topic whose metric names would collide with those of `name`, because dots and underscores look alike there; None without
@@ -124,11 +142,13 @@ class ControllerState:
             topic = topics[topic_id]
             yield topic, index, topic.partitions[index]
 
-    def _index_changed(self, delta: TopicDelta) -> None:
+    def _index_changed(self, delta: TopicDelta) -> Steps[None]:
         if delta.is_new:
             self._index_name(delta.name)
-        for index, partition in delta.changed.items():
+        for (index, partition), is_step in paced(delta.changed.items(), STEP_RECORDS):
             self._index((delta.topic_id, index), delta.previous.get(index), partition)
+            if is_step:
+                yield
 
     def _index(self, key: PartitionKey, before: PartitionRegistration | None, now: PartitionRegistration) -> None:
         if before is None or before.replicas != now.replicas:
@@ -140,16 +160,24 @@ class ControllerState:
             self._leaderless[key] = None
         elif before is None or before.leader == NO_LEADER:
             self._leaderless.pop(key, None)
+        if before is not None:
+            self._led[before.leader] -= 1
+        self._led[now.leader] = self._led.get(now.leader, 0) + 1
 
     def _index_name(self, name: str) -> None:
         if "." in name or "_" in name:
             self._collisions.setdefault(name.replace(".", "_"), {})[name] = None
 
-    def _forget(self, topic: TopicImage) -> None:
+    def _forget_name(self, topic: TopicImage) -> None:
         names = self._collisions.get(topic.name.replace(".", "_"))
         if names is not None and topic.name not in self.image.topics_by_name:
             names.pop(topic.name, None)
-        for index, partition in topic.partitions.items():
+
+    def _forget(self, topic: TopicImage) -> Steps[None]:
+        for (index, partition), is_step in paced(topic.partitions.items(), STEP_RECORDS):
+            if is_step:
+                yield
+            self._led[partition.leader] -= 1
             key = (topic.topic_id, index)
             self._leaderless.pop(key, None)
             for broker_id in partition.replicas:

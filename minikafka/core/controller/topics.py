@@ -8,7 +8,7 @@ from typing import Any
 from minikafka.core.controller.config import PARTITIONS_PER_REQUEST_MAX, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
 from minikafka.core.controller.forwarded import Forwarded, SeenTopic, uuid_of
-from minikafka.core.controller.placement import UsableBroker, place_replicas
+from minikafka.core.controller.placement import UsableBroker, placing_replicas
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.metadata.image import (
     RESOURCE_BROKER,
@@ -16,6 +16,7 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
+from minikafka.core.steps import Steps, paced
 from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -25,6 +26,8 @@ from minikafka.wire.records.metadata_records import RemoveTopicRecord, TopicReco
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 _ZERO_ID = bytes(16)
+#: Partitions that are placed, or made into records, in one step.
+STEP_PARTITIONS = 256
 
 Failure = tuple[ErrorCode, str | None]
 #: Counts partitions that are created or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED.
@@ -50,7 +53,7 @@ class TopicControl:
 
     # -- create ----------------------------------------------------------------------------------------------------
 
-    def create(self, request: CreateTopicsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None) -> Result:
+    def create(self, request: CreateTopicsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None) -> Steps[Result]:
         """CreateTopics: each topic succeeds or fails on its own; the records of all that succeed form one batch.
 
         An earlier attempt of a forwarded request may have been carried out, by this controller or its predecessor, and its answer lost. A
@@ -72,7 +75,7 @@ class TopicControl:
             if topic.name in failures or topic.name in successes:
                 continue
             try:
-                successes[topic.name] = self._create_one(topic, records, spend, forwarded)
+                successes[topic.name] = yield from self._create_one(topic, records, spend, forwarded)
             except ApiError as error:
                 failures[topic.name] = (error.code, error.message)
         response = CreateTopicsResponse()
@@ -117,15 +120,18 @@ class TopicControl:
 
     def _create_one(
         self, topic: CreateTopicsRequest.CreatableTopic, records: list[Any], spend: Spend | None, forwarded: Forwarded | None
-    ) -> CreateTopicsResponse.CreatableTopicResult:
+    ) -> Steps[CreateTopicsResponse.CreatableTopicResult]:
         overrides, config_records = self._configs.for_new_topic(topic.name, [(entry.name, entry.value) for entry in topic.configs])
-        partitions = self._manual(topic) if topic.assignments else self._placed(topic)
+        partitions = yield from self._manual(topic) if topic.assignments else self._placed(topic)
         if spend is not None:
             spend(len(partitions))
         topic_id = self._new_topic_id(forwarded, topic.name)
         records.append(TopicRecord(name=topic.name, topic_id=topic_id))
         records.extend(config_records)
-        records.extend(partition.to_record(topic_id, index) for index, partition in enumerate(partitions))
+        for (index, partition), is_step in paced(enumerate(partitions), STEP_PARTITIONS):
+            records.append(partition.to_record(topic_id, index))
+            if is_step:
+                yield
         return self._success(topic.name, topic_id, len(partitions), len(partitions[0].replicas), overrides)
 
     def _created(self, topic: TopicImage) -> CreateTopicsResponse.CreatableTopicResult:
@@ -167,7 +173,7 @@ class TopicControl:
             if topic_id not in self._state.image.topics_by_id:
                 return topic_id
 
-    def _manual(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionRegistration]:
+    def _manual(self, topic: CreateTopicsRequest.CreatableTopic) -> Steps[list[PartitionRegistration]]:
         if topic.replication_factor != -1:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -176,7 +182,9 @@ class TopicControl:
             raise ApiError(ErrorCode.INVALID_REQUEST, "A manual partition assignment was specified, but numPartitions was not set to -1.")
         partitions: dict[int, PartitionRegistration] = {}
         factor: int | None = None
-        for assignment in topic.assignments:
+        for assignment, is_step in paced(topic.assignments, STEP_PARTITIONS):
+            if is_step:
+                yield
             index = assignment.partition_index
             if index in partitions:
                 raise ApiError(
@@ -199,7 +207,7 @@ class TopicControl:
             )
         return partition
 
-    def _placed(self, topic: CreateTopicsRequest.CreatableTopic) -> list[PartitionRegistration]:
+    def _placed(self, topic: CreateTopicsRequest.CreatableTopic) -> Steps[list[PartitionRegistration]]:
         if topic.replication_factor < -1 or topic.replication_factor == 0:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."
@@ -209,15 +217,17 @@ class TopicControl:
         count = self._config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
         factor = self._config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
         try:
-            return self._place(count, factor)
+            return (yield from self._place(count, factor))
         except ApiError as error:
             if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
                 raise
             raise ApiError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from None
 
-    def _place(self, count: int, factor: int) -> list[PartitionRegistration]:
+    def _place(self, count: int, factor: int) -> Steps[list[PartitionRegistration]]:
         partitions = []
-        for replicas in place_replicas(self._usable_brokers(), count, factor, self._random):
+        for replicas, is_step in paced(placing_replicas(self._usable_brokers(), count, factor, self._random), STEP_PARTITIONS):
+            if is_step:
+                yield
             partition = self._new_partition(replicas)
             if partition is None:
                 raise ApiError(
@@ -248,7 +258,7 @@ class TopicControl:
 
     def create_partitions(
         self, request: CreatePartitionsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None
-    ) -> Result:
+    ) -> Steps[Result]:
         """CreatePartitions: add partitions to topics, with their existing replication factor.
 
         If a topic had fewer partitions before the first attempt of a forwarded request and now has the requested number, an earlier attempt
@@ -271,7 +281,7 @@ class TopicControl:
             code, message = ErrorCode.NONE, None
             try:
                 if not self._has_grown(topic, seen.get(topic.name)):
-                    records += self._add_partitions(topic, spend)
+                    records += yield from self._add_partitions(topic, spend)
             except ApiError as error:
                 # For a topic that does not exist, Kafka answers the error code without a message here.
                 code, message = error.code, None if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
@@ -289,7 +299,7 @@ class TopicControl:
         asked = [] if request.assignments is None else [tuple(assignment.broker_ids) for assignment in request.assignments]
         return not asked or asked == [tuple(topic.partitions[index].replicas) for index in range(before.partitions, request.count)]
 
-    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic, spend: Spend | None) -> list[Any]:
+    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic, spend: Spend | None) -> Steps[list[Any]]:
         topic = self._state.image.topics_by_name.get(request.name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -312,14 +322,21 @@ class TopicControl:
         factor = len(topic.partitions[0].replicas)
         if request.assignments is not None:
             partitions = []
-            for offset, assignment in enumerate(request.assignments):
+            for (offset, assignment), is_step in paced(enumerate(request.assignments), STEP_PARTITIONS):
+                if is_step:
+                    yield
                 check_manual_assignment(self._state, assignment.broker_ids, factor)
                 partitions.append(self._assigned(present + offset, assignment.broker_ids))
         else:
-            partitions = self._place(added, factor)
+            partitions = yield from self._place(added, factor)
         if spend is not None:
             spend(added)
-        return [partition.to_record(topic.topic_id, present + offset) for offset, partition in enumerate(partitions)]
+        records: list[Any] = []
+        for (offset, partition), is_step in paced(enumerate(partitions), STEP_PARTITIONS):
+            records.append(partition.to_record(topic.topic_id, present + offset))
+            if is_step:
+                yield
+        return records
 
     # -- delete ----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from helpers.controller_core import ControllerDriver
 
 from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.controller.placement import UsableBroker, place_replicas
+from minikafka.core.steps import at_once
 from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -371,8 +372,8 @@ def test_the_metadata_version_goes_up_and_down_as_in_kafka(now: int, level: int,
 
 def test_a_thousand_partitions_are_one_batch(driver: ControllerDriver) -> None:
     topic = CreateTopicsRequest.CreatableTopic(name="big", num_partitions=1000, replication_factor=3)
-    result = driver.core.handle(CreateTopicsRequest(topics=[topic]), 7, driver.now_ms)
-    driver.core.replay(result.records, len(driver.log))
+    result = at_once(driver.core.handle(CreateTopicsRequest(topics=[topic]), 7, driver.now_ms))
+    at_once(driver.core.replay(result.records, len(driver.log)))
     assert len(result.records) == 1001
 
 

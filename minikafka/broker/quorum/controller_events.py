@@ -1,0 +1,79 @@
+"""The active controller's events: one at a time, in the order of their arrival, as in Kafka's event queue.
+
+An event is carried out in steps. A short one ends in the turn of the loop in which it arrives. A long one (a broker with very many
+partitions is fenced) gives the loop back after its share of a turn; those that arrive meanwhile wait, so each finds what the one before it
+has decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from minikafka.core.steps import Steps
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+
+
+class Event(Protocol):
+    """Something that the controller decides."""
+
+    def steps(self) -> Steps[None]:
+        """Decide. It handles its exceptions itself."""
+
+    def dropped(self) -> None:
+        """The controller is no longer active: the event will not be carried out, or not to its end."""
+
+
+class ControllerEvents:
+    """Carries out events."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._waiting: deque[Event] = deque()
+        self._event: Event | None = None
+        self._steps: Steps[None] | None = None
+        self._scheduled: asyncio.Handle | None = None
+        self._is_in_step = False
+        #: Steps after which the loop got its turn back.
+        self.pauses = 0
+
+    def add(self, event: Event) -> None:
+        """Carry the event out, now unless others are before it."""
+        self._waiting.append(event)
+        if self._scheduled is None and not self._is_in_step:
+            self._go_on()
+
+    def clear(self) -> None:
+        """Drop all events."""
+        dropped = list(self._waiting) if self._event is None else [self._event, *self._waiting]
+        steps = self._steps
+        self._event = self._steps = None
+        self._waiting.clear()
+        if steps is not None and not self._is_in_step:
+            steps.close()
+        for event in dropped:
+            event.dropped()
+
+    def _go_on(self) -> None:
+        self._scheduled, is_over = None, self._environment.shares.begin()
+        self._is_in_step = True
+        try:
+            while self._steps is not None or self._waiting:
+                if self._steps is None:
+                    self._event = self._waiting.popleft()
+                    self._steps = self._event.steps()
+                steps = self._steps
+                try:
+                    next(steps)
+                except StopIteration:
+                    if self._steps is steps:
+                        self._event = self._steps = None
+                if is_over() and (self._steps is not None or self._waiting):
+                    self.pauses += 1
+                    self._scheduled = self._environment.supervisor.call_soon("the controller", self._go_on)
+                    return
+        finally:
+            self._is_in_step = False

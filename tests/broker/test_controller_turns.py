@@ -1,0 +1,188 @@
+"""The active controller decides on very many partitions in several turns of the loop, one event after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from helpers.control_plane import ControlPlane, join, registration
+
+from minikafka.broker.quorum import controller_host
+from minikafka.broker.quorum.controller_host import RECORDS_PER_BATCH, STEP_LINES, STEP_RECORDS
+from minikafka.core.controller import state, topics
+from minikafka.core.controller.change import PartitionChange
+from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.core.steps import STEP_ITEMS
+from minikafka.net.turn_share import TurnShares
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.records.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+
+MANY = 1_200
+
+
+class Work:
+    """Counts pieces of the controller's work between two turns of the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._counts: dict[str, int] = {}
+        self.most: dict[str, int] = {}
+        self._monkeypatch = monkeypatch
+        self._count("decided", PartitionChange, "build")
+        self._count("placed", PartitionRegistration, "to_record")
+        self._count("encoded", controller_host, "encode_metadata_record")
+        self._count("indexed", state.ControllerState, "_index")
+        self._count("logged", controller_host.log, "log")
+
+    def _count(self, what: str, owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*arguments: Any) -> Any:
+            self._counts[what] = self._counts.get(what, 0) + 1
+            return real(*arguments)
+
+        self._monkeypatch.setattr(owner, name, counted)
+
+    def forget(self) -> None:
+        self._counts.clear()
+        self.most.clear()
+
+    async def watch(self) -> None:
+        while True:
+            for what, count in self._counts.items():
+                self.most[what] = max(count, self.most.get(what, 0))
+            self._counts.clear()
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    """Each step has a turn of its own."""
+    monkeypatch.setattr(TurnShares, "begin", lambda shares: lambda: True)
+    return Work(monkeypatch)
+
+
+async def world(replicas: int = 2) -> ControlPlane:
+    """A topic of very many partitions on two brokers."""
+    plane = ControlPlane()
+    for broker_id in (1, 2):
+        await join(plane, broker_id)
+    topic = CreateTopicsRequest.CreatableTopic(name="many", num_partitions=MANY, replication_factor=replicas)
+    answer: Any = await plane.to_controller(CreateTopicsRequest(topics=[topic]))
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    return plane
+
+
+def epoch(plane: ControlPlane, broker_id: int) -> int:
+    return plane.controller.newest_image().brokers[broker_id].epoch
+
+
+def shutdown(plane: ControlPlane, broker_id: int) -> BrokerHeartbeatRequest:
+    offset = len(plane.raft.records) - 1
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=epoch(plane, broker_id), current_metadata_offset=offset, want_shut_down=True
+    )
+
+
+async def test_a_topic_of_very_many_partitions_is_one_batch_and_takes_many_turns(work: Work) -> None:
+    watching = asyncio.ensure_future(work.watch())
+    plane = await world()
+    watching.cancel()
+    assert work.most["placed"] <= topics.STEP_PARTITIONS and work.most["encoded"] <= STEP_RECORDS
+    assert work.most["indexed"] <= state.STEP_RECORDS
+    assert len(plane.metadata.image.topics_by_name["many"].partitions) == MANY
+
+
+async def fence(plane: ControlPlane) -> None:
+    core = plane.controller.core
+    assert core is not None
+    plane.clock.now += 4_000
+    await plane.to_controller(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch(plane, 1), current_metadata_offset=1 << 40))
+    plane.clock.now += 5_200
+    plane.controller._on_timer()
+    while not plane.metadata.image.brokers[2].fenced:
+        await asyncio.sleep(0)
+
+
+async def shut_down(plane: ControlPlane) -> None:
+    answer = await plane.to_controller(shutdown(plane, 2))
+    assert answer.error_code == ErrorCode.NONE
+    assert core_state(plane).image.brokers[2].in_controlled_shutdown
+
+
+async def restart(plane: ControlPlane) -> None:
+    core = plane.controller.core
+    assert core is not None
+    core.broker_disconnected(2, epoch(plane, 2), plane.clock.now)
+    assert (await plane.to_controller(registration(2, incarnation=9))).error_code == ErrorCode.NONE
+
+
+async def unregister(plane: ControlPlane) -> None:
+    assert (await plane.to_controller(UnregisterBrokerRequest(broker_id=2))).error_code == ErrorCode.NONE
+
+
+def core_state(plane: ControlPlane) -> state.ControllerState:
+    assert plane.controller.core is not None
+    return plane.controller.core.state
+
+
+@pytest.mark.parametrize("event", [fence, shut_down, restart, unregister])
+async def test_a_broker_of_very_many_partitions_leaves_in_many_turns(work: Work, event: Callable[[ControlPlane], Any]) -> None:
+    plane = await world()
+    written = len(plane.raft.records)
+    work.forget()
+    watching = asyncio.ensure_future(work.watch())
+    await event(plane)
+    watching.cancel()
+    assert work.most["decided"] <= STEP_ITEMS and work.most["encoded"] <= STEP_RECORDS
+    assert work.most["logged"] <= STEP_LINES and work.most["indexed"] <= max(RECORDS_PER_BATCH, state.STEP_RECORDS)
+    partitions = plane.metadata.image.topics_by_name["many"].partitions.values()
+    assert all(partition.leader == 1 and 2 not in partition.isr for partition in partitions)
+    changes = [record for record in plane.raft.records[written:] if isinstance(record, PartitionChangeRecord)]
+    assert len(changes) == MANY, "each partition changes once"
+    assert not core_state(plane).leads_any(2) and core_state(plane).leads_any(1)
+
+
+async def test_what_comes_meanwhile_finds_the_whole_decision(work: Work) -> None:
+    """A heartbeat that arrives while its broker is fenced is answered with the fencing, and is no reason against it."""
+    plane = await world()
+    plane.clock.now += 4_000
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch(plane, 1), current_metadata_offset=1 << 40)
+    await plane.to_controller(beat)
+    plane.clock.now += 5_200
+    plane.controller._on_timer()
+    assert plane.controller._events.pauses and not plane.controller.newest_image().brokers[2].fenced, "it is under way"
+    late = BrokerHeartbeatRequest(broker_id=2, broker_epoch=epoch(plane, 2), current_metadata_offset=0)
+    every = ElectLeadersRequest(election_type=0, topic_partitions=None)
+    answers = await asyncio.gather(plane.to_controller(late), plane.to_controller(every))
+    assert answers[0].is_fenced
+    assert {one.error_code for one in answers[1].replica_election_results[0].partition_result} == {ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    fences = [one for one in plane.raft.records if isinstance(one, BrokerRegistrationChangeRecord) and one.fenced > 0]
+    assert len(fences) == 1
+
+
+async def test_a_controller_that_is_replaced_in_the_middle_leaves_the_rest_undecided(work: Work) -> None:
+    plane = await world()
+    asked = [asyncio.ensure_future(plane.controller.ask(request, 4)) for request in (shutdown(plane, 2), shutdown(plane, 1))]
+    for _ in range(4):
+        await asyncio.sleep(0)
+    written = len(plane.raft.records)
+    assert not any(answer.done() for answer in asked) and plane.controller._events.pauses
+    plane.raft.resign(leader_id=2)
+    refused = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(one, ApiError) and one.code for one in refused] == [ErrorCode.NOT_CONTROLLER] * 2
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(plane.raft.records) == written and not plane.controller.is_active
+    # Its successor, here itself, starts from what is committed, in steps.
+    work.forget()
+    watching = asyncio.ensure_future(work.watch())
+    plane.raft.lead()
+    answer = await plane.to_controller(shutdown(plane, 2))
+    watching.cancel()
+    assert answer.error_code == ErrorCode.NONE and work.most["indexed"] <= state.STEP_RECORDS
