@@ -30,6 +30,7 @@ public final class Bodies {
             case "metadataCache": return node.metadataCache();
             case "authorizerPlugin": return Views.authorizer(node);
             case "credentialProvider": return Views.credentials(node);
+            case "tokenCache": return Views.tokens(node);
             case "groupCoordinator": return Views.groupCoordinator(node);
             case "dataPlaneRequestProcessor": return Views.apis(node);
             case "replicaManager": return ReplicaView.replicaManager(node);

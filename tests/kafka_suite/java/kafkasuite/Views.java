@@ -24,14 +24,17 @@ import org.apache.kafka.common.internals.Plugin;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.security.scram.internals.ScramMechanism;
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.authorizer.StandardAcl;
 import org.apache.kafka.security.CredentialProvider;
+import org.apache.kafka.security.DelegationTokenManager;
 import org.apache.kafka.server.authorizer.AclCreateResult;
 import org.apache.kafka.server.authorizer.AclDeleteResult;
 import org.apache.kafka.server.authorizer.Authorizer;
+import org.apache.kafka.server.config.DelegationTokenManagerConfigs;
 import org.apache.kafka.server.metrics.KafkaMetricsGroup;
 
 /** Parts of a server that can be known from outside, as objects of Kafka's interfaces. */
@@ -125,6 +128,19 @@ final class Views {
         node.brokerImage().scram().mechanisms().forEach(
             (mechanism, users) -> users.forEach((user, data) -> provider.updateCredential(mechanism, user, data.toCredential())));
         return provider;
+    }
+
+    static Object tokens(Node node) {
+        DelegationTokenCache cache = new DelegationTokenCache(ScramMechanism.mechanismNames());
+        DelegationTokenManager manager = new DelegationTokenManager(new DelegationTokenManagerConfigs(node.config), cache);
+        if (manager.isEnabled()) node.brokerImage().delegationTokens().tokens().values().forEach(token -> {
+            try {
+                manager.updateToken(manager.getDelegationToken(token.tokenInformation()));
+            } catch (java.security.NoSuchAlgorithmException e) {
+                throw new IllegalStateException(e);
+            }
+        });
+        return cache;
     }
 
     static scala.Option<Plugin<Authorizer>> authorizer(Node node) {
