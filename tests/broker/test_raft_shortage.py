@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.raft_nodes import Listener, close, config_of, environment_of, format_node, host_of
 
-from minikafka.broker.quorum.raft_host import RaftHost
+from minikafka.broker.quorum.raft_host import RaftHost, SnapshotId
 from minikafka.storage.errors import ResourceShortage
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.wire.records.metadata_records import FeatureLevelRecord
@@ -128,4 +128,34 @@ async def test_an_append_is_refused_and_the_node_goes_on(lone: Lone) -> None:
     shortage.end()
     await host.wait_committed(host.append(level(2)))
     assert host.failure is None and len(host.metadata_log.log.segments) == 2
+    await close(host)
+
+
+async def test_a_snapshot_leaves_what_a_listener_still_needs(lone: Lone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is cleaned up to what was delivered, not up to the high watermark."""
+    host, listener, shortage = lone
+    config, log = host.metadata_log._config, host.metadata_log.log
+    monkeypatch.setattr(config, "metadata_max_retention_bytes", 1)
+    log.config.segment_bytes = 100
+    last = host.append(level(1))
+    await host.wait_committed(last)
+    real, is_short = type(host.metadata_log).batches, [True]
+
+    def batches(log, *arguments):
+        if is_short[0]:
+            shortage.met.set()
+            raise ResourceShortage("no descriptors")
+        return real(log, *arguments)
+
+    monkeypatch.setattr(type(host.metadata_log), "batches", batches)
+    for number in (2, 3, 4):
+        last = host.append(level(number))
+    await after(shortage, lambda: len(listener.records) > 1)
+    await shortage.met.wait()
+    for offset in (last, last + 1):
+        host.write_snapshot(SnapshotId(offset, host.leader_epoch), level(4), 5)
+        await host._snapshots.finish()
+    is_short[0] = False
+    await host.wait_committed(last)
+    assert [record.feature_level for _, record in listener.records] == [1, 2, 3, 4] and host.failure is None
     await close(host)
