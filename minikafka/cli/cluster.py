@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import (
+    CommandGroup,
     bootstrap_controller_option,
     bootstrap_option,
     command_config_option,
@@ -24,7 +25,7 @@ ENDPOINT_TYPES = {1: "broker", 2: "controller"}
 COLUMNS = ["id", "host", "port", "rack", "state", "endpoint_type"]
 
 
-@click.group("cluster")
+@click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
     """Start a cluster on this machine (`cluster up`), control it, or ask about a running one."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, emit, output_option, table
+from minikafka.cli.common import EXIT_REFUSED, bootstrap_option, emit, output_option, table
 
 
 def _ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool = False) -> str:
@@ -37,6 +38,9 @@ def status(bootstrap: str, topic: str | None, output: str) -> None:
 
     found = json.loads(_ask(bootstrap, "status"))
     found["partitions"] = [row for row in found["partitions"] if topic in (None, row["topic"])]
+    if topic is not None and not found["partitions"]:
+        click.echo(f"error: no running broker has a replica of the topic {topic}", err=True)
+        sys.exit(EXIT_REFUSED)
     if output != "table":
         emit([found], output, ["brokers", "partitions"])
         return

@@ -221,5 +221,17 @@ def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool 
                 click.echo(f"error: {answer['error']}", err=True)
                 sys.exit(EXIT_REFUSED)
             return str(answer["text"])
-    click.echo(f"error: minikafka cluster up runs no cluster at {bootstrap} on this machine; give its first broker with -b", err=True)
+    click.echo(f"error: no `minikafka cluster up` runs at {bootstrap} on this machine.{_others()}", err=True)
     sys.exit(EXIT_UNREACHABLE)
+
+
+def _others() -> str:
+    """What to do instead: the clusters that this user runs, or how to start one."""
+    running = []
+    for path in sorted(socket_path(0).parent.glob("*.sock")):
+        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+            probe.connect(str(path))
+            running.append(f"-b localhost:{path.stem}")
+    if running:
+        return f" One runs elsewhere: add {' or '.join(running)}."
+    return " Start one in another terminal, then repeat the command."

@@ -25,7 +25,19 @@ FIRST_ANSWER_MS = 3000
 COMMAND_CONFIG_VARIABLE = "MINIKAFKA_COMMAND_CONFIG"
 CONTROLLERS = "minikafka.bootstrap-controller"
 BOOTSTRAP_VARIABLES = ("MINIKAFKA_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
+HELP_CHARACTERS_MAX = 1000
 Command = Callable[..., Any]
+
+
+class CommandGroup(click.Group):
+    """A group whose help shows the whole first sentence of each command: click cuts it to one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One entry per command."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(HELP_CHARACTERS_MAX)) for name, command in found if command and not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def bootstrap_option(command: Command) -> Command:
@@ -137,10 +149,11 @@ def output_option(command: Command) -> Command:
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
     """Run a coroutine function. An error becomes one line on stderr and an exit code."""
-    from minikafka.client.cluster import first_answer_ms
+    from minikafka.client.cluster import first_answer_ms, on_silence
     from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
 
     first_answer_ms.set(FIRST_ANSWER_MS)
+    on_silence.set(_said_once())
     try:
         return _runner()(work())
     except WrongAddress as error:
@@ -156,6 +169,18 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
         sys.exit(0)
     except ConnectionError as error:
         _fail(f"the connection broke: {error}", EXIT_UNREACHABLE, traceback)
+
+
+def _said_once() -> Callable[[str], None]:
+    is_said = False
+
+    def say(addresses: str) -> None:
+        nonlocal is_said
+        if not is_said:
+            click.echo(f"no answer from {addresses} yet, still trying ...", err=True)
+        is_said = True
+
+    return say
 
 
 def _runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:

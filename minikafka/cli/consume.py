@@ -92,7 +92,7 @@ def consume(bootstrap: str, topic_argument: str | None, topic: str | None, trace
     options["offset"] = next((word for word in words if word not in OUTPUTS), options["offset"])
     name = topic or topic_argument
     if not name:
-        raise click.UsageError("specify a topic with --topic")
+        raise click.UsageError("Which topic? Give its name: minikafka consume TOPIC")
     settings = arguments()
     options["group"] = settings.pop("group_id", options["group"])
     options["settings"] = {

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import csv
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
 from minikafka.net.tasks import within
 from minikafka.testing.cluster import ClusterError, ProcessCluster
+from minikafka.testing.leftovers import TemporaryDirectory
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -33,9 +32,9 @@ ORPHANS = 5
 def play(rows: int, engine: str, *, keep: bool, seed: int | None) -> bool:
     """Run the whole demo. True if nothing was lost and the audit passed."""
     story = Story(Console(highlight=False, soft_wrap=True))
-    directory = Path(tempfile.mkdtemp(prefix="minikafka-demo-"))
+    temporary = TemporaryDirectory("minikafka-demo-")
     try:
-        return Demo(story, directory, rows, engine, seed).run()
+        return Demo(story, temporary.path, rows, engine, seed).run()
     except ClusterError as error:
         story.fail(str(error))
         return False
@@ -44,9 +43,10 @@ def play(rows: int, engine: str, *, keep: bool, seed: int | None) -> bool:
         return False
     finally:
         if keep:
-            story.say(f"directories kept in {directory}")
+            temporary.keep()
+            story.say(f"directories kept in {temporary.path}")
         else:
-            shutil.rmtree(directory, ignore_errors=True)
+            temporary.remove()
 
 
 class Story:

@@ -10,6 +10,7 @@ import click
 from minikafka.broker.quorum.format import RELEASES, feature_levels, release_name
 from minikafka.cli.common import (
     EXIT_REFUSED,
+    CommandGroup,
     bootstrap_controller_option,
     bootstrap_option,
     command_config_option,
@@ -30,7 +31,7 @@ ORDER = ("transaction.version", "group.version", "eligible.leader.replicas.versi
 DEPENDENCIES = {("eligible.leader.replicas.version", 1): ((METADATA_VERSION, 23),)}
 
 
-@click.group("features")
+@click.group("features", cls=CommandGroup)
 @bootstrap_controller_option
 @bootstrap_option
 @command_config_option

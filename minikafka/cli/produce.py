@@ -65,7 +65,7 @@ def produce(bootstrap: str, topic_argument: str | None, topic: str | None, trace
     """Write one record for each line of standard input. Exit status 0 means that every record was acknowledged."""
     name = topic or topic_argument
     if not name:
-        raise click.UsageError("specify a topic with --topic")
+        raise click.UsageError("Which topic? Give its name: minikafka produce TOPIC")
 
     async def go() -> None:
         await _produce(bootstrap, name, options)

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import bootstrap_controller_option, bootstrap_option, command_config_option, emit, output_option, traceback_option
+from minikafka.cli.common import (
+    CommandGroup,
+    bootstrap_controller_option,
+    bootstrap_option,
+    command_config_option,
+    emit,
+    output_option,
+    traceback_option,
+)
 from minikafka.cli.session import with_admin
 from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
@@ -18,7 +26,7 @@ REPLICATION_COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetc
 NO_DIRECTORY = bytes(16)
 
 
-@click.group("metadata-quorum")
+@click.group("metadata-quorum", cls=CommandGroup)
 @bootstrap_controller_option
 @bootstrap_option
 @command_config_option

@@ -7,6 +7,7 @@ import time
 
 import click
 
+from minikafka.cli.common import CommandGroup
 from minikafka.cli.reasons import reason
 
 
@@ -16,7 +17,7 @@ class WrongConfiguration(click.ClickException):
     exit_code = 2
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def storage() -> None:
     """Prepare the directories of a broker or controller."""
 

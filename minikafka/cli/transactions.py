@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, traceback_option
+from minikafka.cli.common import CommandGroup, bootstrap_option, command_config_option, emit, output_option, traceback_option
 from minikafka.cli.session import with_admin
 from minikafka.client.transactions import (
     abort_transaction,
@@ -51,7 +51,7 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], output: str) 
     emit([dict(zip(keys, row, strict=True)) for row in rows], output, keys)
 
 
-@click.group("transactions")
+@click.group("transactions", cls=CommandGroup)
 @bootstrap_option
 @command_config_option
 @traceback_option

@@ -28,6 +28,9 @@ default_security: ContextVar[Mapping[str, str] | None] = ContextVar("default_sec
 ask_controllers: ContextVar[bool] = ContextVar("ask_controllers", default=False)
 #: How long a client tries to reach its first broker; None: as long as its requests may take. Commands set it to fail early.
 first_answer_ms: ContextVar[int | None] = ContextVar("first_answer_ms", default=None)
+#: Called once with the bootstrap list when a client has not reached any broker for SILENCE_S. Commands set it.
+on_silence: ContextVar[Callable[[str], None] | None] = ContextVar("on_silence", default=None)
+SILENCE_S = 1.0
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
@@ -218,6 +221,18 @@ class Cluster:
 
         When the time is up, raises NoBrokers if that was the last failure, else TimeoutError.
         """
+        loop = asyncio.get_running_loop()
+        say = on_silence.get()
+        if say is None or self.cluster_id is not None:
+            return await self._retry(work, timeout_ms)
+        addresses = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+        notice = loop.call_later(SILENCE_S, lambda: self.cluster_id is None and say(addresses))
+        try:
+            return await self._retry(work, timeout_ms)
+        finally:
+            notice.cancel()
+
+    async def _retry(self, work: Callable[[], Any], timeout_ms: int | None) -> Any:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + (timeout_ms or self.request_timeout_ms) / 1000

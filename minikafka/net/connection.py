@@ -19,7 +19,7 @@ from typing import Any
 
 from minikafka.net.flush_queue import Flushable, FlushQueue
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
-from minikafka.net.pieces import bad_size, is_slow, memory_of, release
+from minikafka.net.pieces import bad_size, closed_by_peer, is_slow, memory_of, release
 from minikafka.wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
@@ -136,7 +136,7 @@ class SocketConnection:
             self.close(str(error))
             return
         if not count:
-            self.close("closed by the peer")
+            self.close(closed_by_peer(bytes(self._view[self._start : min(self._end, self._start + 5)])))
             return
         self.received_bytes += count
         # Not the loop's time, which may be constant within a turn: request queue times are measured from it.

@@ -40,6 +40,11 @@ def bad_size(size: int, start: bytes) -> str:
     return f"a frame of {size} bytes is refused (socket.request.max.bytes)"
 
 
+def closed_by_peer(unread: bytes) -> str:
+    """Why a connection ended, with the likely cause; `unread` begins the last frame, which is incomplete."""
+    return "the peer speaks HTTP, not Kafka's protocol" if unread == b"HTTP/" else "closed by the peer"
+
+
 def set_congestion_control(sock: socket.socket, algorithm: str) -> None:
     """Set the TCP congestion control if the kernel allows it; BBR paces even on loopback and slows bulk senders."""
     option = getattr(socket, "TCP_CONGESTION", None)

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from minikafka.testing.errors import ClusterError
+from minikafka.testing.leftovers import TemporaryDirectory
 from minikafka.testing.ports import ReservedPorts
 from minikafka.testing.probe import led_epoch, metadata
 from minikafka.testing.proxy import FaultyNetwork
@@ -141,8 +141,11 @@ class ProcessCluster:
         """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` sets `broker.rack` by node id, `node_properties` any property. With
         `dedicated` the controllers are not brokers; `size` counts them nevertheless. `environment` is added to that of the processes. With
         `faulty_network` all connections go through `network`, which can cut and delay them."""
-        self._owned = directory is None
-        self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
+        self._temporary = None
+        if directory is None:
+            self._temporary = TemporaryDirectory("minikafka-")
+            directory = self._temporary.path
+        self.directory = directory
         self._ports = ReservedPorts(size + controllers)
         ports = self._ports.numbers
         self.nodes: dict[int, ClusterNode] = {}
@@ -254,8 +257,8 @@ class ProcessCluster:
         if self.network is not None:
             self.network.close()
         self._ports.release()
-        if self._owned:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if self._temporary is not None:
+            self._temporary.remove()
 
     @staticmethod
     def _stop(nodes: list[ClusterNode]) -> None:

@@ -16,8 +16,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,6 +29,7 @@ from minikafka.testing.errors import ClusterError
 from minikafka.testing.faults import FaultRule
 from minikafka.testing.first_topics import create_first
 from minikafka.testing.layout import ClusterLayout
+from minikafka.testing.leftovers import TemporaryDirectory
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
 from minikafka.testing.security import SecuredCluster, Security
@@ -118,6 +117,7 @@ class EmbeddedCluster:
         self._logs: ThreadLogs | None = None
         self._admin: AdminThread | None = None
         self._brokers: dict[int, BrokerHandle] = {}
+        self._temporary: TemporaryDirectory | None = None
         self.started_seconds = 0.0
         self.aio = _Awaitable(self)
 
@@ -161,9 +161,13 @@ class EmbeddedCluster:
         self.started_seconds = time.monotonic() - began
 
     def _prepare(self, host: ThreadHost | ProcessHost) -> None:
-        directory = self._given_directory or Path(tempfile.mkdtemp(prefix="minikafka-"))
-        if isinstance(host, ProcessHost) and self._given_directory is None:
-            host.own(directory)
+        directory = self._given_directory
+        if directory is None:
+            # The nursery removes it once it has killed the brokers.
+            self._temporary = TemporaryDirectory("minikafka-", watched=not isinstance(host, ProcessHost))
+            directory = self._temporary.path
+            if isinstance(host, ProcessHost):
+                host.own(directory)
         if self._security is not None:
             from minikafka.security.client import ClientSecurity
 
@@ -223,8 +227,9 @@ class EmbeddedCluster:
             self._brokers = {}
             if layout is not None:
                 layout.release()
-                if self._given_directory is None and not keep_directory:
-                    shutil.rmtree(layout.directory, ignore_errors=True)
+            temporary, self._temporary = self._temporary, None
+            if temporary is not None:
+                temporary.keep() if keep_directory else temporary.remove()
 
     close = stop
 

@@ -63,12 +63,20 @@ def kafka_noproc(bootstrap_servers: str | None = None, *, scope: Any = "session"
 
     @pytest.fixture(scope=scope)
     def external(request: pytest.FixtureRequest) -> Iterator[Any]:
+        from minikafka.client.errors import ClientError
         from minikafka.testing.handle import ExternalCluster
 
         address = bootstrap_servers or request.config.getoption("kafka_bootstrap_servers")
         if not address:
             pytest.fail("kafka_noproc needs --kafka-bootstrap-servers HOST:PORT", pytrace=False)
-        made = ExternalCluster(address)
+        made, reason = ExternalCluster(address), ""
+        try:
+            made.check()
+        except (ClientError, OSError, TimeoutError) as error:
+            made.close()
+            reason = str(error)
+        if reason:
+            pytest.fail(f"the cluster of --kafka-bootstrap-servers cannot be used: {reason}", pytrace=False)
         yield made
         made.close()
 

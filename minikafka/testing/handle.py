@@ -7,9 +7,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from minikafka.client.cluster import first_answer_ms
 from minikafka.client.errors import ClientError
+from minikafka.client.maintenance import Maintenance
 from minikafka.testing import inspection
 from minikafka.testing.admin_thread import AdminThread
+
+#: How long a cluster that is said to run may take to answer.
+FIRST_ANSWER_MS = 5000
 
 
 class SomeCluster(Protocol):
@@ -41,6 +46,18 @@ class ExternalCluster:
     def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
         """See EmbeddedCluster.client_config."""
         return inspection.client_config(self.bootstrap_servers, client, more)
+
+    def check(self) -> None:
+        """Reach a broker. Raises NoBrokers, AuthenticationError, TimeoutError."""
+
+        async def reach(admin: Maintenance) -> None:
+            token = first_answer_ms.set(FIRST_ANSWER_MS)
+            try:
+                await admin.cluster.retry(lambda: admin.cluster.refresh([]))
+            finally:
+                first_answer_ms.reset(token)
+
+        self.admin.call(reach)
 
     def close(self) -> None:
         """Disconnect."""

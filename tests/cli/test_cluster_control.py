@@ -111,8 +111,18 @@ def test_wrong_requests(cluster: EmbeddedCluster) -> None:
     unknown = say(cluster, "kill", "9")
     assert unknown.exit_code == 1 and "there is no broker 9" in unknown.output
     elsewhere = CliRunner().invoke(cli, ["cluster", "status", "-b", "localhost:1"])
-    assert elsewhere.exit_code == 3 and "minikafka cluster up" in elsewhere.output
+    assert elsewhere.exit_code == 3
+    assert "no `minikafka cluster up` runs at localhost:1 on this machine. One runs elsewhere: add -b localhost:" in elsewhere.output
+    for form in ("table", "json"):
+        nowhere = say(cluster, "status", "--topic", "nope", "-o", form)
+        assert (nowhere.exit_code, nowhere.output) == (1, "error: no running broker has a replica of the topic nope\n")
     assert socket_path(cluster.brokers[0].port).parent.stat().st_mode & 0o077 == 0
+
+
+def test_without_any_cluster_the_next_step_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    said = CliRunner().invoke(cli, ["cluster", "kill", "1", "-b", "localhost:1"]).output
+    assert said.endswith("on this machine. Start one in another terminal, then repeat the command.\n")
 
 
 def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster, tmp_path: Path) -> None:

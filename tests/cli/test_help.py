@@ -93,3 +93,15 @@ def test_a_misplaced_name_gets_a_hint(words: list[str], option: str) -> None:
     found = CliRunner().invoke(cli, words)
     assert found.exit_code == 2
     assert f"Names follow {option}." in found.output if option else "--files" in found.output
+
+
+@pytest.mark.parametrize("group", ["cluster", "features", "metadata-quorum", "storage", "transactions"])
+def test_no_command_of_a_group_is_described_in_part(group: str) -> None:
+    """click ends what does not fit into a line with three dots."""
+    from click.testing import CliRunner
+
+    from minikafka.cli.main import cli
+
+    said = CliRunner().invoke(cli, [group, "--help"], terminal_width=80).output
+    commands = said[said.index("Commands:") :]
+    assert "..." not in commands and commands.count("\n") > 2

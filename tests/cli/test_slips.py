@@ -37,6 +37,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("bench --fetch-sizes 1TB", 2, "Invalid value for --fetch-sizes: 1TB is not a size"),
         ("storage info -c /nowhere", 2, "Error: cannot read /nowhere: No such file or directory"),
         ("cluster up --log-level loud", 2, "'loud' is not one of"),
+        ("produce", 2, "Which topic? Give its name: minikafka produce TOPIC"),
+        ("consume -e", 2, "Which topic? Give its name: minikafka consume TOPIC"),
     ],
 )
 def test_a_slip(words: str, status: int, said: str) -> None:
@@ -105,3 +107,19 @@ def test_why_a_broker_has_ended(before: int, tmp_path: Path) -> None:
     assert last_error(log) == "the node cannot continue: No space left on device"
     log.write_text("2026-11-23 ERROR minikafka.node: long ago\n" + "x" * LOG_END_BYTES)
     assert last_error(log) == ""
+
+
+def test_a_silent_address_is_named_while_the_command_still_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`produce` said nothing for seconds."""
+    monkeypatch.setattr("minikafka.client.cluster.SILENCE_S", 0.05)
+    done = CliRunner().invoke(cli, ["produce", "orders", "-b", "127.0.0.1:1"], input="apples\n")
+    first, last = done.stderr.splitlines()
+    assert first == "no answer from 127.0.0.1:1 yet, still trying ..."
+    assert last.startswith("error: no broker answers (127.0.0.1:1: connection refused)")
+
+
+def test_the_port_of_the_metrics_is_recognised() -> None:
+    """It was silent for five seconds, and the command suggested TLS."""
+    with EmbeddedCluster(1, first_http_port=0) as cluster:
+        said = CliRunner().invoke(cli, ["topics", "--list", "-b", f"127.0.0.1:{cluster.brokers[0].http_port}"])
+    assert said.exit_code == 3 and "HTTP" in said.output and "TLS" not in said.output, said.output

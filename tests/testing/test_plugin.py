@@ -31,6 +31,16 @@ def test_the_examples_pass_in_two_workers_with_processes() -> None:
     assert "12 passed" in done.stdout
 
 
+def test_an_external_cluster_that_is_not_there_is_one_line() -> None:
+    """Every test that needed it printed a traceback of fifty lines."""
+    examples = ("examples/test_aiokafka.py", "examples/test_confluent_kafka.py")
+    done = run_pytest("-n", "0", "--no-header", *examples, "--kafka-bootstrap-servers=127.0.0.1:1")
+    errors = done.stdout.partition("short test summary")[0].split("ERROR at setup of ")[1:]
+    assert done.returncode == 1 and len(errors) > 1
+    said = "the cluster of --kafka-bootstrap-servers cannot be used: no broker answers (127.0.0.1:1: connection refused)"
+    assert all(said in error and error.count("\n") <= 3 for error in errors), done.stdout
+
+
 @pytest.mark.docs
 @pytest.mark.java
 @pytest.mark.timeout(240)

@@ -71,9 +71,11 @@ class HttpServer:
             return
         self._open += 1
         try:
-            head = await within(READ_TIMEOUT_S, reader.readuntil(b"\r\n\r\n"))
+            head = await within(READ_TIMEOUT_S, _head(reader))
             method, _, rest = head.decode("latin-1").partition(" ")
-            if self._is_own_name(_host_of(head)):
+            if not method:
+                status, kind, body = "400 Bad Request", "text/plain", b"this port speaks HTTP only\n"
+            elif self._is_own_name(_host_of(head)):
                 status, kind, body = await self._answer(method, rest.split(" ", 1)[0])
             else:
                 status, kind, body = "421 Misdirected Request", "text/plain", b"this host name is not allowed (minikafka.http.names)\n"
@@ -149,6 +151,12 @@ class HttpServer:
 def _names_of(config: BrokerConfig) -> set[str]:
     names = {name.lower() for name in config.minikafka_http_names}
     return names | {endpoint.host.lower() for endpoint in config.advertised.values()} | {socket.gethostname().lower()}
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """The request's head; nothing if it cannot be HTTP: a Kafka client that took this port for the broker's is told at once."""
+    first = await reader.readexactly(1)
+    return first + await reader.readuntil(b"\r\n\r\n") if first.isalpha() else b""
 
 
 def _host_of(head: bytes) -> str:
