@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers.pages import Reader, blocks, normal
+from helpers.pages import Reader, blocks, indented_blocks, normal
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -28,13 +28,26 @@ def test_the_test_of_the_top_readme_passes(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("page", ["quickstart.md", pytest.param("replication.md", marks=pytest.mark.docs)])
 def test_the_page_can_be_pasted(page: str, tmp_path: Path) -> None:
+    """The quick start as its readers come to it: after the commands of the top README, in the same terminals."""
     found = blocks((DOCS / page).read_text())
     assert found and found[0].note == "terminal"
     with Reader(tmp_path) as reader:
+        if page == "quickstart.md":
+            paste_the_top_readme(reader)
         for block in found:
             printed = reader.run(block)
             if block.expected is not None:
                 assert normal(printed) == normal(block.expected), f"{page}, after:\n{block.code}\n{printed}"
+
+
+def paste_the_top_readme(reader: Reader) -> None:
+    terminal, *commands = indented_blocks((DOCS.parent / "README.md").read_text(), "Start a cluster")
+    assert terminal.note == "terminal" and len(commands) == 2
+    reader.run(terminal)
+    broken, repaired = (reader.run(block) for block in commands)
+    assert normal(broken)[-2:] == normal(commands[0].expected or "")
+    assert "AUDIT PASS" in repaired
+    reader.end_terminals()
 
 
 def test_a_page_that_lies_is_found_out(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,6 +46,21 @@ def blocks(text: str) -> list[Block]:
         following = found[index + 1] if index + 1 < len(found) else ("", "", "")
         if language == "bash" or (language == "python" and note):
             result.append(Block(language, note, code, following[2] if following[0] == "text" else None))
+    return result
+
+
+def indented_blocks(text: str, heading: str) -> list[Block]:
+    """Those of a section of a page whose blocks are indented: commands, and what the last of them prints."""
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
+    found = [textwrap.dedent(part) for part in re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)]
+    result: list[Block] = []
+    for code in found:
+        if code.startswith("PARTITION"):
+            result[-1] = replace(result[-1], expected=code)
+        elif "pip install" not in code:
+            result.append(Block("bash", "", code, None))
+        elif (line := code.splitlines()[-1]).startswith("minikafka"):
+            result.append(Block("bash", "terminal", line + "\n", None))
     return result
 
 
@@ -89,8 +105,13 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         if self._shell is not None:
             self._end(self._shell)
+        self.end_terminals()
+
+    def end_terminals(self) -> None:
+        """Ctrl-C in every other terminal."""
         for process in self._background:
             self._end(process)
+        self._background.clear()
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
