@@ -19,8 +19,8 @@ ROWS_DEFAULT = 50_000
 @click.option("--seed", default=None, type=int, help="Random seed for the table's contents.")
 def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
     """Start three brokers, bulk-load a table, kill leaders, and prove that no acknowledged record was lost."""
-    if importlib.util.find_spec("pyarrow") is None:
-        missing = "the demo loads a table with pyarrow, which is not installed: pip install pyarrow pandas, and pyspark for Spark"
+    if engine == "spark" and importlib.util.find_spec("pyarrow") is None:
+        missing = "Spark needs pyarrow, which is not installed: pip install pyspark pyarrow pandas"
         click.echo(f"error: {missing}", err=True)
         sys.exit(2)
     # Print this before the slow imports.

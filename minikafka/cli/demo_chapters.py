@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import csv
+import importlib.util
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -193,13 +195,16 @@ class Demo:
         self._story.say(f"topic [bold]{TOPIC}[/]: {PARTITIONS} partitions, replication factor 3, min.insync.replicas 2")
 
     def _load(self, cluster: ProcessCluster, engine: Engine, driver: Any) -> None:
-        from minikafka.spark.load import LoadOptions, run_load
-
         story = self._story
         story.chapter("Bulk load")
         table = self._directory / "flights.csv"
         self._write_table(table)
         story.say(f"a table of {self._rows:,} rows, {table.stat().st_size / 1e6:.1f} MB of CSV")
+        if importlib.util.find_spec("pyarrow") is None:
+            self._loaded = asyncio.run(self._produce_table(cluster, table))
+            return
+        from minikafka.spark.load import LoadOptions, run_load
+
         options = LoadOptions(bootstrap=cluster.bootstrap, topic=TOPIC, key="flight", compression="lz4")
         with story.working(f"loading it with {engine.title}"):
             report = run_load(str(table), options, driver)
@@ -208,6 +213,22 @@ class Demo:
             f"{report.acknowledged:,} records acknowledged by every in-sync replica in {report.seconds:.1f} s"
             f" ({report.rows_per_second:,.0f} rows/s, {report.tasks} tasks, {engine.title})"
         )
+
+    async def _produce_table(self, cluster: ProcessCluster, table: Path) -> int:
+        """Write the rows one by one: `minikafka load` needs pyarrow, which is optional."""
+        story = self._story
+        story.say("pyarrow is not installed: an ordinary producer writes the rows, where minikafka load would write whole batches")
+        began = time.monotonic()
+        with story.working("writing the rows"), table.open(newline="") as file:
+            async with Producer(cluster.bootstrap, acks="all", compression="lz4") as producer:
+                futures = []
+                for row in csv.DictReader(file):
+                    futures.append(await producer.send(TOPIC, json.dumps(row).encode(), key=row["flight"].encode()))
+                await producer.flush()
+        count = len([future.result() for future in futures])
+        seconds = time.monotonic() - began
+        story.say(f"{count:,} records acknowledged by every in-sync replica in {seconds:.1f} s ({count / seconds:,.0f} rows/s)")
+        return count
 
     def _write_table(self, path: Path) -> None:
         carriers = ["AA", "B6", "DL", "EV", "UA", "US", "WN"]

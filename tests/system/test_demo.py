@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -14,8 +13,14 @@ ROWS = 5000
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_the_demo_passes_and_cleans_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_the_demo_passes_and_cleans_up(has_pyarrow: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Without pyarrow, too: that is what `uvx minikafka demo` has."""
+    tmp_path, path = tmp_path_factory.mktemp("temporary"), tmp_path_factory.mktemp("path")
     environment = {**os.environ, "TMPDIR": str(tmp_path), "MINIKAFKA_DEMO_MARK": str(tmp_path)}
+    if not has_pyarrow:
+        (path / "sitecustomize.py").write_text("import sys\nsys.modules.update(dict.fromkeys(('pyarrow', 'pandas', 'pyspark')))\n")
+        environment["PYTHONPATH"] = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "minikafka", "demo", "--engine", "local", "--rows", str(ROWS)],
         capture_output=True, text=True, timeout=100, check=False, env=environment,
