@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import re2  # type: ignore[import-untyped]
+try:
+    import re2  # type: ignore[import-untyped]
+except ImportError:
+    # There are no wheels of it for musl (Alpine): everything but patterns works without.
+    re2 = None
 
 #: Longer patterns are refused; they could take seconds to compile.
 CHARACTERS_MAX = 4096
@@ -38,7 +42,7 @@ def _described(error: Exception) -> str:
 
 
 class InvalidPattern(ValueError):
-    """The text is not an RE2 pattern, or exceeds a limit."""
+    """The text is not an RE2 pattern, or exceeds a limit; or RE2 is not installed."""
 
 
 class Pattern:
@@ -50,6 +54,8 @@ class Pattern:
         """Raises InvalidPattern."""
         if len(text) > CHARACTERS_MAX:
             raise InvalidPattern(f"a pattern of {len(text)} characters is longer than {CHARACTERS_MAX}")
+        if re2 is None:
+            raise InvalidPattern("patterns need the package google-re2, which is not installed here")
         options = re2.Options()
         options.log_errors = False
         options.max_mem = bytes_max

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 
 import pytest
@@ -47,3 +49,23 @@ def test_no_pattern_takes_long(pattern: str) -> None:
 def test_any_text_is_a_pattern_or_refused(pattern: str, text: str) -> None:
     with contextlib.suppress(InvalidPattern):
         assert matching(pattern, [text]) <= {text}
+
+
+WITHOUT_RE2 = """
+import sys
+sys.modules["re2"] = None
+from minikafka.core.pattern import InvalidPattern, Pattern
+from minikafka.testing import EmbeddedBroker
+with EmbeddedBroker(topics=["t"]) as broker:
+    assert broker.leader("t", 0) == 1
+try:
+    Pattern("a.*")
+except InvalidPattern as error:
+    print(error)
+"""
+
+
+def test_without_re2_only_patterns_are_refused() -> None:
+    """As on Alpine, where it has no wheels."""
+    said = subprocess.run([sys.executable, "-c", WITHOUT_RE2], capture_output=True, text=True, check=True).stdout
+    assert said == "patterns need the package google-re2, which is not installed here\n"

@@ -42,3 +42,9 @@ def test_the_homebrew_formula(rendered: Path) -> None:
     if shutil.which("ruby") is not None:
         checked = subprocess.run(["ruby", "-wc", "minikafka.rb"], cwd=rendered, capture_output=True, text=True, check=False)
         assert (checked.returncode, checked.stdout.strip(), checked.stderr) == (0, "Syntax OK", "")
+
+
+def test_alpine_needs_all_but_re2() -> None:
+    lines = [line for line in (ROOT / "packaging" / "alpine.txt").read_text().splitlines() if not line.startswith("#")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert lines == [text for text in project["dependencies"] if not text.startswith("google-re2")]
