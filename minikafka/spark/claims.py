@@ -144,21 +144,24 @@ Missing = tuple[tuple[str, int], Finding]
 NEW_LOG_MS, NEVER = 10_000, -1
 
 
-def missing_replicas(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:
+def missing_replicas(
+    image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]], held: set[tuple[str, int]]
+) -> Iterator[Missing]:
     """((topic, partition), finding) for every missing replica that the controller or a directory's checkpoints name, including replicas
-    whose directories were not given."""
+    whose directories were not given. `held`: partitions of which somebody has records."""
     reported: set[tuple[str, int, str]] = set()
     if image is not None:
         for key, claim in sorted(image.claims().items()):
-            for found in _assigned(image, key, claim, directories, present):
+            for found in _assigned(image, key, claim, directories, present, key in held):
                 reported.add((*key, found.brokers[0]))
                 yield key, found
     yield from _named(image, directories, present | reported)
 
 
 def _assigned(
-    image: ClusterImage, key: tuple[str, int], claim: PartitionClaim, directories: list[Directory], present: set[tuple[str, int, str]]
-) -> Iterator[Finding]:
+    image: ClusterImage, key: tuple[str, int], claim: PartitionClaim, directories: list[Directory], present: set[tuple[str, int, str]],
+    is_held: bool,
+) -> Iterator[Finding]:  # fmt: skip
     given: dict[str, set[str]] = {}
     named: dict[str, int] = {}
     for directory in directories:
@@ -169,6 +172,7 @@ def _assigned(
     stopped = {directory.broker for directory in directories if directory.clean}
     told = [directory.high_watermark or {} for directory in directories if not _may_be_old(image, directory, key[0])]
     committed = max([line.get(key, 0) for line in told], default=0)
+    is_unknown = is_held and not any(key in line for line in told)
     for number, broker in enumerate(claim.replicas):
         if (*key, broker) in present:
             continue
@@ -179,8 +183,10 @@ def _assigned(
             continue
         text = f"{says}, but it has no log of it"
         if broker not in named and _is_new(image, claim, broker, committed, NEVER if broker in stopped else NEW_LOG_MS):
-            text += "; it went down when the partition was new, and nothing was committed that it acknowledged"
-            level = NOTE
+            text += "; it went down when the partition was new, "
+            is_open = is_unknown and broker in claim.complete
+            text += "and nobody knows what was committed" if is_open else "and nothing was committed that it acknowledged"
+            level = WARNING if is_open else NOTE
         elif broker in claim.complete:
             level = ERROR
         elif named.get(broker, 0) > 0 or (broker not in claim.adding and (broker in claim.was_in_sync or broker in named)):

@@ -294,7 +294,8 @@ def _missing(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], rep
     for directory in plan.directories:
         if not directory.is_listed:  # what lies in it is unknown
             present |= {(*key, directory.broker) for key in (plan.image.claims() if plan.image is not None else ())}
-    for key, finding in missing_replicas(plan.image, list(plan.directories), present):
+    held = {key for key, copies in plan.replicas.items() if any(one.size for one in copies)}
+    for key, finding in missing_replicas(plan.image, list(plan.directories), present, held):
         if (not topics or key[0] in topics) and (not partitions or key in partitions):
             plan.missing.setdefault(key, []).append(finding)
 
