@@ -159,7 +159,8 @@ class EpochCache:
         self.is_unsynced = not sync
 
     def _write(self, data: bytes, sync: bool) -> None:
-        if sync or self._file_size is None or max(self._file_size, len(data)) > SECTOR_BYTES:
+        # A shorter file would need a second step: a process that is killed before it would leave old entries behind the new ones.
+        if sync or self._file_size is None or not self._file_size <= len(data) <= SECTOR_BYTES:
             write_atomically(self._filesystem, self.path, data, sync=sync)
         else:
             self._overwrite(data, self._file_size)
@@ -168,8 +169,6 @@ class EpochCache:
         file = self._filesystem.open(self.path, create=size == 0)
         try:
             write_all(file, data, 0)
-            if len(data) < size:
-                file.truncate(len(data))
         finally:
             file.close()
 

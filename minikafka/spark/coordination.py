@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from minikafka.spark import unclean
 from minikafka.spark.claims import COORDINATOR_TOPICS, GROUPS, SHARE_GROUPS, TRANSACTIONS
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordinator_log import (
+    DECIDED,
+    FINISHED,
     UNDECIDED,
     CommittedOffset,
     TransactionState,
@@ -36,6 +40,12 @@ from minikafka.spark.views import ReplicaView, replica_unreadable
 
 Key = tuple[str, int]
 FINDINGS_A_TASK = 1000
+#: The last marker of a producer in a log, and a transaction that a coordinator decided.
+MARKER = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1"), ("offset", "i8")])
+DECISION = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1")])
+#: From this version of transactions on each has an epoch of its own, so that its markers can be told from earlier ones (KIP-890).
+EPOCH_EACH = 2
+ENDS = ("aborted", "committed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,8 @@ class Seen:
     key: Key
     end: LogEnd | None = None
     opened: dict[int, int] = field(default_factory=dict)
+    #: How each producer's last transaction ended there (MARKER; packed).
+    ended: bytes = b""
     source: Source | None = None
     is_read: bool = False
     ran_until_ms: int = -1
@@ -92,6 +104,9 @@ class CoordinatorFacts:
     findings: FindingList = field(default_factory=lambda: FindingList(FINDINGS_A_TASK))
     commits: dict[tuple[str, int, str], tuple[CommittedOffset, CommittedOffset]] = field(default_factory=dict)
     undecided: list[tuple[int, TransactionState]] = field(default_factory=list)
+    #: Producers whose transactional ids have nothing open, and (producer id, epoch, COMMIT or ABORT) of those that were decided.
+    finished: list[int] = field(default_factory=list)
+    decided: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +133,8 @@ def seen_of(cluster: Cluster, copies: list[ReplicaView]) -> Seen:
     seen = Seen(key, is_read=True)
     reach = min(one.claim_to, one.end_offset)
     seen.opened = {producer: offset for producer, (offset, _) in one.opened.items() if offset < reach}
+    ended = np.array([(producer, epoch, kind, offset) for producer, epoch, kind, offset in one.ended if offset < reach], MARKER)
+    seen.ended = zlib.compress(ended.tobytes(), 1) if len(ended) else b""
     if key[0] in COORDINATOR_TOPICS:
         seen.source = _source(cluster, key, one) if one.batches else None
         seen.ran_until_ms = max((summary.producers.last_timestamp for summary in one.summaries), default=-1)
@@ -181,8 +198,8 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
                     continue
                 commit, name = found
                 _keep_commit(facts, commit)
-            elif (state := transaction_state(key, value)) is not None and state.state in UNDECIDED:
-                facts.undecided.append((offset, state))
+            elif (state := transaction_state(key, value)) is not None:
+                _keep_state(facts, offset, state)
         except FormatError as error:
             text = f"the record at offset {offset} cannot be read: {error}"
             facts.findings.add(Finding("coordinator-record", text, *source.key, **place))
@@ -205,6 +222,15 @@ def _undecoded(source: Source, found: dict[int, str]) -> Iterator[Finding]:
         yield Finding(check, text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
 
 
+def _keep_state(facts: CoordinatorFacts, offset: int, state: TransactionState) -> None:
+    if state.state in UNDECIDED:
+        facts.undecided.append((offset, state))
+    elif state.state in FINISHED:
+        facts.finished.append(state.producer_id)
+    if state.state in DECIDED and state.client_version >= EPOCH_EACH:
+        facts.decided.append((state.producer_id, state.producer_epoch, DECIDED[state.state]))
+
+
 def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset | None) -> None:
     if commit is None:
         return
@@ -223,6 +249,9 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
     """Add findings from the coordinators' logs to the results, or to the plan if their partition was not audited."""
     findings: list[Finding] = []
     undecided: set[int] = set()
+    finished: set[int] = set()
+    decided: list[tuple[int, int, int]] = []
+    opened = {producer for one in seen.values() for producer in one.opened}
     ids = plan.image.topic_ids() if plan.image is not None else {}
     for key in sorted(key for key, one in seen.items() if one.packed):
         facts: CoordinatorFacts = pickle.loads(zlib.decompress(seen[key].packed))
@@ -233,7 +262,10 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
         for offset, state in facts.undecided:
             undecided.add(state.producer_id)
             findings += _overdue(seen[key], offset, state)
-    findings += _unknown_transactions(plan, seen, undecided)
+        finished |= {producer for producer in facts.finished if producer in opened}
+        decided += facts.decided
+    findings += _unknown_transactions(plan, seen, undecided, finished - undecided)
+    findings += _other_ends(seen, np.sort(np.array(decided, DECISION)))
     by_key = {(one.topic, one.partition): one for one in results}
     for finding in findings:
         result = by_key.get((finding.topic, finding.partition))
@@ -287,7 +319,20 @@ def _overdue(seen: Seen, offset: int, state: TransactionState) -> Iterator[Findi
         yield Finding("txn-open", text, *seen.key, brokers=(broker,), offset=offset, file=path)
 
 
-def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int]) -> Iterator[Finding]:
+def _other_ends(seen: dict[Key, Seen], decided: Any) -> Iterator[Finding]:
+    """Transactions that a log ended otherwise than their coordinator decided."""
+    for key, one in sorted(seen.items()) if len(decided) else ():
+        ended = np.frombuffer(zlib.decompress(one.ended), MARKER) if one.ended else np.empty(0, MARKER)
+        at = np.minimum(np.searchsorted(decided["producer"], ended["producer"]), len(decided) - 1)
+        same = (decided["producer"][at] == ended["producer"]) & (decided["epoch"][at] == ended["epoch"])
+        for row in np.flatnonzero(same & (decided["kind"][at] != ended["kind"])).tolist():
+            kind, offset = int(ended["kind"][row]), int(ended["offset"][row])
+            text = f"producer {int(ended['producer'][row])}'s transaction of epoch {int(ended['epoch'][row])} is {ENDS[kind]} at {offset}, "
+            text += f"but its coordinator decided that it is {ENDS[1 - kind]}"
+            yield Finding("txn-decision", text, *key, offset=offset)
+
+
+def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int], finished: set[int]) -> Iterator[Finding]:
     """Open transactions that no coordinator will end (KIP-664). Only checked if all brokers stopped cleanly; otherwise the coordinators
     may have been read before the transactions began."""
     if plan.image is None or not all(directory.clean for directory in plan.directories):
@@ -297,6 +342,9 @@ def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int]
         return
     for key, one in sorted(seen.items()):
         for producer, offset in sorted(one.opened.items()):
-            if producer not in undecided:
+            if producer in finished:
+                text = f"producer {producer}'s transaction has been open since offset {offset}, but its coordinator has finished it"
+                yield Finding("txn-decision", text, *key, offset=offset)
+            elif producer not in undecided:
                 text = f"producer {producer}'s transaction has been open since offset {offset}, but no coordinator knows it: it never ends"
                 yield Finding("txn-open", text, *key, offset=offset)

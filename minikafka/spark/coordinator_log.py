@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.logical import data_records
 from minikafka.spark.metadata_log import Fields
+from minikafka.spark.producers import ABORT, COMMIT
 from minikafka.spark.sources import SegmentTask
 
 #: Records, and bytes of log, of which a pass keeps the latest of every key: about 200 MB of memory at most.
@@ -23,6 +24,9 @@ SHARE_SNAPSHOT, SHARE_UPDATE = 0, 1
 FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_FENCE = range(8)
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
+FINISHED = {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}
+#: How the transaction's markers are to end it.
+DECIDED = {PREPARE_COMMIT: COMMIT, COMPLETE_COMMIT: COMMIT, PREPARE_ABORT: ABORT, COMPLETE_ABORT: ABORT}
 UNDECIDED = {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_FENCE}
 
 
@@ -51,6 +55,8 @@ class TransactionState:
     state: int
     update_ms: int
     start_ms: int
+    #: From 2 on each transaction has an epoch of its own (KIP-890).
+    client_version: int = 0
 
 
 def latest_records(
@@ -151,7 +157,9 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
             fields.raw(4 * max(0, fields.integer(4)))
     if not 0 <= state < len(STATES):
         raise FormatError(f"a transaction has the unknown state {state}")
-    return TransactionState(name, producer, epoch, timeout, state, fields.integer(8), fields.integer(8))
+    times = fields.integer(8), fields.integer(8)
+    tagged = fields.tagged() if is_flexible else {}
+    return TransactionState(name, producer, epoch, timeout, state, *times, tagged[2].integer(2) if 2 in tagged else 0)
 
 
 def _text(fields: Fields) -> str:

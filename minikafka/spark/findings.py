@@ -42,6 +42,7 @@ _REMEDIES = {
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
     ("quorum-state",): "remove the node from the quorum and format it again: it fetches the log from the leader.",
     ("group-offset",): "reset the group's offset (minikafka consumer-groups --reset-offsets, kafka-consumer-groups.sh --reset-offsets).",
+    ("txn-decision",): "keep all copies; a missing end: kafka-transactions.sh find-hanging, then write it as the coordinator decided.",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
     ("replica-twice",): "determine which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
@@ -109,6 +110,7 @@ _CHECKS = (
     Check("producer-sequence", ERROR, "An idempotent producer's sequences repeat or jump: records are duplicated or missing."),
     Check("producer-epoch", ERROR, "A producer's epoch goes back: a fenced (zombie) producer wrote after its successor."),
     Check("txn-marker", ERROR, "A transaction marker cannot be read or is older than the one before it."),
+    Check("txn-decision", ERROR, "A log lacks the end of a transaction that its coordinator decided and finished, or has the other one."),
     Check("txn-open", WARNING, "A transaction never ended: read_committed consumers cannot read past it."),
     Check(
         "group-offset",

@@ -355,6 +355,11 @@ def snapshots_of(path: str) -> list[tuple[int, int, str]]:
 
 def snapshot_values(path: str) -> list[bytes]:
     """The metadata records of a snapshot file. Raises FormatError for CRCs, cuts, gaps, or a missing header or footer."""
+    return _snapshot(path)[1]
+
+
+def _snapshot(path: str) -> tuple[int, list[bytes]]:
+    """(time of the last record that the snapshot stands for, its records). Raises FormatError."""
     with open_regular(path) as file:
         data = memoryview(file.read(SNAPSHOT_BYTES_MAX + 1))
     if len(data) > SNAPSHOT_BYTES_MAX:
@@ -368,15 +373,18 @@ def snapshot_values(path: str) -> list[bytes]:
     if len(bad):
         raise FormatError(f"the batch at byte {int(batches.position[bad[0]])} has a wrong CRC")
     _without_gaps(batches)
-    values, kinds = [], []
+    values: list[bytes] = []
+    kinds: list[int] = []
+    time_ms = -1
     for is_control, key, value in _records(batches):
         if is_control:
+            time_ms = time_ms if kinds else int.from_bytes(value[2:10], "big", signed=True)
             kinds.append(int.from_bytes(key[2:4], "big"))
         else:
             values.append(value)
     if not kinds or kinds[0] != SNAPSHOT_HEADER or kinds[-1] != SNAPSHOT_FOOTER:
         raise FormatError("it has no snapshot header or footer, so it is incomplete")
-    return values
+    return time_ms, values
 
 
 def _without_gaps(batches: Batches) -> None:
@@ -449,7 +457,8 @@ def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62, t
 def from_snapshot(path: str, name: str) -> ClusterImage:
     """The image of one snapshot alone. Raises FormatError."""
     image = ClusterImage(path)
-    for value in snapshot_values(os.path.join(path, name)):
+    image.last_ms, values = _snapshot(os.path.join(path, name))
+    for value in values:
         apply_record(image, value)
     image.end_offset, image.epoch = int(name[:20]), int(name[21:31])
     image.from_snapshot = set(image.topics.values())

@@ -47,11 +47,13 @@ class SegmentFacts:
 
 @dataclass(slots=True)
 class Replay:
-    """The outcome: `aborted` are (producer id, first offset, marker offset) of every aborted transaction, `open` those without an end."""
+    """The outcome: `aborted` are (producer id, first offset, marker offset) of every aborted transaction, `open` those without an end,
+    `ended` (producer id, epoch, COMMIT or ABORT, marker offset) of the last one of each producer that has none open."""
 
     findings: list[Finding] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     open: dict[int, tuple[int, int]] = field(default_factory=dict)
+    ended: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class Replayer:
         self.outcome = Replay()
         self._states: dict[int, ProducerState] = {}
         self._times: list[tuple[int, int]] = []
-        #: producer id -> its latest marker
-        self._ended: dict[int, int] = {}
+        #: producer id -> (offset, kind) of its latest marker
+        self._ended: dict[int, tuple[int, int]] = {}
         self._unsettled: list[_Unsettled] = []
 
     def feed(self, segment: SegmentFacts) -> None:
@@ -91,6 +93,9 @@ class Replayer:
         """After the last segment."""
         for one in self._unsettled:
             self.outcome.findings += one.findings_at(None)
+        for producer, (offset, kind) in self._ended.items():
+            if producer not in self.outcome.open and producer in self._states:
+                self.outcome.ended.append((producer, self._states[producer].epoch, kind, offset))
         limit_ms = 2 * (self.options.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS)
         self.outcome.findings += _hanging(self._times, self.outcome.open, limit_ms)
         return self.outcome
@@ -129,7 +134,7 @@ class Replayer:
                 yield from self._settle(producer, offset)
                 continue
             since = opened.pop(producer, None)
-            ended, self._ended[producer] = self._ended.get(producer, -1), offset
+            (ended, _), self._ended[producer] = self._ended.get(producer, (-1, DATA)), (offset, kind)
             entry = entries.get(offset)
             if kind != ABORT:
                 if entry is not None:

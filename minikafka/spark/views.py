@@ -35,6 +35,8 @@ class ReplicaView:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     #: Transactions without an end: {producer id: (first offset, timestamp)}.
     opened: dict[int, tuple[int, int]] = field(default_factory=dict)
+    #: How each producer's last transaction ended, if none is open (replay.Replay).
+    ended: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     @property
     def broker(self) -> str:
@@ -157,7 +159,7 @@ def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay
         return
     if replayed is None:
         replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.cleaned_to))
-    result.aborted, result.opened = replayed.aborted, replayed.open
+    result.aborted, result.opened, result.ended = replayed.aborted, replayed.open, replayed.ended
     for finding in replayed.findings:
         if finding.check == "producer-replay":
             finding.file = f"{replica.path}/{finding.offset:020d}.snapshot"

@@ -248,15 +248,34 @@ def test_without_a_leader_the_coordinator_could_do_nothing(tmp_path: Path) -> No
     assert not messages_of(audit(tmp_path), "txn-open")
 
 
-@pytest.mark.parametrize(("producer", "state", "clean", "is_reported"), [
-    (7, 1, True, False), (7, 2, True, False), (7, 4, True, True), (7, 0, True, True), (8, 1, True, True), (7, 4, False, False),
+@pytest.mark.parametrize(("producer", "state", "clean", "check"), [
+    (7, 1, True, ""), (7, 2, True, ""), (7, 4, True, "txn-decision"), (7, 5, True, "txn-decision"), (7, 0, True, "txn-decision"),
+    (8, 1, True, "txn-open"), (8, 4, True, "txn-open"), (7, 4, False, ""),
 ])  # fmt: skip
-def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state: int, clean: bool, is_reported: bool) -> None:
+def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state: int, clean: bool, check: str) -> None:
     """Producer 7's transaction is open in t-0; of brokers that run the coordinator may have been asked earlier."""
     data = [plain(0), Batch(1, [(0, None, b"x")], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL), plain(2)]
     held = kept([(struct.pack(">h", 0) + text(at_home("id")), state_value(producer, state))])
     result = cluster(tmp_path, held, "__transaction_state", data, clean)
-    assert bool(messages_of(result, "txn-open")) == is_reported
+    assert [one.check for one in result.findings.kept if one.check.startswith("txn")] == ([check] if check else [])
+    assert (result.exit_code == 1) == (check == "txn-decision")
+
+
+@pytest.mark.parametrize(("state", "kind", "epoch", "version", "clean", "is_reported"), [
+    (4, ABORT, 3, 2, True, True), (5, COMMIT, 3, 2, True, True), (2, ABORT, 3, 2, True, True), (3, COMMIT, 3, 2, False, True),
+    (4, COMMIT, 3, 2, True, False), (5, ABORT, 3, 2, True, False), (4, ABORT, 2, 2, True, False), (4, ABORT, 4, 2, True, False),
+    (4, ABORT, 3, 1, True, False), (0, ABORT, 3, 2, True, False), (1, ABORT, 3, 2, True, False),
+])  # fmt: skip
+def test_a_log_ends_a_transaction_as_its_coordinator_decided(
+    tmp_path: Path, state: int, kind: int, epoch: int, version: int, clean: bool, is_reported: bool
+) -> None:
+    """Marker and decision belong together where each transaction has an epoch of its own; before, several share one."""
+    data = [plain(0), Batch(1, [(0, None, b"x")], 0, TIME_MS, 7, epoch - 1, 0, TRANSACTIONAL), marker(2, kind, 7, epoch), plain(3)]
+    value = state_value(7, state, version=1)
+    value = value[:10] + struct.pack(">h", 3) + value[12:-1] + unsigned(1) + unsigned(2) + unsigned(2) + struct.pack(">h", version)
+    result = cluster(tmp_path, kept([(struct.pack(">h", 0) + text(at_home("id")), value)]), "__transaction_state", data, clean)
+    assert bool(messages_of(result, "txn-decision")) == is_reported
+    assert result.exit_code == (1 if is_reported else 0)
 
 
 @pytest.mark.parametrize(("limit", "most"), [("RECORDS_A_PASS", 3), ("BYTES_A_PASS", 400)])

@@ -49,7 +49,7 @@ WRONG_ONCE = {
     "a producer without a batch that has an offset delta": Case("Apache Kafka's txn-0", (Step("snapshot_field", (3,), (58090, 23, 2)),)),
     "records behind the first member of a compressed batch": Case("plain", (
         Step("compressed", (1, 2, 3), (60000, 1, "twice", 0)), Step("repair_indexes", (1, 2, 3)))),
-    "a lost log of a topic made again, of which nobody knows what was committed": Case("made again", (Step("no_directory", (2,), ("gone",)),)),
+    "a lost log of a topic made again, where nobody knows what was committed": Case("made again", (Step("no_directory", (2,), ("gone",)),)),
     "a zstd frame that lacks its last byte": Case("plain", (
         Step("compressed", (1, 2, 3), (60000, 4, "cut", 0)), Step("repair_indexes", (1, 2, 3)))),
     "a control batch without a producer": Case("plain", (Step("header", (1, 2, 3), (40000, "attributes", 32, 1)),)),
