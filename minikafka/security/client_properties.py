@@ -112,14 +112,14 @@ def check_name(name: str, *, only_connection: bool) -> None:
     if has_no_effect:
         raise SecurityError(f"{name} has no effect here")
     if only_connection or name.startswith(PREFIXES):
-        raise SecurityError(f"{name} is not a property that says how to connect{_suggestion(name)}")
+        raise SecurityError(f"{name} is not a connection property{_suggestion(name)}")
 
 
 def _suggestion(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, [*EFFECTIVE, *RENAMED, *READ], n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ": those are security.protocol, sasl.* and ssl.*; for the rest there are options"
+    return f"; did you mean {close[0]}?" if close else ": those are security.protocol, sasl.* and ssl.*"
 
 
 def _content(name: str, location: str) -> str:

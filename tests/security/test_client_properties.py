@@ -33,7 +33,7 @@ def said(*arguments: str, input: str = "x\n") -> tuple[int, str]:
 def test_a_misspelt_name_is_reported_with_a_suggestion(name: str, meant: str) -> None:
     for command in (("produce", "t"), ("consume", "t"), ("topics", "--list"), ("top",)):
         status, output = said(*command, "-b", NOBODY, "-X", f"{name}=x")
-        assert status == 2 and f"{name} is not a property" in output and f"did you mean {meant}?" in output, output
+        assert status == 2 and f"{name} is not a connection property" in output and f"did you mean {meant}?" in output, output
     with pytest.raises(ClientError, match="did you mean"):
         client_security({name: "x"})
 
