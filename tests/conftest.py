@@ -28,7 +28,7 @@ _NEEDS = {
 _OF_SPARK = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
 
 # Files with few, long tests begin first, so that no worker is left with one of them when the other has nothing more to do.
-_BEGIN_FIRST = ("chaos", "sim", "interop", "kafka_suite", "spark", "system")
+_BEGIN_FIRST = ("chaos", "sim", "interop", "kafka_suite", "kafkatest", "spark", "system")
 
 
 def _begins(item: pytest.Item) -> int:
@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: runs a headless Chromium (needs chromium and chromedriver)")
     config.addinivalue_line("markers", "prometheus: runs a real Prometheus (Debian's package), only by `pytest -m prometheus`")
     config.addinivalue_line("markers", "interop: longer tests of mixed clusters, only run by `pytest -m interop`")
+    config.addinivalue_line("markers", "kafkatest: longer scenarios of Apache Kafka's system tests, only run by `pytest -m kafkatest`")
     config.addinivalue_line("markers", "security: longer tests of TLS and SASL, only run by `pytest -m security tests/security`")
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -132,8 +133,9 @@ def _run(*command: str) -> None:
 
 @contextmanager
 def launcher(work: Path) -> Iterator[Path]:
-    """The socket of a process that starts nodes of minikafka; they end with it."""
-    address = work / "launcher"
+    """The socket of a process that starts nodes of minikafka; they end with it. Its name is short: the system allows 107 bytes."""
+    sockets = tempfile.TemporaryDirectory(prefix="ks-")
+    address = Path(sockets.name) / "launcher"
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(HERE / "launcher.py"), str(address)]
     environment = {**os.environ, "PYTHONPATH": path}
@@ -148,6 +150,7 @@ def launcher(work: Path) -> Iterator[Path]:
         process.stdin.close()
         process.stdout.close()
         process.wait(60)
+        sockets.cleanup()
 
 
 def run_classes(names: Sequence[str], results: Path, work: Path, options: Options) -> int:

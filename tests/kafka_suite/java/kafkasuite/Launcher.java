@@ -14,7 +14,7 @@ import java.util.List;
 
 /** Starts the process of a node: of minikafka, by the launcher that has its modules imported, or of Apache Kafka. */
 final class Launcher {
-    private static final String SOCKET = System.getProperty("kafkasuite.launcher", "");
+    static final String SOCKET = System.getProperty("kafkasuite.launcher", "");
 
     /** Whether nodes are those of minikafka. */
     static boolean isMinikafka() {

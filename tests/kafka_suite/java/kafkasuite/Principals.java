@@ -36,7 +36,7 @@ import org.apache.kafka.common.security.auth.SslAuthenticationContext;
  * a socket, whose a new connection is.
  */
 final class Principals {
-    static final Path SOCKET = Path.of(System.getProperty("kafkasuite.work"), "principals");
+    static final Path SOCKET = Path.of(Launcher.SOCKET).resolveSibling("principals");
     private static final int QUESTION_BYTES = 16384;
     /** By node and listener; the listener "" is that of all others. */
     private static final Map<List<String>, KafkaPrincipalBuilder> BUILDERS = new ConcurrentHashMap<>();
