@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 HERE = Path(__file__).parent
 #: The newest result of each test, kept with the sources: what the page of the documentation is made from.
 KEPT = HERE / "results.tsv"
+#: The same of Apache Kafka's own brokers, 4.3.0 in the tests' JVM (`--kind inprocess`), as far as they have run.
+BASELINE = HERE / "baseline.tsv"
 REASONS = HERE / "reasons.toml"
 STATES = ("pass", "fail", "internals", "skip")
 #: How the reason of a failing test begins -> the column that counts it, "fails" for any other. The first: processes of Apache Kafka 4.4.0
 #: fail it in the same way. The second: it is about something that minikafka does not have. The third: it reads a broker's memory.
 COLUMNS = {"as Apache Kafka 4.4:": "fails as 4.4 does", "not offered:": "not offered", "inside a broker:": "internals"}
+
+#: Counts of the tests that Apache Kafka's brokers have run, and passed.
+THERE_RUN, THERE_PASS = "run there", "passed there"
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,13 +72,22 @@ def unexplained(results: Iterable[Result], reason_by_test: dict[str, str]) -> li
     return [result for result in results if result.state == "fail" and reason_of(result.test, reason_by_test) is None]
 
 
-def table(results: Sequence[Result], reason_by_test: dict[str, str]) -> list[str]:
-    """A table of classes as lines of Markdown, with a row for all and what share fails, and the failing tests with their reasons."""
+def table(
+    results: Sequence[Result], reason_by_test: dict[str, str], baseline: Mapping[str, Result] = MappingProxyType({})
+) -> list[str]:
+    """A table of classes as lines of Markdown, with a row for all and what share fails, and the failing tests with their reasons.
+    `baseline`: what the same tests did with Apache Kafka's own brokers."""
     counts: dict[str, Counter[str]] = {}
     for result in results:
         if result.state != "skip":
-            counts.setdefault(result.class_name, Counter())[_column(result, reason_by_test)] += 1
-    lines = ["| class | tests | pass | internals | fails as 4.4 does | not offered | fails |", "|---|---|---|---|---|---|---|"]
+            of_class = counts.setdefault(result.class_name, Counter())
+            of_class[_column(result, reason_by_test)] += 1
+            there = baseline.get(result.test)
+            if there is not None:
+                of_class[THERE_RUN] += 1
+                of_class[THERE_PASS] += there.state == "pass"
+    columns = ("class", "tests", "pass on Apache Kafka", "pass", "internals", "fails as 4.4 does", "not offered", "fails")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     total: Counter[str] = Counter()
     for name in sorted(counts):
         total.update(counts[name])
@@ -94,7 +109,9 @@ def _column(result: Result, reason_by_test: dict[str, str]) -> str:
 
 def _row(name: str, counts: Counter[str]) -> str:
     columns = ("internals", "fails as 4.4 does", "not offered", "fails")
-    cells = [name, counts.total(), counts["pass"], *(counts[column] or "" for column in columns)]
+    there = f"{counts[THERE_PASS]} of {counts[THERE_RUN]}" if counts[THERE_RUN] else ""
+    tests = sum(counts[column] for column in ("pass", *columns))
+    cells = [name, tests, there, counts["pass"], *(counts[column] or "" for column in columns)]
     return f"| {' | '.join(map(str, cells))} |"
 
 

@@ -108,7 +108,8 @@ def test_static_consumer_bounce(tmp_path: Path, protocol: str) -> None:
         stack.enter_context(producer.running())
         group = members(stack, cluster, tmp_path, protocol, static=True)
         before = [len(member.events("partitions_revoked")) for member in group[1:]]
-        group[0].kill()
+        # Killed, it would be refused with group.protocol=consumer until its session ends (UNRELEASED_INSTANCE_ID).
+        group[0].stop()
         group[0].start()
         producer.more(200)
         producer.stop()
