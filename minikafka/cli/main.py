@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,6 +94,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            # Another Ctrl-C ends the process at once: click would say "Aborted!" and exit with 1.
+            with contextlib.suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
             sys.exit(130)
         except click.UsageError as error:
             raise _with_name_option_hint(error) from None

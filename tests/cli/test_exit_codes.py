@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -145,3 +146,23 @@ def test_an_interrupt_of_the_imports_ends_with_it_too(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+#: Interrupts a command, and again when it is about to exit.
+INTERRUPTED_TWICE = """
+import os, signal, sys
+import minikafka.cli.main as command
+def interrupt(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+real_exit = sys.exit
+class Sys:
+    exit = staticmethod(lambda status: (interrupt(), real_exit(status)))
+command.sys = Sys
+command.click.Group.invoke = interrupt
+command.main(["version"])
+"""
+
+
+def test_a_second_interrupt_is_silent_too() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_TWICE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
