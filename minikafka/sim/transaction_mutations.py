@@ -277,7 +277,7 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
                  ("minikafka.broker.coordinators.loader:STEP_BYTES", lambda original: 10**9)),
      "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "unstable-offset-served", "breaks": "an offset is returned although a transaction that is just ending changes it (KIP-447)",
-     "patches": ((f"{GROUPS}.offsets:OffsetStore.is_open", constant(False)),), "options": (*_WITH, ("pace_s", 0.05))},
+     "patches": ((f"{GROUPS}.offsets:OffsetStore.is_open", constant(False)),), "tests": ("tests/broker/test_group_requests.py",)},
     {"name": "never-synced-stays", "breaks": "a member that joins a group but never asks for its assignment keeps its partitions forever",
      "patches": ((f"{GROUPS}.rebalance:Rebalancer._sync_deadline", constant(None)),), "tests": ("tests/core/group",)},
     {"name": "unknown-is-deleted", "breaks": "a partition that its leader does not know yet counts as deleted and never gets its marker",

@@ -11,6 +11,7 @@ from helpers.coordinator_world import CoordinatorWorld
 from minikafka.broker.coordinators.consumer_group_requests import ConsumerGroupHandlers
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, GroupHandlers
 from minikafka.core.authorizer.acl import Operation, operation_bits
+from minikafka.core.group.offsets import CommittedOffset
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
@@ -74,6 +75,33 @@ async def test_a_coordinator_whose_partition_is_not_opened_yet_is_loading() -> N
     assert world.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     world.lead()
     assert world.refusal() is None
+    await world.stop()
+
+
+@pytest.mark.parametrize("version", [7, 8])
+async def test_a_stable_offset_waits_for_open_transactions(version: int) -> None:
+    """KIP-447. Whoever does not ask for it gets what was committed before."""
+    world = CoordinatorWorld()
+    world.lead()
+    offsets = world.groups.shard("g")[1].offsets
+    offsets.put("g", "t", 0, CommittedOffset(10, -1, "", 0, -1))
+    offsets.put_open(1000, "g", "t", 0, CommittedOffset(20, -1, "", 0, -1))
+
+    def fetched(*, require_stable: bool) -> tuple[int, int]:
+        request = OffsetFetchRequest(require_stable=require_stable)
+        if version < 8:
+            request.group_id = "g"
+            request.topics = [OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+        else:
+            request.groups = [FETCH(group_id="g", topics=[TOPICS(name="t", partition_indexes=[0])])]
+        answer = handlers(world).offset_fetch(Context(version), request)
+        (partition,) = (answer if version < 8 else answer.groups[0]).topics[0].partitions
+        return partition.error_code, partition.committed_offset
+
+    assert fetched(require_stable=False) == (0, 10)
+    assert fetched(require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    offsets.end_transaction(1000, True)
+    assert fetched(require_stable=True) == (0, 20)
     await world.stop()
 
 
