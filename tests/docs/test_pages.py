@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers.pages import Reader, blocks, indented_blocks, normal
+from helpers.pages import FIRST_TERMINAL, Reader, blocks, indented_blocks, normal
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -30,7 +30,7 @@ def test_the_test_of_the_top_readme_passes(tmp_path: Path) -> None:
 def test_the_page_can_be_pasted(page: str, tmp_path: Path) -> None:
     """The quick start as its readers come to it: after the commands of the top README, in the same terminals."""
     found = blocks((DOCS / page).read_text())
-    assert found and found[0].note == "terminal"
+    assert found and found[0].note == FIRST_TERMINAL
     with Reader(tmp_path) as reader:
         if page == "quickstart.md":
             paste_the_top_readme(reader)
@@ -42,7 +42,7 @@ def test_the_page_can_be_pasted(page: str, tmp_path: Path) -> None:
 
 def paste_the_top_readme(reader: Reader) -> None:
     terminal, *commands = indented_blocks((DOCS.parent / "README.md").read_text(), "Start a cluster")
-    assert terminal.note == "terminal" and len(commands) == 2
+    assert terminal.note == FIRST_TERMINAL and len(commands) == 2
     reader.run(terminal)
     broken, repaired = (reader.run(block) for block in commands)
     assert normal(broken)[-2:] == normal(commands[0].expected or "")

@@ -1,10 +1,12 @@
 """Pages of docs/ as scripts: which blocks run, and what they must print.
 
-```bash terminal      started in the background, ended at the end of the page
-```bash               run, in order, in one shell with `set -euo pipefail`
-```python run         run by this interpreter
-```python file=NAME   written to NAME
-```text               what the block before it prints to the standard output, numbers and ids apart
+```bash title="first terminal"   started in the background, ended at the end of the page
+```bash                          run, in order, in one shell with `set -euo pipefail`
+```python title="Python"         run by this interpreter
+```python title="NAME.py"        written to NAME.py
+```text                          what the block before it prints to the standard output, numbers and ids apart
+
+The site shows the titles. Any other word behind the language would keep it from recognising the block.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r'^```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+FIRST_TERMINAL = "first terminal"
 UUID = re.compile(r"(?<![\w-])(?=[\w-]*[A-Z])[\w-]{22}(?![\w-])")
 END = "-- end of the block --"
 
@@ -60,7 +63,7 @@ def indented_blocks(text: str, heading: str) -> list[Block]:
         elif "pip install" not in code:
             result.append(Block("bash", "", code, None))
         elif (line := code.splitlines()[-1]).startswith("minikafka"):
-            result.append(Block("bash", "terminal", line + "\n", None))
+            result.append(Block("bash", FIRST_TERMINAL, line + "\n", None))
     return result
 
 
@@ -132,14 +135,14 @@ class Reader:
         code = block.code.replace("localhost:9092", f"localhost:{self.port}")
         for offset in (1, 2):
             code = code.replace(f"localhost:{9092 + offset}", f"localhost:{self.port + offset}")
-        if block.note.startswith("file="):
-            (self.directory / block.note.removeprefix("file=")).write_text(code)
+        if block.note.endswith(".py"):
+            (self.directory / block.note).write_text(code)
             return ""
         if block.language == "python":
             path = self.directory / "block.py"
             path.write_text(code)
             return self._type("python block.py\n")
-        if block.note == "terminal":
+        if block.note == FIRST_TERMINAL:
             self._background.append(self._in_background(code))
             return ""
         return self._type(code)
