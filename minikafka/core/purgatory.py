@@ -18,7 +18,8 @@ FEW = 16
 
 
 class DelayedOperation(Protocol):
-    """A parked operation. Once `is_done` is true it stays true."""
+    """A parked operation. Once `is_done` is true it stays true. One that waits for very many keys may have `wake_by(key)`, too: it is
+    called instead of `try_complete` when something happened to the key."""
 
     is_done: bool
 
@@ -95,8 +96,9 @@ class Purgatory:
                 if self._on_rest is not None:
                     self._on_rest(self, key)
                 break
+            wake_by = getattr(operation, "wake_by", None)
             try:
-                is_complete = operation.try_complete()
+                is_complete = operation.try_complete() if wake_by is None else wake_by(key)
             except Exception as error:
                 self._failed(operation, error)
                 continue

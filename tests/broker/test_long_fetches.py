@@ -182,3 +182,31 @@ async def test_no_turn_is_long_because_a_fetch_names_very_many_partitions(tmp_pa
             else:
                 long.append(f"{name}: {1000 * turns.longest_s:.1f} ms of {1000 * bound_s:.1f} in {turns.what}")
     assert not long, "\n".join(long)
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(60)
+async def test_what_happens_to_one_of_very_many_partitions_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader looked at all partitions of its followers' fetches for each one whose role or records changed."""
+    looks = 0
+    real = fetch_operation.FetchOperation._gathered_from
+
+    def counted(*arguments: Any) -> int:
+        nonlocal looks
+        looks += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(fetch_operation.FetchOperation, "_gathered_from", counted)
+    monkeypatch.setattr(fetch_operation, "FEW_READS", PARTITIONS)
+    async with node_with_topic(tmp_path) as node, Peer(broker_port(node)) as peer, Peer(broker_port(node)) as producer:
+        waiting = node.broker.replicas.waiting
+        wanted = fetch(range(PARTITIONS), max_wait_ms=50_000, min_bytes=1)
+        asked = asyncio.ensure_future(peer.ask(wanted, VERSION))
+        while ("t", PARTITIONS - 1) not in waiting.fetches.watched:
+            await asyncio.sleep(0.01)
+        looks = 0
+        for index in range(PARTITIONS):
+            waiting.wake(("t", index))
+        assert looks == PARTITIONS and not asked.done(), "each looks at one"
+        await produce(producer, 7)
+        assert partitions_of(await asked)[7] == (0, len(BATCH))

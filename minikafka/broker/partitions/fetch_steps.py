@@ -7,7 +7,7 @@ fetch of very many partitions takes several steps, one per turn.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING
 
 from minikafka.broker.supervise import Ends
@@ -123,6 +123,16 @@ class FetchInSteps(ABC):
             self._is_woken = True
             self.start(self.until_nothing_happens())
         return self.is_done
+
+    def wake_by(self, key: Hashable) -> bool:
+        """As `try_complete`, when something happened to one partition."""
+        if not self._is_busy and not self.is_done and self.is_unmoved_by(key):
+            return False
+        return self.try_complete()
+
+    def is_unmoved_by(self, key: Hashable) -> bool:
+        """Whether what happened to one partition is certainly no reason to answer, and the others need not be looked at."""
+        return False
 
     def expire(self) -> None:
         """max_wait_ms has passed: answer with what is there."""
