@@ -19,6 +19,7 @@ from minikafka.broker.supervise import BrokenInvariant, Supervisor
 from minikafka.client.admin import Admin
 from minikafka.client.errors import ClientError
 from minikafka.core.controller.controller import Controller
+from minikafka.net.turn_share import TurnShares
 from minikafka.wire.errors import WireError
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 
@@ -42,8 +43,13 @@ class Listener:
 async def test_a_listener_of_the_metadata_that_raises_is_given_nothing_more() -> None:
     """The batch was left out and the next ones were delivered: this node's metadata, and those of the controller made of it, were wrong."""
     failures: list[BaseException] = []
-    delivery = Delivery(asyncio.get_running_loop(), SimpleNamespace(), lambda: None, failures.append)  # type: ignore[arg-type]
-    delivery._pieces = lambda start, end: [Piece(n, n + 1, 1, [(n, f"record {n}")]) for n in range(start, end)]  # type: ignore[method-assign]
+    delivery = Delivery(asyncio.get_running_loop(), TurnShares(lambda: 0.0), SimpleNamespace(), lambda: None, failures.append)  # type: ignore[arg-type]
+
+    def pieces(start: int, end: int) -> Any:
+        yield from ()
+        return [Piece(n, n + 1, 1, [(n, f"record {n}")]) for n in range(start, end)]
+
+    delivery._pieces = pieces  # type: ignore[method-assign]
     listener = Listener(fails_at=2)
     entry = delivery.add(listener)  # type: ignore[arg-type]
     entry.next_offset = 0

@@ -10,6 +10,7 @@ from helpers.control_plane import FakeClock, FakeRaft
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, empty_image
+from minikafka.core.steps import at_once
 from minikafka.wire.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -94,7 +95,7 @@ def test_a_snapshot_is_one_step_with_what_follows_it() -> None:
     host: Any = MetadataHost(raft)  # type: ignore[arg-type]
     seen = Subscriber(host)
     raft.high_watermark = 12
-    host.on_snapshot((10, 2), [topic(1), topic(2)])
+    at_once(host.on_snapshot((10, 2), [topic(1), topic(2)]))
     assert seen.steps == []
     host.on_commit(10, 2, [(10, topic(3)), (11, NoOpRecord())])
     assert seen.steps == [["t1", "t2", "t3"]]

@@ -23,7 +23,7 @@ from minikafka.broker.observe.metrics.exposition import Page, labels
 from minikafka.broker.observe.metrics.node import NodeMetrics
 from minikafka.broker.observe.metrics.reference import reference_page
 from minikafka.broker.observe.metrics.table import METRICS
-from minikafka.broker.observe.timeline import Timeline
+from minikafka.broker.observe.timeline import EVENTS_MAX, Timeline
 from minikafka.cli.log_format import JsonFormatter
 from minikafka.core.metadata.image import RECOVERING, PartitionRegistration
 from minikafka.testing import EmbeddedCluster
@@ -135,11 +135,13 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
     timeline = Timeline(lambda: 7)
     topic_id = bytes(16)
 
+    before: dict[int, Any] = {}
+
     def step(partition: Any, brokers: Any = None) -> None:
-        topic = SimpleNamespace(name="t", partitions={0: partition})
-        image: Any = SimpleNamespace(topics_by_id={topic_id: topic})
-        delta: Any = SimpleNamespace(changed_topics={topic_id: None}, changed_brokers=brokers or {})
-        timeline.on_metadata(delta, image)
+        topic = SimpleNamespace(name="t", is_new=not before, changed={0: partition}, previous=dict(before))
+        before[0] = partition
+        delta: Any = SimpleNamespace(changed_topics={topic_id: topic}, changed_brokers=brokers or {})
+        timeline.on_metadata(delta, None)  # type: ignore[arg-type]
 
     step(registration(1, (1, 2, 3), 0), {1: SimpleNamespace(fenced=False)})
     step(registration(2, (2, 3), 1), {1: SimpleNamespace(fenced=True)})
@@ -163,6 +165,16 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
         "t-0: in sync 1, 2 (removed 3; added 2)",
     ]
     assert timeline.unclean_elections == 1
+    many = range(3 * EVENTS_MAX)
+    unclean = PartitionRegistration((1, 2, 3), (3,), 3, 5, leader_recovery_state=RECOVERING)
+    changes = SimpleNamespace(
+        name="t", is_new=False, changed=dict.fromkeys(many, unclean), previous=dict.fromkeys(many, registration(1, (1, 2), 4))
+    )
+    noted: list[str] = []
+    timeline._note = lambda *arguments: noted.append(arguments[-1])  # type: ignore[method-assign]
+    timeline.on_metadata(SimpleNamespace(changed_topics={topic_id: changes}, changed_brokers={}), None)  # type: ignore[arg-type]
+    assert timeline.unclean_elections == 1 + len(many), "all are counted"
+    assert len(noted) == 2 * EVENTS_MAX and noted[-1].startswith(f"t-{many[-1]}: "), "the last ones are told"
 
 
 def test_log_lines_as_json() -> None:

@@ -9,13 +9,16 @@ import pytest
 from helpers.raft_nodes import CLUSTER, Clock, Listener, config_of, environment_of, format_node
 
 from minikafka.broker.front.dispatch import Dispatcher
+from minikafka.broker.quorum import snapshots
 from minikafka.broker.quorum.raft_host import RaftHost, SnapshotId
 from minikafka.broker.quorum.raft_requests import RaftHandlers
 from minikafka.broker.supervise import Supervisor
+from minikafka.core.raft import events as ev
 from minikafka.core.raft.roles import Election
 from minikafka.net.channel import Channel
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
+from minikafka.net.turn_share import TurnShares
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log_dir import LogDirectory
 from minikafka.testing.wait import LoadAdjustedDeadline
@@ -175,6 +178,50 @@ async def test_a_late_replica_begins_with_the_snapshot(tmp_path) -> None:
     ours = (tmp_path / "c" / "__cluster_metadata-0" / "00000000000000000006-0000000001.checkpoint").read_bytes()
     assert (tmp_path / "late" / "__cluster_metadata-0" / "00000000000000000006-0000000001.checkpoint").read_bytes() == ours
     assert late.raft.log_start_offset == 6
+    await late.stop()
+    await controller.stop()
+
+
+async def test_a_large_snapshot_is_installed_in_several_turns_and_what_arrives_meanwhile_waits(tmp_path, monkeypatch) -> None:
+    controller = Node(1, tmp_path / "c")
+    await controller.bind()
+    voters = {1: ("127.0.0.1", controller.port)}
+    await controller.start(voters=voters)
+    for level in range(10):
+        last = controller.raft.append([feature(level)])
+    await controller.raft.wait_committed(last)
+    many = [feature(level) for level in range(5 * snapshots.STEP_RECORDS)]
+    controller.raft.write_snapshot(SnapshotId(6, 1), many, 7)
+    await controller.raft._snapshots.finish()
+    decoded, most, turns = 0, 0, 0
+    real = snapshots.decode_metadata_record
+
+    def counted(value):
+        nonlocal decoded
+        decoded += 1
+        return real(value)
+
+    async def watch() -> None:
+        nonlocal decoded, most, turns
+        while True:
+            most, turns, decoded = max(most, decoded), turns + (decoded > 0), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(snapshots, "decode_metadata_record", counted)
+    monkeypatch.setattr(TurnShares, "begin", lambda shares: lambda: True)
+    watching = asyncio.ensure_future(watch())
+    late = Node(2, tmp_path / "late")
+    await late.bind()
+    await late.start(is_controller=False, voters=voters)
+    while not late.raft._installing.is_going_on:
+        await asyncio.sleep(0)
+    late.raft._feed(ev.FetchedAppended(is_refused=True))
+    assert late.raft._events, "it waits for the snapshot"
+    late.raft._events.clear()
+    await late.listener.until(lambda: late.listener.offset == last + 1)
+    watching.cancel()
+    assert late.listener.snapshots == [((6, 1), many)] and levels(late.listener) == [5, 6, 7, 8, 9]
+    assert most <= snapshots.STEP_RECORDS and turns >= 5
     await late.stop()
     await controller.stop()
 

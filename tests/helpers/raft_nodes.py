@@ -35,6 +35,9 @@ class Listener:
         self.offset = 0
         self.changed = asyncio.Event()
 
+    def on_part(self, records) -> None:
+        self.records += records
+
     def on_commit(self, base_offset, epoch, records) -> None:
         self.records += records
 

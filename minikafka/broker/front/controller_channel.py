@@ -183,6 +183,9 @@ class ControllerChannel:
         for callback in self._on_change:
             callback()
 
+    def on_part(self, records: list[tuple[int, Any]]) -> None:
+        """Unused: the channel does not depend on records."""
+
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """Unused: the channel does not depend on records."""
 

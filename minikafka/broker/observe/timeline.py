@@ -32,8 +32,6 @@ class Timeline:
         self._wall_ms = wall_ms
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.unclean_elections = 0
-        #: The registrations of the last image, by topic id and partition: `on_metadata` compares new ones with them.
-        self._partitions: dict[tuple[bytes, int], PartitionRegistration] = {}
         self._fenced: dict[int, bool] = {}
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -49,21 +47,19 @@ class Timeline:
                     self._note("broker", "", -1, f"broker {broker_id} is fenced: it has stopped or was silent for too long")
                 elif not broker.fenced:
                     self._note("broker", "", -1, f"broker {broker_id} is in service")
-        for topic_id in delta.changed_topics:
-            topic = image.topics_by_id.get(topic_id)
-            if topic is None:
-                for key in [key for key in self._partitions if key[0] == topic_id]:
-                    del self._partitions[key]
+        for topic in delta.changed_topics.values():
+            if topic.is_new:
+                count = len(topic.changed)
+                self._note("topic", topic.name, -1, f"{topic.name} has {count} partition{'s' if count != 1 else ''}")
                 continue
-            for index, now in topic.partitions.items():
-                key = (topic_id, index)
-                old = self._partitions.get(key)
-                self._partitions[key] = now
-                if old is not None and old is not now:
+            # Of very many changes only the last ones would be kept.
+            untold = len(topic.previous) - EVENTS_MAX
+            for number, (index, old) in enumerate(topic.previous.items()):
+                now = topic.changed[index]
+                if number >= untold:
                     self._changed(topic.name, index, old, now)
-                elif old is None and index == 0:
-                    count = len(topic.partitions)
-                    self._note("topic", topic.name, -1, f"{topic.name} has {count} partition{'s' if count != 1 else ''}")
+                elif now.leader != old.leader and now.elected_unclean_after(old):
+                    self.unclean_elections += 1
 
     def _changed(self, topic: str, index: int, old: PartitionRegistration, now: PartitionRegistration) -> None:
         name = f"{topic}-{index}"

@@ -19,10 +19,10 @@ from minikafka.broker.partitions.topic_settings import TopicSettings
 from minikafka.broker.partitions.waiting import Waiting
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import empty_image
-from minikafka.core.metadata.records import image_records
 from minikafka.core.partition.isr import IsrProposal
 from minikafka.core.partition.refusals import Refusals
 from minikafka.core.partition.replication_wait import ReplicationWait
+from minikafka.core.steps import at_once
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.storage.log_dir import NAME_MAX, future_name
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -195,8 +195,7 @@ class ReplicaManager:
             if own is None or own.epoch != self._broker_epoch():
                 return
             self._is_registered = True
-            delta = MetadataDelta.from_snapshot(empty_image(), image_records(image), image.offset, image.epoch)
-            image = delta.image(image.offset, image.epoch)
+            delta = at_once(MetadataDelta.between(empty_image(), image))
             self.placement.set_strays_aside(image)
         for topic_id, gone in delta.deleted_topics.items():
             for index in gone.partitions:

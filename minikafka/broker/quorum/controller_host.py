@@ -335,6 +335,9 @@ class ControllerHost:
         if not is_in_doubt and self._core is not None:
             self._answer_waiting(self._metadata.offset + 1)
 
+    def on_part(self, records: list[tuple[int, Any]]) -> None:
+        """Unused: the MetadataHost maintains the image."""
+
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """Unused: the MetadataHost maintains the image."""
 

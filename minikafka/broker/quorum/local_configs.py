@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.quorum.snapshots import parse_name, read_snapshot
+from minikafka.broker.quorum.snapshots import decoding_snapshot, parse_name
 from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from minikafka.core.steps import at_once
 from minikafka.storage.errors import CorruptFile
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import WireError
@@ -70,7 +71,7 @@ def _records(filesystem: FileSystem, path: str) -> Iterator[Any]:
     start = 0
     if snapshots:
         (start, _), name = snapshots[-1]
-        yield from read_snapshot(filesystem, f"{path}/{name}").records
+        yield from at_once(decoding_snapshot(filesystem.read(f"{path}/{name}"), types=RECORD_TYPES)).records
     for name in names:
         if not name.endswith(".log") or not name[:-4].isdigit():
             continue

@@ -12,6 +12,7 @@ from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.metadata.versions import NEWEST, versioned
+from minikafka.core.steps import Steps
 from minikafka.net.tasks import within
 from minikafka.wire.records.frame import encode_metadata_record
 from minikafka.wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
@@ -108,6 +109,11 @@ class MetadataHost:
 
     # -- raft listener ---------------------------------------------------------------------------------------------
 
+    def on_part(self, records: list[tuple[int, Any]]) -> None:
+        """Replay a part of a committed batch, which is published when its end comes."""
+        for offset, record in records:
+            self._take(offset, record)
+
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """Replay a committed batch: [(offset, record)]."""
         for offset, record in records:
@@ -117,11 +123,11 @@ class MetadataHost:
         if self._caught_up and self._transaction is None:
             self._maybe_write_snapshot(epoch)
 
-    def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
+    def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> Steps[None]:
         """Load a snapshot that replaces everything before its end offset (exclusive)."""
         end_offset, epoch = snapshot_id[0], snapshot_id[1]
         self._transaction = None
-        self._pending = MetadataDelta.from_snapshot(self.image, records, end_offset - 1, epoch)
+        self._pending = yield from MetadataDelta.from_snapshot_in_steps(self.image, records, end_offset - 1, epoch)
         self._offset = max(self._offset, end_offset - 1)
         self._publish(epoch)
 

@@ -1,23 +1,30 @@
-"""Delivers the committed metadata log to listeners, in order, a bounded piece at a time."""
+"""Delivers the committed metadata log to listeners, in order, for a bounded time in a turn of the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from minikafka.broker.quorum.raft_log import MetadataLog, metadata_records
+from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.core.raft.events import LeaderChanged
 from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import NO_NODE
+from minikafka.core.steps import Steps, paced
+from minikafka.net.turn_share import TurnShares
 from minikafka.storage.errors import CorruptFile, ResourceShortage, StorageError
+from minikafka.wire.batch import RecordBatch
+from minikafka.wire.records.frame import decode_metadata_record
 
 logger = logging.getLogger("minikafka.raft")
+T = TypeVar("T")
 #: After a shortage of descriptors or memory, the next attempt comes after so long.
 SHORTAGE_RETRY_S = 0.1
 #: Bytes of log passed to a listener before the event loop gets its next turn.
 DELIVERY_BYTES = 1 << 18
+#: Records decoded, or passed to a listener, in one step, at some microseconds each.
+STEP_RECORDS = 256
 
 
 class SnapshotId(NamedTuple):
@@ -30,10 +37,14 @@ class SnapshotId(NamedTuple):
 class RaftListener(Protocol):
     """Called on the event loop, in log order. An exception in a listener ends the node."""
 
-    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
-        """One committed batch of metadata records: [(offset, decoded record message)]. Control batches are left out."""
+    def on_part(self, records: list[tuple[int, Any]]) -> None:
+        """The next records of a large batch, whose last ones come with `on_commit`. Until then they must have no effect."""
 
-    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any]) -> None:
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        """One committed batch of metadata records: [(offset, decoded record message)]; of a large one, the rest behind the parts. Control
+        batches are left out."""
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any]) -> Steps[None] | None:
         """Exactly these records are the state up to `snapshot_id.end_offset` (exclusive). Forget everything before."""
 
     def on_high_watermark(self, offset: int) -> None:
@@ -69,13 +80,17 @@ class Delivery:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        shares: TurnShares,
         log: MetadataLog,
         on_progress: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.subscriptions: list[Subscription] = []
         self._loop = loop
+        self._shares = shares
         self._log = log
+        #: The round that has been begun, if it takes several turns of the loop.
+        self._round: Steps[None] | None = None
         self._on_progress = on_progress
         self._on_failure = on_failure
         self._high_watermark = 0
@@ -101,27 +116,49 @@ class Delivery:
         self.subscriptions.append(entry)
         return entry
 
-    def bring_up(self, entry: Subscription, state: LogState) -> None:
-        """Give a listener the newest snapshot; the log follows later. Raises StorageError if the snapshot is needed and invalid."""
+    def bring_up(self, entries: list[Subscription], state: LogState) -> Steps[None]:
+        """Give listeners the newest snapshot; the log follows later. Raises StorageError if the snapshot is needed and invalid."""
         snapshot = state.latest_snapshot
-        entry.next_offset = state.start_offset
+        for entry in entries:
+            entry.next_offset = state.start_offset
         if snapshot is None or snapshot.offset == 0:
             return
         try:
-            content = self._log.read_snapshot(snapshot)
+            content = yield from self._log.reading_snapshot(snapshot)
         except CorruptFile as error:
             if state.start_offset > 0:
                 raise StorageError(f"snapshot {snapshot} is not valid: {error}", path=self._log.directory) from error
             return
-        entry.next_offset = snapshot.offset
-        entry.listener.on_snapshot(SnapshotId(snapshot.offset, snapshot.epoch), content.records)
+        for entry in entries:
+            entry.next_offset = -1
+        yield from self._give(entries, SnapshotId(snapshot.offset, snapshot.epoch), content.records)
 
-    def install(self, snapshot_id: SnapshotId, records: list[Any]) -> None:
+    async def in_turns(self, steps: Steps[T]) -> T:
+        """Take steps, for a bounded time in a turn of the loop."""
+        is_over = self._shares.begin()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as over:
+                result: T = over.value
+                return result
+            if is_over():
+                await asyncio.sleep(0)
+                is_over = self._shares.begin()
+
+    def install(self, snapshot_id: SnapshotId, records: list[Any]) -> Steps[None]:
         """Deliver a snapshot that came from the leader."""
-        for entry in self.subscriptions:
+        self._round = None
+        return self._give(self.subscriptions, snapshot_id, records)
+
+    @staticmethod
+    def _give(entries: list[Subscription], snapshot_id: SnapshotId, records: list[Any]) -> Steps[None]:
+        for entry in entries:
             if entry.next_offset < snapshot_id.end_offset:
+                steps = entry.listener.on_snapshot(snapshot_id, records)
+                if steps is not None:
+                    yield from steps
                 entry.next_offset = snapshot_id.end_offset
-                entry.listener.on_snapshot(snapshot_id, records)
 
     def leader_changed(self, change: LeaderChanged) -> None:
         for entry in self.subscriptions:
@@ -143,16 +180,21 @@ class Delivery:
             self._scheduled = None
 
     def deliver(self) -> None:
-        """Run one round."""
+        """Run one round, or go on with it."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
         if self._is_running or self._is_stopped:
             return
-        self._is_running, self._is_short = True, False
+        if self._round is None:
+            self._round, self._is_short, self._read = self._deliver_all(), False, None
+        current, is_over = self._round, self._shares.begin()
+        self._is_running = True
         try:
-            for entry in list(self.subscriptions):
-                self._deliver_to(entry)
+            for _ in current:
+                if is_over():
+                    self._scheduled = self._loop.call_soon(self.deliver)
+                    return
         except Exception as error:
             # A state that lacks a committed batch stays wrong, so the node ends; its next process replays the log.
             self._is_stopped = True
@@ -160,7 +202,7 @@ class Delivery:
             return
         finally:
             self._is_running = False
-            self._read = None
+        self._round = self._read = None
         self._on_progress()
         if any(entry.next_offset < self._high_watermark or self._is_leader_due(entry) for entry in self.subscriptions):
             if self._is_short:
@@ -168,18 +210,22 @@ class Delivery:
             else:
                 self.soon()
 
+    def _deliver_all(self) -> Steps[None]:
+        for entry in list(self.subscriptions):
+            yield from self._deliver_to(entry)
+
     @staticmethod
     def _is_leader_due(entry: Subscription) -> bool:
         change = entry.leader
         return change is not None and (not change.is_self or entry.next_offset > change.epoch_start)
 
-    def _deliver_to(self, entry: Subscription) -> None:
+    def _deliver_to(self, entry: Subscription) -> Steps[None]:
         high_watermark, listener, before = self._high_watermark, entry.listener, entry.next_offset
         if entry.leader is not None and not entry.leader.is_self:
             self._tell_leader(entry)
         if before < high_watermark:
             try:
-                pieces = self._pieces(before, high_watermark)
+                pieces = yield from self._pieces(before, high_watermark)
             except ResourceShortage as error:
                 # Nothing was read; `deliver` runs again later.
                 logger.warning("committed metadata will be delivered later: %s", error)
@@ -187,25 +233,26 @@ class Delivery:
                 return
             for piece in pieces:
                 if piece.records is not None:
-                    listener.on_commit(piece.base_offset, piece.epoch, piece.records)
+                    begin = 0
+                    while len(piece.records) - begin > STEP_RECORDS:
+                        listener.on_part(piece.records[begin : begin + STEP_RECORDS])
+                        begin += STEP_RECORDS
+                        yield
+                    listener.on_commit(piece.base_offset, piece.epoch, piece.records[begin:])
                 # Advance only now: a listener that failed on a batch must never get the next one.
                 entry.next_offset = piece.next_offset
+                yield
             if entry.next_offset > before:
                 listener.on_high_watermark(entry.next_offset)
         if entry.next_offset >= high_watermark and self._is_leader_due(entry):
             self._tell_leader(entry)
 
-    def _pieces(self, start: int, end: int) -> list[Piece]:
+    def _pieces(self, start: int, end: int) -> Steps[list[Piece]]:
         if self._read is None or self._read[0] != (start, end):
-            pieces = [
-                Piece(
-                    batch.base_offset,
-                    batch.next_offset,
-                    batch.partition_leader_epoch,
-                    None if batch.is_control else metadata_records(batch),
-                )
-                for batch in self._log.batches(start, end, DELIVERY_BYTES)
-            ]
+            pieces = []
+            for batch in self._log.batches(start, end, DELIVERY_BYTES):
+                records = None if batch.is_control else (yield from _decoded(batch))
+                pieces.append(Piece(batch.base_offset, batch.next_offset, batch.partition_leader_epoch, records))
             self._read = (start, end), pieces
         return self._read[1]
 
@@ -215,3 +262,13 @@ class Delivery:
         if change is not None:
             leader_id = None if change.leader_id == NO_NODE else change.leader_id
             entry.listener.on_leader_change(leader_id, change.epoch, change.is_self)
+
+
+def _decoded(batch: RecordBatch) -> Steps[list[tuple[int, Any]]]:
+    """The decoded records of a batch: [(offset, message)]."""
+    records = []
+    for record, is_step in paced(batch.records(), STEP_RECORDS):
+        records.append((record.offset, decode_metadata_record(record.value or b"")))
+        if is_step:
+            yield
+    return records

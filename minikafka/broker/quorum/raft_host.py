@@ -13,14 +13,15 @@ from minikafka.broker.quorum import raft_wire
 from minikafka.broker.quorum.quorum_settings import quorum_config, static_voters
 from minikafka.broker.quorum.raft_delivery import SHORTAGE_RETRY_S, Delivery, RaftListener, SnapshotId
 from minikafka.broker.quorum.raft_figures import RaftFigures
-from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all
+from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all, frame_chunks
 from minikafka.broker.quorum.raft_peers import RaftPeers
-from minikafka.broker.quorum.raft_snapshots import SnapshotWriting
+from minikafka.broker.quorum.raft_snapshots import SnapshotInstalling, SnapshotWriting
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Resigned
 from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, ReplicaKey
+from minikafka.core.steps import at_once
 from minikafka.net.tasks import within
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -28,6 +29,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
+    from minikafka.broker.quorum.snapshots import SnapshotContent
     from minikafka.net.channel import ChannelSecurity
     from minikafka.storage.log_dir import LogDirectory
 
@@ -80,8 +82,9 @@ class RaftHost:
         self._log = MetadataLog(log_directory, config, environment.clock.wall_ms)
         self._quorum: Quorum | None = None
         self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms, security)
-        self._delivery = Delivery(environment.loop, self._log, self._delivered, self._fail)
+        self._delivery = Delivery(environment.loop, environment.shares, self._log, self._delivered, self._fail)
         self._snapshots = SnapshotWriting(environment, self._log, self._snapshot_written, self._fail)
+        self._installing = SnapshotInstalling(environment, self._log, self._delivery, self._snapshot_installed, self._fail)
         self._events: deque[ev.Event] = deque()
         #: Effects of the core that are not carried out yet, in order. The core gets no further event before all are done.
         self._effects: deque[ev.Effect] = deque()
@@ -163,11 +166,8 @@ class RaftHost:
 
     def voter_endpoints(self) -> list[tuple[int, str, int]]:
         """(node id, host, port) of each voter."""
-        return [
-            (voter.key.node_id, voter.endpoints[0].host, voter.endpoints[0].port)
-            for voter in self.quorum.voters.voters()
-            if voter.endpoints
-        ]
+        voters = [voter for voter in self.quorum.voters.voters() if voter.endpoints]
+        return [(voter.key.node_id, voter.endpoints[0].host, voter.endpoints[0].port) for voter in voters]
 
     # -- start and stop
 
@@ -196,8 +196,7 @@ class RaftHost:
             # A snapshot holds only committed records.
             self._quorum.high_watermark = snapshot.offset
             self._delivery.advance(snapshot.offset)
-        for subscription in self._delivery.subscriptions:
-            self._delivery.bring_up(subscription, self._log.state)
+        await self._delivery.in_turns(self._delivery.bring_up(self._delivery.subscriptions, self._log.state))
         self._carry_out(self._quorum.start(self._now()))
         if self._quorum.is_voter and self._quorum.voters.is_only_voter(self._quorum.local):
             while self._sync is not None and self.failure is None:
@@ -225,6 +224,7 @@ class RaftHost:
         if self._sync is not None:
             await asyncio.wait([self._sync])
         await self._snapshots.finish()
+        await self._installing.finish()
         if quorum is not None:
             self._log.close() if self.failure is None else self._log.close_files()
 
@@ -257,7 +257,7 @@ class RaftHost:
             raise NotLeader("the metadata log has failed")
         if not records:
             return quorum.log.end_offset - 1
-        chunks = [frame_all(records)] if atomic else _chunks(records)
+        chunks = [frame_all(records)] if atomic else frame_chunks(records)
         for values in chunks:
             try:
                 appended = self._log.append_values(values, quorum.epoch)
@@ -288,7 +288,7 @@ class RaftHost:
         subscription = self._delivery.add(listener)
         if self._quorum is not None:
             quorum = self._quorum
-            self._delivery.bring_up(subscription, quorum.log)
+            at_once(self._delivery.bring_up([subscription], quorum.log))
             is_leader = quorum.is_leader
             start = getattr(quorum.role, "epoch_start", -1)
             leader_id = NO_NODE if self.leader_id is None else self.leader_id
@@ -370,18 +370,22 @@ class RaftHost:
         if not self._running:
             self._drain()
 
+    @property
+    def _is_waiting(self) -> bool:
+        return self._is_short or self._installing.is_going_on
+
     def _drain(self) -> None:
         """Process events. Events that effects cause come right after the effects of their cause, before any event from outside."""
         quorum = self.quorum
-        if self._is_short or self._halted:
+        if self._is_waiting or self._halted:
             return
         self._running = True
         try:
-            while (self._effects or self._events) and not self._halted:
+            while (self._effects or self._events) and not self._is_waiting and not self._halted:
                 if not self._effects:
                     self._effects.extend(quorum.step(self._events.popleft(), self._now()))
-                while self._effects and not self._halted:
-                    self._apply(self._effects[0])
+                while self._effects and not self._is_waiting and not self._halted:
+                    _APPLY[type(self._effects[0])](self, self._effects[0])
                     self._effects.popleft()
         except ResourceShortage as error:
             self._wait_for_resources(error)
@@ -406,9 +410,6 @@ class RaftHost:
     def _go_on(self) -> None:
         self._is_short = False
         self._drain()
-
-    def _apply(self, effect: ev.Effect) -> None:
-        _APPLY[type(effect)](self, effect)
 
     def _persist(self, effect: ev.Persist) -> None:
         quorum = self.quorum
@@ -440,13 +441,14 @@ class RaftHost:
         self._log.write_chunk(effect.snapshot, effect.position, bytes(effect.data))
 
     def _install(self, effect: ev.InstallSnapshot) -> None:
-        content = self._log.install_fetched(effect.snapshot)
+        self._installing.start(effect.snapshot)
+
+    def _snapshot_installed(self, snapshot: OffsetAndEpoch, content: SnapshotContent | None) -> None:
         if content is None:
             self._events.appendleft(ev.SnapshotInstalled(OffsetAndEpoch(-1, -1), None, 0))
-            return
-        voters = content.voters if content.kraft_version > 0 else None
-        self._events.appendleft(ev.SnapshotInstalled(effect.snapshot, voters, content.kraft_version))
-        self._delivery.install(SnapshotId(effect.snapshot.offset, effect.snapshot.epoch), content.records)
+        else:
+            self._events.appendleft(ev.SnapshotInstalled(snapshot, content.voters_of_version, content.kraft_version))
+        self._drain()
 
     def _send(self, effect: ev.Send) -> None:
         request_id, request = effect.request_id, effect.request
@@ -550,7 +552,7 @@ class RaftHost:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self.failure is None and not self._is_short:
+        if self.failure is None and not self._is_waiting:
             self._carry_out(self.quorum.on_deadline(self._now()))
 
     # -- waiting
@@ -594,7 +596,3 @@ _APPLY: dict[type, Any] = {
     ev.LeaderChanged: RaftHost._leader_changed,
     ev.DoubtChanged: RaftHost._doubt_changed,
 }
-
-
-def _chunks(records: Sequence[Any], count_max: int = 10_000) -> list[list[bytes]]:
-    return [frame_all(records[start : start + count_max]) for start in range(0, len(records), count_max)]

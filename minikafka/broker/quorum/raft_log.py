@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from minikafka.broker.quorum.snapshots import (
     PART,
     SnapshotContent,
     control_changes,
+    decoding_snapshot,
     encode_snapshot,
     file_name,
     framed,
@@ -29,6 +30,7 @@ from minikafka.core.raft.events import AppendLeaderChange, BatchAppended
 from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import ElectionState, OffsetAndEpoch
 from minikafka.core.raft.voters import VoterHistory, VoterSet
+from minikafka.core.steps import Steps
 from minikafka.storage.config import LogConfig
 from minikafka.storage.durability import FlushTask
 from minikafka.storage.errors import CorruptFile, StorageError, UnexpectedAppendOffset
@@ -42,7 +44,6 @@ from minikafka.wire.control import ControlType, control_batch, control_record
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 from minikafka.wire.record import Record
 from minikafka.wire.records.client_records import LeaderChangeMessage
-from minikafka.wire.records.frame import decode_metadata_record
 from minikafka.wire.uuid import METADATA_TOPIC_ID
 
 _log = logging.getLogger("minikafka.raft")
@@ -376,6 +377,12 @@ class MetadataLog:
         with self._disk("read a snapshot of"):
             return read_snapshot(self._filesystem, self.path(snapshot), with_records=with_records)
 
+    def reading_snapshot(self, snapshot: OffsetAndEpoch) -> Steps[SnapshotContent]:
+        """Read a snapshot in steps. Raises CorruptFile."""
+        with self._disk("read a snapshot of"):
+            data = self._filesystem.read(self.path(snapshot))
+        return (yield from decoding_snapshot(data))
+
     def snapshot_writer(
         self, snapshot: OffsetAndEpoch, records: Iterable[Any], last_timestamp_ms: int, history: VoterHistory
     ) -> Callable[[], object]:
@@ -429,19 +436,21 @@ class MetadataLog:
                 self._part = (snapshot, self._filesystem.open(path, create=True))
             write_all(self._part[1], data, position)
 
-    def install_fetched(self, snapshot: OffsetAndEpoch) -> SnapshotContent | None:
-        """Make the fetched snapshot the start of the log. Returns None if it is invalid; it is then deleted."""
+    def sync_fetched(self) -> None:
+        """Sync the fetched snapshot before it is installed. Blocks, on any thread; if it raises OSError, call `snapshot_failed`."""
+        if self._part is not None:
+            self._part[1].fsync()
+
+    def install_fetched(self, snapshot: OffsetAndEpoch) -> Steps[SnapshotContent | None]:
+        """Make the fetched snapshot, which has been synced, the start of the log. Returns None if it is invalid; it is then deleted."""
         path = self.path(snapshot)
         part = f"{path}.part"
         with self._disk("install a snapshot of"):
-            if self._part is not None:
-                _, file = self._part
-                file.fsync()
-                self._drop_part()
+            self._drop_part()
             # An earlier attempt may have met a shortage after the rename.
             fetched = part if self._filesystem.exists(part) else path
             try:
-                content = read_snapshot(self._filesystem, fetched)
+                content = yield from decoding_snapshot(self._filesystem.read(fetched))
             except CorruptFile as error:
                 _log.warning("the fetched snapshot %s is not valid: %s", file_name(snapshot), error)
                 self._filesystem.unlink(fetched)
@@ -548,14 +557,14 @@ class SyncTask:
         return self._log.recovery_point
 
 
-def metadata_records(batch: RecordBatch) -> list[tuple[int, Any]]:
-    """The decoded records of a batch: [(offset, message)]."""
-    return [(record.offset, decode_metadata_record(record.value or b"")) for record in batch.records()]
-
-
 def frame_all(records: Iterable[Any]) -> list[bytes]:
     """The framed values. Raises ApiError if they do not fit into one batch."""
     values = [framed(record) for record in records]
     if sum(map(len, values)) + 32 * len(values) > BATCH_BYTES_MAX:
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the metadata records do not fit into one batch")
     return values
+
+
+def frame_chunks(records: Sequence[Any], count_max: int = 10_000) -> list[list[bytes]]:
+    """The framed values of each batch, if there may be several."""
+    return [frame_all(records[start : start + count_max]) for start in range(0, len(records), count_max)]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
+from minikafka.core.steps import Steps, at_once, paced
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import FileSystem, write_all
 from minikafka.wire.batch import RecordBatch, build_batch, iterate_batches
@@ -21,12 +22,14 @@ from minikafka.wire.control import ControlType, control_batch, control_record, c
 from minikafka.wire.errors import CorruptRecord, WireError
 from minikafka.wire.record import Record
 from minikafka.wire.records.client_records import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord
-from minikafka.wire.records.frame import decode_metadata_record, encode_metadata_record
+from minikafka.wire.records.frame import decode_metadata_record, encode_metadata_record, metadata_record_type
 
 SUFFIX = ".checkpoint"
 PART = ".checkpoint.part"
 BOOTSTRAP = "bootstrap.checkpoint"
 BATCH_BYTES_MAX = 4 << 20
+#: Records decoded in one step.
+STEP_RECORDS = 256
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -159,9 +162,19 @@ class SnapshotContent:
     voters: VoterSet | None
     records: list[Any]
 
+    @property
+    def voters_of_version(self) -> VoterSet | None:
+        """The voters, unless they are those of a static quorum."""
+        return self.voters if self.kraft_version > 0 else None
+
 
 def decode_snapshot(data: bytes, *, with_records: bool = True) -> SnapshotContent:
     """Decode a file. Raises CorruptFile for anything but one complete snapshot."""
+    return at_once(decoding_snapshot(data, with_records=with_records))
+
+
+def decoding_snapshot(data: bytes, *, with_records: bool = True, types: Container[int] | None = None) -> Steps[SnapshotContent]:
+    """As `decode_snapshot`, in steps. `types`: leave out records of other types."""
     content = SnapshotContent(-1, 0, None, [])
     is_begun = is_ended = False
     end = 0
@@ -171,7 +184,11 @@ def decode_snapshot(data: bytes, *, with_records: bool = True) -> SnapshotConten
             end += batch.size_in_bytes
             if is_ended:
                 raise CorruptFile("batches follow the snapshot's footer")
-            for record in batch.records() if batch.is_control or with_records else ():
+            for record, is_step in paced(batch.records() if batch.is_control or with_records else (), STEP_RECORDS):
+                if is_step:
+                    yield
+                if not batch.is_control and types is not None and metadata_record_type(record.value or b"") not in types:
+                    continue
                 if not batch.is_control:
                     content.records.append(decode_metadata_record(record.value or b""))
                     continue

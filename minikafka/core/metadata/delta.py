@@ -19,6 +19,7 @@ from minikafka.core.metadata.image import (
     TopicImage,
     empty_image,
 )
+from minikafka.core.steps import Steps, at_once, paced
 from minikafka.wire.records.metadata_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -48,6 +49,9 @@ from minikafka.wire.records.metadata_records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+
+#: Records applied, or partitions compared, in one step.
+STEP_RECORDS = 256
 
 
 class MetadataError(Exception):
@@ -163,13 +167,25 @@ class MetadataDelta:
     @classmethod
     def from_snapshot(cls, base: MetadataImage, records: Iterable[Any], offset: int, epoch: int) -> MetadataDelta:
         """The step from `base` to the image of a snapshot's records. It lists only the differences."""
+        return at_once(cls.from_snapshot_in_steps(base, records, offset, epoch))
+
+    @classmethod
+    def from_snapshot_in_steps(cls, base: MetadataImage, records: Iterable[Any], offset: int, epoch: int) -> Steps[MetadataDelta]:
+        """As `from_snapshot`."""
         fresh = cls(empty_image())
-        fresh.apply_all(records)
-        image = fresh.image(offset, epoch)
+        for record, is_step in paced(records, STEP_RECORDS):
+            fresh.apply(record)
+            if is_step:
+                yield
+        return (yield from cls.between(base, fresh.image(offset, epoch)))
+
+    @classmethod
+    def between(cls, base: MetadataImage, image: MetadataImage) -> Steps[MetadataDelta]:
+        """The step from `base` to an image that need not have come from it."""
         delta = cls(base)
         delta._image = image
         delta.is_snapshot = True
-        delta._compare_topics(base, image)
+        yield from delta._compare_topics(base, image)
         for broker_id in {**base.brokers, **image.brokers}:
             if base.brokers.get(broker_id) != image.brokers.get(broker_id):
                 delta.changed_brokers[broker_id] = image.brokers.get(broker_id)
@@ -189,16 +205,18 @@ class MetadataDelta:
         delta.producer_ids_changed = base.next_producer_id != image.next_producer_id
         return delta
 
-    def _compare_topics(self, base: MetadataImage, image: MetadataImage) -> None:
+    def _compare_topics(self, base: MetadataImage, image: MetadataImage) -> Steps[None]:
         for topic_id, topic in base.topics_by_id.items():
             if topic_id not in image.topics_by_id:
                 self.deleted_topics[topic_id] = topic
         for topic_id, topic in image.topics_by_id.items():
             before = base.topics_by_id.get(topic_id)
             delta = TopicDelta(topic.name, topic_id, before is None)
-            for index, partition in topic.partitions.items():
+            for (index, partition), is_step in paced(topic.partitions.items(), STEP_RECORDS):
+                if is_step:
+                    yield
                 old = None if before is None else before.partitions.get(index)
-                if old != partition:
+                if old is not partition and old != partition:
                     delta.changed[index] = partition
                     if old is not None:
                         delta.previous[index] = old

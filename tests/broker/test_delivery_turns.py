@@ -1,0 +1,85 @@
+"""The metadata log reaches its listeners in several turns of the loop, and a batch or snapshot as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.quorum import raft_delivery, snapshots
+from minikafka.client.admin import Admin
+from minikafka.core.controller import state
+from minikafka.core.metadata import delta
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.records import image_records
+from minikafka.net.turn_share import TurnShares
+
+MANY = 1_500
+
+
+class Work:
+    """Counts records that are decoded and applied between two turns of the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._counts: dict[str, int] = {}
+        self.most: dict[str, int] = {}
+        #: How many partitions of the topic readers saw.
+        self.seen: set[int] = set()
+        self._count(monkeypatch, "delivered", raft_delivery, "decode_metadata_record")
+        self._count(monkeypatch, "loaded", snapshots, "decode_metadata_record")
+        self._count(monkeypatch, "applied", MetadataDelta, "apply")
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch, what: str, owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*arguments: Any) -> Any:
+            self._counts[what] = self._counts.get(what, 0) + 1
+            return real(*arguments)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    async def watch(self, node: Any = None) -> None:
+        while True:
+            for what, count in self._counts.items():
+                self.most[what] = max(count, self.most.get(what, 0))
+            self._counts.clear()
+            if node is not None:
+                topic = node.metadata.image.topics_by_name.get("many")
+                self.seen.add(0 if topic is None else len(topic.partitions))
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Each step has a turn of its own."""
+    monkeypatch.setattr(TurnShares, "begin", lambda shares: lambda: True)
+    return Work(monkeypatch)
+
+
+@pytest.mark.timeout(120)
+async def test_a_large_batch_and_a_large_snapshot_are_seen_as_a_whole(tmp_path: Path, work: Work) -> None:
+    async with live_node(tmp_path) as node:
+        watching = asyncio.ensure_future(work.watch(node))
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            await admin.create_topic("many", partitions=MANY, replication_factor=1)
+        watching.cancel()
+        # The controller's replay of the same records takes steps of its own.
+        assert work.most["delivered"] <= raft_delivery.STEP_RECORDS
+        assert work.most["applied"] <= raft_delivery.STEP_RECORDS + state.STEP_RECORDS
+        assert work.seen == {0, MANY}
+        offset, epoch = node.metadata.offset + 1, node.raft.leader_epoch
+        records = list(image_records(node.metadata.image))
+        node.raft.write_snapshot(raft_delivery.SnapshotId(offset, epoch), records, 0)
+        while not node.raft.quorum.log.snapshots:
+            await asyncio.sleep(0.01)
+    work.most.clear()
+    work._counts.clear()
+    work.seen.clear()
+    watching = asyncio.ensure_future(work.watch())
+    async with live_node(tmp_path) as node:
+        watching.cancel()
+        assert work.most["loaded"] <= snapshots.STEP_RECORDS and work.most["applied"] <= max(delta.STEP_RECORDS, state.STEP_RECORDS)
+        assert len(node.metadata.image.topics_by_name["many"].partitions) == MANY
