@@ -20,6 +20,7 @@ from minikafka.broker.config.broker_config import BrokerConfig, Endpoint
 from minikafka.broker.config.dynamic import Settings
 from minikafka.broker.config.listener_security import super_users
 from minikafka.broker.config.topic_config import log_config
+from minikafka.broker.early_imports import import_early
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.connection_rates import ConnectionRates
 from minikafka.broker.front.controller_channel import ControllerChannel
@@ -103,6 +104,7 @@ class Node:
         """Start the node; return when it is in service. Raises StartError, StorageError, OSError."""
         config = self.config
         started_ms = self.environment.clock.now_ms()
+        import_early()
         try:
             self._open_security()
             self._open_directories()

@@ -203,9 +203,11 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     http = await _http(node)
     stop_requested = asyncio.ensure_future(stopping.wait())
+    garbage = GarbagePauses()
+    garbage.start()
     if not await done_before(stop_requested, node.start()):
         return 0
-    GarbagePauses().start()
+    garbage.keep()
     warning = _announce(node)
     creating = _begin_to_create(node, first_topics)
     ends: list[asyncio.Future[Any]] = [stop_requested, node.failed]
@@ -264,9 +266,11 @@ async def _http(node: Node) -> HttpServer | None:
     if config.minikafka_http_port < 0:
         return None
     with no_collections():
+        from minikafka.broker.early_imports import OF_PAGE, import_early
         from minikafka.broker.observe.http import HttpServer
 
     http = HttpServer(node)
+    import_early(OF_PAGE)
     await http.start(config.minikafka_http_host, config.minikafka_http_port)
     logger.info("metrics and probes on port %d", http.port)
     return http

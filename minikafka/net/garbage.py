@@ -61,6 +61,10 @@ class GarbagePauses:
         self._gc.set_threshold(*THRESHOLDS)
         self._gc.callbacks.append(self._on_collection)
 
+    def keep(self) -> None:
+        """Freeze what is there now, such as what the start of a node has made, without looking at it: its clients wait."""
+        self._gc.freeze()
+
     def stop(self) -> None:
         """Stop observing collections."""
         self._gc.callbacks.remove(self._on_collection)

@@ -98,6 +98,19 @@ async def test_a_topic_of_very_many_partitions_is_one_batch_and_takes_many_turns
     assert len(plane.metadata.image.topics_by_name["many"].partitions) == MANY
 
 
+async def test_every_batch_of_a_fencing_says_that_the_broker_is_fenced(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+    plane = await world()
+    with caplog.at_level("INFO", logger="minikafka.controller"):
+        await fence(plane)
+        while plane.controller._events._scheduled is not None:
+            await asyncio.sleep(0)
+    lines = [record.message for record in caplog.records]
+    changes = [line for line in lines if line.startswith("many-")]
+    assert len(changes) == MANY and all(line.endswith(", because broker 2 is fenced") for line in changes)
+    why = "nothing was heard of it for 9000 ms (broker.session.timeout.ms)"
+    assert f"broker 2 is fenced, because {why}; {MANY} partitions change" in lines
+
+
 async def fence(plane: ControlPlane) -> None:
     core = plane.controller.core
     assert core is not None

@@ -4,7 +4,7 @@ reason."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.authorizer.acl import Acl
@@ -16,6 +16,7 @@ from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.records.metadata_records import BrokerRegistrationChangeRecord
 
 if TYPE_CHECKING:
     from minikafka.core.metadata.delta import MetadataDelta
@@ -43,6 +44,17 @@ def reason_of(request: Any) -> str:
     if isinstance(request, UnregisterBrokerRequest):
         return f"broker {request.broker_id} was unregistered"
     return ""
+
+
+def reason_in_batch(records: Sequence[Any], start: int, step: int, why: str) -> str:
+    """The reason for the partition changes in a batch of a decision that takes several. Its broker is fenced in the last one, and back in
+    the first."""
+    first, last = records[0], records[-1]
+    if isinstance(last, BrokerRegistrationChangeRecord) and last.fenced > 0 and start + step < len(records):
+        return f"broker {last.broker_id} is fenced"
+    if isinstance(first, BrokerRegistrationChangeRecord) and first.fenced < 0 and start > 0:
+        return why or f"broker {first.broker_id} is back"
+    return why
 
 
 def _acl_lines(delta: MetadataDelta) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config.rules import BrokerConfigRules
 from minikafka.broker.measures.durations import Durations
-from minikafka.broker.quorum.change_lines import BALANCE, change_lines, reason_of
+from minikafka.broker.quorum.change_lines import BALANCE, change_lines, reason_in_batch, reason_of
 from minikafka.broker.quorum.controller_events import ControllerEvents
 from minikafka.broker.quorum.raft_host import NotLeader
 from minikafka.broker.supervise import Ends
@@ -300,7 +300,8 @@ class ControllerHost:
             last = self._raft.append(framed, epoch=self._epoch)
             # The log may have inserted a control batch in between (a change of voters).
             delta = yield from core.replay(fitting, last - len(fitting) + 1)
-            for (log_level, line), is_step in paced(change_lines(delta, why, why_fenced, partitions), STEP_LINES):
+            reason = reason_in_batch(records, start, step, why)
+            for (log_level, line), is_step in paced(change_lines(delta, reason, why_fenced, partitions), STEP_LINES):
                 log.log(log_level, "%s", line)
                 if is_step:
                     yield

@@ -1,0 +1,47 @@
+"""What modules of a node import inside functions is imported before the node starts, or only before it serves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+from minikafka.broker.early_imports import NEEDED_LATER, OF_PAGE
+from minikafka.net.garbage import GarbagePauses
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("minikafka/broker", "minikafka/core", "minikafka/net", "minikafka/security", "wire", "storage")
+#: In a thread (`otlp.load`), or only another name of what is there.
+ELSEWHERE = {"google.protobuf.message", "opentelemetry.proto.metrics.v1.metrics_pb2", "minikafka.broker.front.dispatch", "crc32c"}
+#: Functions that nobody calls while the node serves: those that open stores of keys and formats, that a tool calls, or that compile.
+BEFORE_SERVICE = {
+    "cryptography", "cryptography.hazmat.primitives", "cryptography.hazmat.primitives.serialization", "difflib", "importlib", "tempfile",
+}  # fmt: skip
+
+
+def late_imports() -> Iterator[tuple[str, str]]:
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            for function in ast.walk(ast.parse(path.read_text())):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    for node in ast.walk(function):
+                        if isinstance(node, ast.Import):
+                            yield from ((str(path.relative_to(ROOT)), name.name) for name in node.names)
+                        elif isinstance(node, ast.ImportFrom) and node.module:
+                            yield str(path.relative_to(ROOT)), node.module
+                            yield from ((str(path.relative_to(ROOT)), f"{node.module}.{name.name}") for name in node.names)
+
+
+def test_every_late_import_is_early_or_before_service() -> None:
+    early = (*NEEDED_LATER, *OF_PAGE)
+    known = {*early, *BEFORE_SERVICE, *ELSEWHERE, *(name.rpartition(".")[0] for name in early)}
+    unknown = {(path, name) for path, name in late_imports() if name not in known and name.rpartition(".")[0] not in known}
+    assert not unknown
+
+
+def test_what_the_start_has_made_is_frozen_without_a_collection() -> None:
+    calls: list[str] = []
+    collector = SimpleNamespace(freeze=lambda: calls.append("freeze"), collect=lambda: calls.append("collect"))
+    GarbagePauses(collector=collector).keep()  # type: ignore[arg-type]
+    assert calls == ["freeze"]
