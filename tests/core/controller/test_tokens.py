@@ -12,6 +12,7 @@ from minikafka.core.controller.state import ControllerState
 from minikafka.core.controller.tokens import INT64_MAX, REMOVALS_MAX, TokenControl, TokenRequest, TokenSweep
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage
 from minikafka.core.metadata.versions import DELEGATION_TOKENS
+from minikafka.core.steps import at_once
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from minikafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -30,7 +31,7 @@ class World:
     def ask(self, request: Any, requester: str = "User:alice", now_ms: int = NOW, token_id: str | None = None) -> Any:
         result = self.control.handle(TokenRequest(request, requester, now_ms, token_id))
         if result.records:
-            self.state.replay(result.records, self.state.next_offset)
+            at_once(self.state.replay(result.records, self.state.next_offset))
         return result.response
 
     def create(self, lifetime_ms: int = -1, owner: str | None = None, renewer_type: str = "User", **more: Any) -> Any:
@@ -136,9 +137,9 @@ def test_expired_tokens_are_removed_some_at_once() -> None:
     first = world.control.sweep(TokenSweep(NOW + 6))
     assert first.response is True
     assert all(isinstance(record, RemoveDelegationTokenRecord) for record in first.records)
-    world.state.replay(first.records, world.state.next_offset)
+    at_once(world.state.replay(first.records, world.state.next_offset))
     second = world.control.sweep(TokenSweep(NOW + 6))
     assert second.response is False
-    world.state.replay(second.records, world.state.next_offset)
+    at_once(world.state.replay(second.records, world.state.next_offset))
     assert list(world.tokens) == [kept]
     assert {record.token_id for record in [*first.records, *second.records]} == set(ids)
