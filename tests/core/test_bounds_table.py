@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.broker.admin import tokens
 from minikafka.broker.admin.metadata import PARTITIONS_PER_RESPONSE_MAX, MetadataHandlers
 from minikafka.broker.observe.timeline import EVENTS_MAX, Timeline
 from minikafka.broker.partitions import fast_path, fetch_fast_path, produce_fast_path
@@ -23,6 +24,7 @@ from minikafka.core.authorizer import authorizer
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.core.group.consumer.turns import WAITING_MAX, Turns
 from minikafka.core.metadata.image import PartitionRegistration, TopicImage, empty_image
+from minikafka.core.scram import ScramCredential
 from minikafka.core.topic_name import NAME_LENGTH_MAX, topic_name_fault
 from minikafka.net.server import HELD_MAX, SocketListener
 from minikafka.wire.errors import ErrorCode
@@ -81,7 +83,7 @@ NAMED_BY_NO_TEST = {
     "minikafka/security/scram.py": "CLIENT_ITERATIONS_MAX",
     "wire/batch.py": "DECOMPRESSED_RATIO_MAX",
     "wire/compiler.py": "ARRAY_TABLE_MAX",
-    "wire/compression.py": "SNAPPY_RATIO_MAX",
+    "wire/compression.py": "_ZSTD_HEADER_BYTES_MAX SNAPPY_RATIO_MAX",
     "wire/record_scan.py": "VARINT_BITS_MAX VARLONG_BITS_MAX VARLONG_BYTES_MAX",
     "wire/types.py": "EVERY_VERSION_MAX",
     "storage/batch_scan.py": "INT32_MAX",
@@ -152,6 +154,19 @@ def test_events_and_figures_that_are_kept() -> None:
     for number in range(UNCOMMITTED_KEPT + 10):
         figures.note_appended(1, number, 0)
     assert len(timeline.events) == EVENTS_MAX and len(figures._uncommitted) == UNCOMMITTED_KEPT
+
+
+def test_credentials_of_delegation_tokens_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(tokens, "CREDENTIALS_MAX", 3)
+    monkeypatch.setattr(ScramCredential, "of_password", lambda *arguments: made.append(arguments[1]) or SimpleNamespace())
+    known = {name: SimpleNamespace(token_id=name, owner="User:a", expiration_timestamp=9) for name in "abcde"}
+    ours = tokens.DelegationTokens("secret", lambda: SimpleNamespace(delegation_tokens=known))  # type: ignore[arg-type,return-value]
+    mechanism: Any = SimpleNamespace(name="SCRAM-SHA-256")
+    for name in "abcdeedca":
+        assert ours.login(name, mechanism) is not None
+    assert len(ours._credentials) == 3 and len(made) == 6, "c, d and e were kept"
+    assert ours.login("z", mechanism) is None and len(made) == 6
 
 
 def test_requests_that_wait_for_their_group() -> None:
