@@ -159,7 +159,12 @@ def test_events_and_figures_that_are_kept() -> None:
 def test_credentials_of_delegation_tokens_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     monkeypatch.setattr(tokens, "CREDENTIALS_MAX", 3)
-    monkeypatch.setattr(ScramCredential, "of_password", lambda *arguments: made.append(arguments[1]) or SimpleNamespace())
+
+    def credential(*arguments: Any) -> Any:
+        made.append(arguments[1])
+        return SimpleNamespace()
+
+    monkeypatch.setattr(ScramCredential, "of_password", credential)
     known = {name: SimpleNamespace(token_id=name, owner="User:a", expiration_timestamp=9) for name in "abcde"}
     ours = tokens.DelegationTokens("secret", lambda: SimpleNamespace(delegation_tokens=known))  # type: ignore[arg-type,return-value]
     mechanism: Any = SimpleNamespace(name="SCRAM-SHA-256")
