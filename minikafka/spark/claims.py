@@ -80,6 +80,11 @@ def read_copy(directory: Directory) -> MetadataCopy | None:
         finding = Finding("metadata-log", f"the copy of node {directory.broker} cannot be read: {text}", file=path)
         _place(finding, (directory.broker,))
         copy.findings.append(finding)
+    try:
+        os.listdir(path)
+    except OSError as error:
+        copy.node.unread = f"its directory cannot be read: {error.strerror}"
+        return copy
     copy.snapshots, copy.sums = snapshot_digests(path), snapshot_sums(path)
     copy.node = read_node(directory.broker, path)
     if copy.image is not None:  # the log's last record may be one of the quorum, not of the cluster

@@ -19,6 +19,7 @@ BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fen
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS = "tests/spark/test_audit_coordinators.py"
+KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
 AGREEMENT = "tests/spark/test_audit_agreement.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
@@ -326,5 +327,16 @@ _ALL = (
             "tests/spark/test_audit_faults.py"),
     _mutant("sequences", "sequences of producers are not followed", "producers:continuity", _none, "tests/spark/test_audit_faults.py",
             also=((f"{SPARK}.replay:continuity", _none), (f"{SPARK}.producers:ProducerScan.feed", _nothing))),
+    # what brokers leave between two writes
+    _mutant("recovery points", "recovery points beyond a killed broker's log are not told", "compare:_recovery_points", _none, KILLED),
+    _mutant("unwritten snapshots", "any snapshot of producers may be unwritten", "sources:recovered_from", _constant(0), KILLED),
+    _mutant("unwritten identity", "whatever is in partition.metadata may be unwritten", "logformat:is_torn_partition_metadata",
+            _constant(True), KILLED),
+    _mutant("forks", "without a high watermark compacted logs fork at 0", "difference:_fork", _constant(0), KILLED),
+    # decisions of coordinators, and codecs
+    _mutant("other ends", "a log may end a transaction otherwise than its coordinator decided", "coordination:_other_ends", _nothing,
+            COORDINATORS),
+    _mutant("zstd frames", "a zstd frame may be cut", "records:_whole_zstd_frames", _none, CODECS),
+    _mutant("snappy headers", "any header of snappy is taken", "records:_xerial_header", _none, CODECS),
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {one.name: one for one in _ALL}

@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from helpers import log_fault_clusters
+from helpers.audited_clusters import BROKERS, messages_of, registered_topic, three_alike
 from helpers.audited_clusters import audit as audited
-from helpers.audited_clusters import messages_of, three_alike
-from helpers.log_clusters import plain
+from helpers.log_clusters import Partition, plain, write_broker
 
 from minikafka.cli.audit import audit
+from minikafka.spark.audit import AuditOptions, run_audit
+from minikafka.spark.engine_local import LocalEngine
 from minikafka.spark.engine_spark import SparkUnavailable, start_session
 from minikafka.spark.fetch_client import BrokerError, Connection, Security
 
@@ -232,3 +235,39 @@ def test_a_ledger_of_offsets_that_no_record_has(tmp_path: Path, change: dict[str
         found = run(*map(str, sorted(paths.iterdir())), "--acked", str(ledger))
         assert found.exit_code == code, found.output
         assert code == 0 or "line 1: not a JSON object with topic, partition and offset" in found.output
+
+
+@contextlib.contextmanager
+def without_privileges() -> Iterator[None]:
+    """As a user who may only do what files allow, which root is not."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [("t-0", "INCOMPLETE"), ("t-0/00000000000000000000.log", "INCOMPLETE"), ("t-0/00000000000000000000.index", "INCOMPLETE"),
+     ("t-0/leader-epoch-checkpoint", "INCOMPLETE"), ("t-0/partition.metadata", "INCOMPLETE"), ("meta.properties", "INCOMPLETE"),
+     ("replication-offset-checkpoint", "INCOMPLETE"), ("__cluster_metadata-0", "FAIL"), ("", "INCOMPLETE")],
+)  # fmt: skip
+def test_what_may_not_be_read_is_no_proof(name: str, outcome: str) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        for broker in BROKERS:
+            log = registered_topic().encode()
+            write_broker(folder / f"b{broker}", broker, [Partition("t-0", [plain(at) for at in range(9)])], log)
+        assert audited(folder).outcome == "PASS"  # whatever it imports late is there now
+        path = folder / "b2" / name
+        path.chmod(0)
+        with without_privileges():
+            result = run_audit([str(folder / f"b{broker}") for broker in BROKERS], LocalEngine(1), AuditOptions())
+        path.chmod(0o755)
+    assert result.outcome == outcome, [one.message for one in result.findings.kept]
+    assert any("Permission denied" in one.message for one in result.findings.kept)
