@@ -16,9 +16,8 @@ TOPIC, RECORDS = "test_topic", 200
 
 
 def judge(cluster: ProcessCluster, producer: Producer) -> None:
-    """The producer ends, and what it was told holds."""
+    """The producer ends, and what it was told holds. It sends nothing again: what was refused may be there or not."""
     producer.stop()
-    assert producer.events("producer_send_error") == []
     found = read_all(cluster, TOPIC)
     assert {place: found.get(place) for place in producer.acknowledged} == producer.acknowledged
     assert len(set(found.values())) == len(found), "a record is there twice"

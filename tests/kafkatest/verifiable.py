@@ -94,7 +94,7 @@ class Client:
 
 
 class Producer(Client):
-    """VerifiableProducer, acks=all: values are numbers from 0 on."""
+    """VerifiableProducer, acks=all, without retries: values are numbers from 0 on."""
 
     def __init__(
         self, directory: Path, bootstrap: str, topic: str, *, rate: int = 300, properties: Mapping[str, str] | None = None
@@ -118,7 +118,8 @@ class Consumer(Client):
 
     def __init__(self, directory: Path, bootstrap: str, topic: str, name: str, *arguments: str, protocol: str = "consumer") -> None:
         where = ("--bootstrap-server", bootstrap, "--topic", topic, "--group-id", "group", "--group-protocol", protocol)
-        classic = ("--session-timeout", "6000") if protocol == "classic" else ()
+        session_ms = "40000" if "--group-instance-id" in arguments else "6000"
+        classic = ("--session-timeout", session_ms) if protocol == "classic" else ()
         super().__init__(directory, name, "VerifiableConsumer", *where, *classic, "--reset-policy", "earliest", "--verbose", *arguments)
 
     @property
@@ -154,6 +155,20 @@ class ShareConsumer(Client):
             for part in event["partitions"] if event.get("success") else ():
                 found.update((part["topic"], part["partition"], offset) for offset in part["offsets"])
         return found
+
+    @property
+    def unanswered(self) -> set[Place]:
+        """What earlier processes of this client had read when they were killed: whether the broker took their acknowledgements, nobody
+        knows."""
+        lost, open_ones = set[Place](), set[Place]()
+        for event in self.events():
+            if event.get("name") == "record_data":
+                open_ones.add((event["topic"], event["partition"], event["offset"]))
+            elif event.get("name") == "offsets_acknowledged" and event.get("success"):
+                open_ones -= {(part["topic"], part["partition"], offset) for part in event["partitions"] for offset in part["offsets"]}
+            elif event.get("name") == "startup_complete":
+                lost, open_ones = lost | open_ones, set()
+        return lost
 
 
 def read_all(cluster: ProcessCluster, topic: str, *, isolation: str = "read_uncommitted") -> dict[Place, str]:
