@@ -117,8 +117,10 @@ def copies_of(seed: int, dumps: int, root: Path) -> CopyingWorld:
 
 
 def audit(copy: Copy) -> AuditResult:
-    """Audit the copy with every record decoded."""
-    return run_audit(sorted(str(place) for place in copy.place.glob("*/data")), LocalEngine(1), OPTIONS)
+    """Audit the copy with every record decoded. What is being formatted is no log directory yet."""
+    found = copy.place.glob("*/data")
+    places = [place for place in found if (place / "meta.properties").exists() or any(map(Path.is_dir, place.iterdir()))]
+    return run_audit(sorted(map(str, places)), LocalEngine(1), OPTIONS)
 
 
 def alarms(result: AuditResult, harmed: set[str]) -> list[Finding]:
