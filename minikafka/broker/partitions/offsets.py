@@ -86,7 +86,7 @@ class _Lookup:
 
 
 @contextlib.contextmanager
-def _told(answer: _OffsetAnswer, version: int) -> Iterator[None]:
+def _as_errors_of(answer: _OffsetAnswer, version: int) -> Iterator[None]:
     """Turn exceptions into errors in a partition's answer."""
     try:
         yield
@@ -181,7 +181,7 @@ class OffsetHandlers:
                     continue
                 answer = _OffsetAnswer(partition_index=wanted.partition_index)
                 answered.partitions.append(answer)
-                with _told(answer, context.api_version):
+                with _as_errors_of(answer, context.api_version):
                     if times > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)
                     lookup = self._list_offset(context.api_version, request, topic.name, wanted, answer)
@@ -195,7 +195,7 @@ class OffsetHandlers:
 
     async def _look_up(self, context: RequestContext, response: ListOffsetsResponse, lookups: list[_Lookup]) -> None:
         for lookup in lookups:
-            with _told(lookup.answer, context.api_version):
+            with _as_errors_of(lookup.answer, context.api_version):
                 while not lookup.advance(await self._heavy_work.run(lookup.decode)):
                     pass
         context.respond(response)
