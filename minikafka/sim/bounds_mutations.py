@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from minikafka.core.steps import at_once
+
 
 def _returns(value: Any) -> Any:
     return lambda original: lambda *arguments, **options: value
@@ -102,6 +104,26 @@ def _release_at_once(original: Any) -> Any:
     return release
 
 
+def _unpaced(original: Any) -> Any:
+    return lambda items, *_: ((item, False) for item in items)
+
+
+def _carried_out_at_once(original: Any) -> Any:
+    def add(self: Any, event: Any) -> None:
+        at_once(event.steps())
+
+    return add
+
+
+def _published_part(original: Any) -> Any:
+    def on_part(self: Any, records: Any) -> None:
+        original(self, records)
+        self._offset = max(self._offset, records[-1][0])
+        self._publish(1)
+
+    return on_part
+
+
 CODECS = ("tests/wire/test_compression.py",)
 NET = ("tests/net/test_bounds.py",)
 NAMES = ("tests/broker/test_names_of_peers.py",)
@@ -111,6 +133,9 @@ STREAMS = ("tests/core/group/streams/test_bounds.py",)
 RUNTIME = ("tests/broker/test_coordinator_runtime.py",)
 LOG_DIR = ("tests/storage/test_log_dir.py",)
 SHARE = ("tests/broker/test_share_turns.py",)
+CONTROLLER = ("tests/broker/test_controller_turns.py",)
+DELIVERY = ("tests/broker/test_delivery_turns.py",)
+FETCHES = ("tests/broker/test_long_fetches.py",)
 STEPS = (("step_s", 0.02), ("transactors", 2))
 CONNECTION = "minikafka.net.connection:SocketConnection"
 BOUNDS_MUTATIONS: list[dict[str, Any]] = [
@@ -166,6 +191,20 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.share.leader:ShareLeader.release", _release_at_once),)},
     {"name": "share-fetch-in-one-step", "breaks": "a fetch of very many share partitions takes steps", "tests": SHARE,
      "patches": (("minikafka.broker.share.fetch_operation:Pace.is_over", _returns(False)),)},
+    {"name": "decision-in-one-step", "breaks": "the controller decides on very many partitions in steps", "tests": CONTROLLER,
+     "patches": (("minikafka.core.controller.partitions:paced", _unpaced),)},
+    {"name": "replay-in-one-step", "breaks": "the controller replays a large batch in steps", "tests": CONTROLLER,
+     "patches": (("minikafka.core.controller.state:paced", _unpaced),)},
+    {"name": "events-side-by-side", "breaks": "the controller's events are carried out one after the other", "tests": CONTROLLER,
+     "patches": (("minikafka.broker.quorum.controller_events:ControllerEvents.add", _carried_out_at_once),)},
+    {"name": "delivery-in-one-step", "breaks": "a large batch of the metadata log is delivered in steps", "tests": DELIVERY,
+     "patches": (("minikafka.broker.quorum.raft_delivery:paced", _unpaced),)},
+    {"name": "snapshot-in-one-step", "breaks": "a large snapshot of the metadata is read in steps", "tests": DELIVERY,
+     "patches": (("minikafka.broker.quorum.snapshots:paced", _unpaced),)},
+    {"name": "batch-in-parts", "breaks": "a large batch of the metadata log is published as a whole", "tests": DELIVERY,
+     "patches": (("minikafka.broker.quorum.metadata_log:MetadataHost.on_part", _published_part),)},
+    {"name": "fetch-looks-at-all", "breaks": "a fetch of very many partitions looks only at the one that changed", "tests": FETCHES,
+     "patches": (("minikafka.broker.partitions.fetch_operation:FetchOperation.is_unmoved_by", _returns(False)),)},
     {"name": "answers-not-kept", "breaks": "what a follower appends in a later turn of the loop stays as it was received", "options": STEPS,
      "patches": (("minikafka.broker.partitions.fetcher:Fetcher._keep_records", _returns(None)),)},
     {"name": "answers-not-finished", "breaks": "a follower takes the rest of an answer in later turns", "options": STEPS,

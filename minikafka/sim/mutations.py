@@ -294,10 +294,19 @@ def _never_diverges(original: Any) -> Any:
 
 
 def _fence_but_keep_in_isr(original: Any) -> Any:
-    def fence(self: Any, broker: Any) -> list[Any]:
+    def fence(self: Any, broker: Any) -> Any:
+        yield from ()
         return [BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)]
 
     return fence
+
+
+def _nothing_in_steps(original: Any) -> Any:
+    def decide(*_: Any) -> Any:
+        yield from ()
+        return []
+
+    return decide
 
 
 def _accept_alter(*codes: ErrorCode) -> Any:
@@ -548,7 +557,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "keep-leader-epoch", "breaks": "a new leader gets the old epoch", "profile": "crashes",
      "patches": (("minikafka.core.metadata.image:PartitionRegistration.merge", _keep_leader_epoch),)},
     {"name": "predecessor-stays", "breaks": "a new incarnation keeps its predecessor's place in the in-sync set", "profile": "crashes",
-     "patches": ((f"{BROKERS}._remove_predecessor", constant([])),), "options": _DYING, "duration_s": 12.0},
+     "patches": ((f"{BROKERS}._remove_predecessor", _nothing_in_steps),), "options": _DYING, "duration_s": 12.0},
     {"name": "unclean-stays-eligible", "breaks": "a replica that stopped uncleanly stays eligible (KIP-966)", "profile": "crashes",
      "patches": ((f"{CHANGE}.unclean_shutdown", _keep_unclean_eligible),), "tests": ("tests/core/controller/test_elections.py",)},
     {"name": "answer-before-commit", "breaks": "the controller responds before its records are committed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any
 
+from minikafka.core.steps import at_once
 from minikafka.net.channel import ConnectionLost, RequestTimeout
 from minikafka.sim.replacements import nothing
 
@@ -19,13 +20,13 @@ INVARIANT_TESTS = ("tests/broker/test_broken_invariants.py",)
 
 
 def _offset_first(original: Any) -> Any:
-    def deliver_to(self: Any, entry: Any) -> None:
+    def deliver_to(self: Any, entry: Any) -> Any:
         before = entry.next_offset
         try:
-            original(self, entry)
+            yield from original(self, entry)
         except Exception:
-            following = [piece.next_offset for piece in self._pieces(before, self._high_watermark) if piece.next_offset > entry.next_offset]
-            entry.next_offset = following[0]
+            pieces = at_once(self._pieces(before, self._high_watermark))
+            entry.next_offset = next(piece.next_offset for piece in pieces if piece.next_offset > entry.next_offset)
             raise
 
     return deliver_to
