@@ -72,8 +72,8 @@ PYTHON = """\
 CI runs Python 3.11. We also installed the wheel into empty environments of 3.12.1, 3.13.0 and 3.14.10 on Linux x86-64. The demo ran there,
 and the 2,428 tests of wire, storage, core and broker passed. We installed the source distribution with 3.12.1.
 
-On musl we used CPython 3.13.5, built against musl 1.2.5, with the wheels for musl and `packaging/alpine.txt`. The demo ran there. We have not
-used Alpine itself."""
+On musl we used CPython 3.13.5, built against musl 1.2.5, with the wheels for musl and `packaging/alpine.txt`. The demo ran there. We have
+not used Alpine itself."""
 
 
 KAFKA_SUITE = """\
