@@ -180,6 +180,8 @@ def test_an_answer_to_a_fetch_of_an_earlier_epoch_of_the_same_leader_is_dropped(
     leader.fetcher.add(partition)
     leader.answer(ErrorCode.NONE, bytes(records))
     assert partition.log.log_end_offset == 0
+    assert leader.sent[-1][0].forgotten_topics_data, "the leader's session forgets the partition before it joins again"
+    leader.answer(ErrorCode.NONE)
     wanted = leader.sent[-1][0].topics[0].partitions[0]
     assert (wanted.current_leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch) == (7, 0, 6)
 

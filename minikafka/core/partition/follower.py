@@ -133,9 +133,9 @@ class FetchPlan:
 class Follower:
     """All partitions that are fetched from one leader over one connection.
 
-    Invariants: at most `IN_FLIGHT_MAX` fetches are in flight; the second only adds partitions to the leader's session while the first is
-    parked there. A partition's next fetch offset is the end of its log. An answer from an earlier connection, session membership or leader
-    epoch changes nothing.
+    Invariants: at most `IN_FLIGHT_MAX` fetches are in flight; the second only adds partitions to the leader's session, or lets it forget
+    some, while the first is parked there. A partition's next fetch offset is the end of its log. An answer from an earlier connection,
+    session membership or leader epoch changes nothing.
     """
 
     def __init__(self, broker_id: int, quota: ReplicationQuota, backoff_ms_max: int) -> None:
@@ -157,6 +157,9 @@ class Follower:
         #: Partitions in the leader's session, and partitions to remove from it.
         self._in_session: set[Key] = set()
         self._forgotten: list[Key] = []
+        #: Partitions of the leader's session about which an answer was ignored. The leader would not repeat a high watermark that it has
+        #: sent, so it must forget them before they join again.
+        self._ignored: set[Key] = set()
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -181,8 +184,13 @@ class Follower:
         self._session_id = self._session_epoch = 0
         self._is_answered = False
         self._in_flight = 0
+        self._leave_session()
+
+    def _leave_session(self) -> None:
+        """The leader remembers no partitions."""
         self._forgotten.clear()
         self._in_session.clear()
+        self._ignored.clear()
         for followed in self.partitions.values():
             followed.position = None
 
@@ -196,7 +204,7 @@ class Follower:
     def next_fetch(self, now_ms: int) -> FetchPlan | None:
         """The fetch to send now; None when there is nothing to fetch, or enough fetches are in flight."""
         has_session = self._session_id != 0
-        if self._in_flight and not (has_session and self._in_flight < IN_FLIGHT_MAX and self._has_joining(now_ms)):
+        if self._in_flight and not (has_session and self._in_flight < IN_FLIGHT_MAX and (self._ignored or self._has_joining(now_ms))):
             if self.wake_ms is not None and self.wake_ms <= now_ms:
                 self.wake_ms = None  # only the next answer can change this
             return None
@@ -230,10 +238,13 @@ class Follower:
             resume_ms = followed.resume_ms
             if resume_ms <= now_ms and self._quota.is_active and (throttled_ms := self._throttled_ms(followed, now_ms)):
                 # Leave the leader's session, or the leader would send data nevertheless. The rate may change before the time is up.
-                self._leave_session(key, followed)
+                self._leave(key, followed)
                 resume_ms = now_ms + throttled_ms
             if resume_ms > now_ms:
                 wake_ms = resume_ms if wake_ms is None else min(wake_ms, resume_ms)
+                continue
+            if key in self._ignored:
+                self._leave(key, followed)
                 continue
             log = followed.replica.log
             latest = log.latest_epoch
@@ -261,6 +272,7 @@ class Follower:
             followed = self.partitions.get(key)
             if key in self._in_session and (followed is None or followed.position is None):
                 self._in_session.discard(key)
+                self._ignored.discard(key)
                 forgotten.append(key)
         self._forgotten.clear()
         return forgotten
@@ -280,23 +292,26 @@ class Follower:
         self._in_flight -= 1
         if self._session_id == 0:
             self._session_id, self._session_epoch = session_id, 0
-        self._is_answered = True
+        elif session_id == 0 and not self._in_flight:  # it ended with its last partition
+            self._session_id = 0
+        self._is_answered = self._session_id != 0 or plan.session_id == 0
         return True
 
     def finished(self) -> None:
         """All partitions of an answer have been handled."""
         if self._session_id == 0:  # the leader keeps no session for us: the next fetch names everything again
-            self._in_session.clear()
-            for followed in self.partitions.values():
-                followed.position = None
+            self._leave_session()
 
     def followed(self, plan: FetchPlan, key: Key) -> FollowedPartition | None:
-        """The partition that an answer is about; None if the answer belongs to an earlier state of it."""
+        """The partition that an answer is about; None, and the answer is ignored, if it belongs to an earlier state of it."""
         followed = self.partitions.get(key)
-        if followed is None or followed.position is None or followed.joined_in > plan.number:
-            return None
-        replica = followed.replica
-        return None if replica.is_leader or replica.leader_epoch != followed.leader_epoch else followed
+        if followed is not None and followed.position is not None and followed.joined_in <= plan.number:
+            replica = followed.replica
+            if not replica.is_leader and replica.leader_epoch == followed.leader_epoch:
+                return followed
+        if key in self._in_session:
+            self._ignored.add(key)
+        return None
 
     def step(self, followed: FollowedPartition, code: ErrorCode, now_ms: int, *, is_diverging: bool) -> Step:
         """What the host has to do after an answer about a partition."""
@@ -340,9 +355,9 @@ class Follower:
 
     def _pause(self, followed: FollowedPartition, phase: Phase) -> None:
         followed.phase = phase
-        self._leave_session((followed.replica.topic_id, followed.replica.index), followed)
+        self._leave((followed.replica.topic_id, followed.replica.index), followed)
 
-    def _leave_session(self, key: Key, followed: FollowedPartition) -> None:
+    def _leave(self, key: Key, followed: FollowedPartition) -> None:
         """A waiting partition leaves the leader's session. Otherwise the session would answer for it at once, again and again, with the
         condition that made it wait, and each answer would restart the wait (AbstractFetcherThread, too, leaves delayed partitions out)."""
         followed.position = None

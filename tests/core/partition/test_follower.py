@@ -162,6 +162,51 @@ def test_an_answer_to_a_fetch_before_the_partition_joined_is_not_about_it() -> N
     assert leader.say(news, one) is Step.APPEND
 
 
+def test_a_partition_whose_answer_was_ignored_joins_only_after_the_leader_has_forgotten_it() -> None:
+    """The leader would not repeat the high watermark of that answer: the follower's stayed behind until the next record."""
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.answer(leader.asked())
+    parked = leader.asked()
+    leader.follower.remove(one.key)
+    leader.follower.add(one)
+    joining = leader.asked()
+    assert names(joining) == ([0], [])
+    assert leader.say(parked, one) is None
+    assert names(leader.asked()) == ([], [0])
+    leader.answer(joining)
+    news = leader.asked()
+    assert names(news) == ([0], [])
+    assert leader.say(news, one) is Step.APPEND
+
+
+def test_an_answer_during_a_back_off_is_ignored_and_the_leader_forgets_the_partition_before_it_joins() -> None:
+    one, other, third = Replica(0), Replica(1), Replica(2)
+    leader = Leader(one, other)
+    leader.answer(leader.asked())
+    first = leader.asked()
+    leader.follower.add(third)
+    second = leader.asked()
+    assert leader.say(first, one, ErrorCode.UNKNOWN_LEADER_EPOCH) is Step.WAIT
+    leader.now_ms += BACKOFF_MS_MIN
+    assert leader.say(second, one) is None
+    assert names(leader.asked()) == ([], [0])
+    assert names(leader.asked()) == ([0], [])
+
+
+def test_a_session_that_ends_with_its_last_partition_is_followed_by_a_new_one() -> None:
+    replica = Replica()
+    leader = Leader(replica)
+    leader.answer(leader.asked())
+    assert leader.say(leader.asked(), replica, ErrorCode.UNKNOWN_LEADER_EPOCH) is Step.WAIT
+    last = leader.asked()
+    assert names(last) == ([], [0])
+    leader.now_ms += BACKOFF_MS_MIN
+    leader.answer(last, session_id=0)
+    new = leader.asked()
+    assert (new.session_id, new.may_wait, names(new)) == (0, False, ([0], []))
+
+
 @pytest.mark.parametrize("change", ["epoch", "leader", "removed"])
 def test_an_answer_of_an_earlier_role_changes_nothing(change: str) -> None:
     replica = Replica()

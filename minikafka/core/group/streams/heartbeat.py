@@ -231,7 +231,10 @@ class HeartbeatPlanner:
         moment: Moment,
     ) -> None:
         """Fill in the answer. It has the tasks if the member joins or its tasks have changed, and the endpoints for interactive queries if
-        the member's endpoint epoch is not current."""
+        the member's endpoint epoch is not current.
+
+        It also has the tasks if the member reports to lack some: the answer that named them may have been lost. In Apache Kafka 4.4 nobody
+        runs such a task until the member's tasks change again."""
         intervals = moment.intervals
         answer = plan.answer = _Answer(
             member_id=member.member_id,
@@ -242,7 +245,8 @@ class HeartbeatPlanner:
             status=plan.status,
         )
         has_others = member.assigned != step.before.assigned
-        if step.request.member_epoch == JOIN_EPOCH or has_others:
+        lacks_tasks = step.owned is not None and not step.owned.contains(member.assigned)
+        if step.request.member_epoch == JOIN_EPOCH or has_others or lacks_tasks:
             tasks = member.assigned.tasks()
             answer.active_tasks, answer.standby_tasks, answer.warmup_tasks = (
                 [_Answer.TaskIds(subtopology_id=one, partitions=sorted(role[one])) for one in role]

@@ -56,6 +56,10 @@ class HeldTasks:
         is_active = not self.active.keys().isdisjoint(other.active)
         return is_active or not self.standby.isdisjoint(other.standby) or not self.warmup.isdisjoint(other.warmup)
 
+    def contains(self, other: HeldTasks) -> bool:
+        """Whether every task of the other is here, in the same role."""
+        return other.active.keys() <= self.active.keys() and other.standby <= self.standby and other.warmup <= self.warmup
+
 
 def by_subtopology(tasks: Iterable[Task]) -> dict[str, frozenset[int]]:
     """Partitions by subtopology id, in the order of the ids."""
