@@ -301,8 +301,7 @@ class LogAppender:
         """An empty run, which `append_run` appends in the same turn of the event loop. A batch that needs a new segment, or a file that
         is not open, is not for it: runs of many logs are appended together, and that takes long."""
         segment, config, room = self._segments.active, self._config, (0, 0)
-        if segment.size and segment.is_open:
-            first = segment.load_first_timestamp()
+        if segment.size and segment.is_open and (first := self._first_timestamp(segment)) is not None:
             latest = first + config.segment_ms - self._rolling.jitter_ms if first >= 0 else INT64_MAX
             room = config.segment_bytes - segment.size, latest
         return BatchRun(self, self._producers.entries, self._watermarks.log_end_offset, wall_ms, room)
@@ -366,7 +365,17 @@ class LogAppender:
         """Whether an append of `size` bytes begins a segment."""
         active = self._segments.active
         end = self._watermarks.log_end_offset
-        return active.size > 0 and active.should_roll(self._config, self._rolling.jitter_ms, size, end, timestamp, wall_ms)
+        if not active.size or self._first_timestamp(active) is None:
+            return False
+        return active.should_roll(self._config, self._rolling.jitter_ms, size, end, timestamp, wall_ms)
+
+    def _first_timestamp(self, segment: Segment) -> int | None:
+        """See Segment.load_first_timestamp. None if it cannot be read: then the disk has failed, as the append that follows will say."""
+        try:
+            return segment.load_first_timestamp()
+        except OSError as error:
+            self._disk.fail("read the log", error)
+            return None
 
     def prepare(self, records: memoryview, wall_ms: int) -> memoryview:
         """Check and convert a client's batch, for an append with Fitting.DONE. Does not touch the log, so it may run on another thread;

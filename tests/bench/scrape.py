@@ -15,6 +15,7 @@ from typing import Any
 
 from minikafka.broker.measures.request_times import SAMPLES_KEPT
 from minikafka.testing import EmbeddedBroker
+from minikafka.testing.wait import wait_until
 
 
 def fill(dispatcher: Any) -> None:
@@ -51,6 +52,9 @@ def measure(partitions: int = 1000, dialects: str = "s", rounds: int = 9, profil
             return asyncio.run_coroutine_threadsafe(scrape(), loop).result(30)
 
         fill(runner.node.broker.dispatcher)
+        hosted = runner.node.broker.replicas.partitions
+        # Replicas take their roles some at a time.
+        wait_until(lambda: sum(one.leader is not None for one in list(hosted.values())) >= partitions, "every partition is led", 30)
         once()
         found = [once() for _ in range(rounds)]
         if profile:

@@ -139,3 +139,18 @@ def test_an_exception_between_write_and_publish_leaves_no_bytes(
     assert (log.log_end_offset, disk.size(LOG)) == (3, size)
     with pytest.raises(StorageError):
         append(log)
+
+
+@pytest.mark.parametrize("ask", [lambda log: log.must_sync_soon(T0), lambda log: log.begin_run(T0)], ids=["must_sync_soon", "begin_run"])
+def test_a_look_at_the_first_batch_that_fails_takes_the_log_offline_and_the_append_says_so(
+    ask: Callable[[Log], object], open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    """A follower that asked whether an append begins a segment ended its connection with an OSError (simulator, seed 8005530)."""
+    log = open_log(cleanup_policy="compact")
+    append(log)
+    log.segments.active.first_timestamp = None
+    disk.fail("read", errno.EIO, ".log")
+    ask(log)
+    with pytest.raises(StorageError):
+        append(log, 1)
+    assert log.log_end_offset == 1
