@@ -6,9 +6,9 @@ Rules: kafka.server.FetchSession and org.apache.kafka.common.requests.FetchMetad
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
 
+from minikafka.core.steps import Steps, at_once
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest
 
@@ -23,7 +23,6 @@ ALL_PARTITIONS_MAX = 1_000_000
 TOPIC_NAME_MAX = 249
 #: Partitions of a request that are processed in one step, at about 2 µs each.
 STEP_PARTITIONS = 2048
-Result = TypeVar("Result")
 PartitionKey = tuple[object, int]  # (topic name or topic id, partition)
 
 
@@ -145,11 +144,11 @@ class FetchSessionCache:
         self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
     ) -> FetchContext:
         """The context of a fetch. Raises ApiError (70, 71, 106), which is answered as the top-level error with session id 0."""
-        return to_the_end(self.context_in_steps(request, version, is_follower=is_follower, name_of=name_of, now_ms=now_ms))
+        return at_once(self.context_in_steps(request, version, is_follower=is_follower, name_of=name_of, now_ms=now_ms))
 
     def context_in_steps(
         self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
-    ) -> Generator[None, None, FetchContext]:
+    ) -> Steps[FetchContext]:
         """Like `context`, with a bounded amount of work between two yields. Raises ApiError."""
         by_id = version >= 13
         session_id, epoch = request.session_id, request.session_epoch
@@ -192,7 +191,7 @@ class FetchSessionCache:
     @staticmethod
     def _requested(
         request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
-    ) -> Generator[None, None, OrderedDict[PartitionKey, FetchPartition]]:
+    ) -> Steps[OrderedDict[PartitionKey, FetchPartition]]:
         partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
         due = STEP_PARTITIONS
         for topic in request.topics:
@@ -211,7 +210,7 @@ class FetchSessionCache:
     @staticmethod
     def _update(
         session: FetchSession, request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
-    ) -> Generator[None, None, None]:
+    ) -> Steps[None]:
         due = STEP_PARTITIONS
         for topic in request.topics:
             identity: object = topic.topic_id if by_id else topic.topic
@@ -262,16 +261,6 @@ class FetchSessionCache:
         del self._sessions[oldest.id]
         self.evictions += 1
         return True
-
-
-def to_the_end(steps: Generator[None, None, Result]) -> Result:
-    """Run all steps at once and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as over:
-            result: Result = over.value
-            return result
 
 
 def _partitions_of(request: FetchRequest) -> int:

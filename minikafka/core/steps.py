@@ -1,6 +1,6 @@
-"""Decisions about very many things, in steps: the caller chooses when the event loop gets its next turn.
+"""Work on very many things, in steps: the caller chooses when the event loop gets its next turn.
 
-A decision is a generator that yields after every bounded piece of work and returns its result. It must find the state as it was at its
+The work is a generator that yields after every bounded piece of it and returns its result. It must find the state as it was at its
 beginning, so whoever runs it lets nothing else change the state meanwhile.
 """
 

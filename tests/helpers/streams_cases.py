@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from minikafka.core.group.consumer.assignor import at_once
 from minikafka.core.group.streams.assignors import ASSIGNORS
 from minikafka.core.group.streams.model import (
     ConfiguredSubtopology,
@@ -28,6 +27,7 @@ from minikafka.core.group.streams.model import (
     TasksTuple,
     Topology,
 )
+from minikafka.core.steps import at_once
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
 Case = dict[str, Any]

@@ -5,15 +5,12 @@ An assignor is a generator. It yields whenever it has used enough of one turn of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from minikafka.core.group.consumer.member import Assignment
+from minikafka.core.steps import Steps
 
-Result = TypeVar("Result")
-#: Work in steps, with its result.
-Steps = Generator[None, None, Result]
 #: Partitions, members or topics that are processed in one step: about a millisecond.
 STEP_UNITS = 2_000
 
@@ -56,16 +53,6 @@ class Pace:
             return False
         self._done = 0
         return True
-
-
-def at_once(steps: Steps[Result]) -> Result:
-    """Run all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def target_owners(spec: GroupSpec) -> Steps[dict[bytes, dict[int, str]]]:

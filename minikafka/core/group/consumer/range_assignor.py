@@ -5,8 +5,9 @@ Rules: org.apache.kafka.coordinator.group.assignor.RangeAssignor of Apache Kafka
 
 from __future__ import annotations
 
-from minikafka.core.group.consumer.assignor import GroupSpec, Pace, Steps
+from minikafka.core.group.consumer.assignor import GroupSpec, Pace
 from minikafka.core.group.consumer.member import Assignment
+from minikafka.core.steps import Steps
 
 
 def assign_range(spec: GroupSpec) -> Steps[dict[str, Assignment]]:

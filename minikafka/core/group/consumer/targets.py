@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
-from minikafka.core.group.consumer.assignor import Assignor, GroupSpec, MemberSpec, Pace, Steps, at_once
+from minikafka.core.group.consumer.assignor import Assignor, GroupSpec, MemberSpec, Pace
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import Assignment, ConsumerMember
 from minikafka.core.group.consumer.range_assignor import assign_range
@@ -14,6 +14,7 @@ from minikafka.core.group.consumer.records import Records, target_epoch_record, 
 from minikafka.core.group.consumer.settings import GroupIntervals
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.consumer.uniform_assignor import assign_uniform
+from minikafka.core.steps import Steps, at_once
 
 #: Assignors by the names that `group.consumer.assignors` and members use.
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

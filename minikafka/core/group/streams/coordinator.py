@@ -14,7 +14,6 @@ from typing import Any
 from minikafka.core.coordinator.shard import Append, append_error
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.assignment import Assignments
-from minikafka.core.group.consumer.assignor import Steps
 from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.sessions import Sessions
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
@@ -29,6 +28,7 @@ from minikafka.core.group.streams.plans import Plan, without
 from minikafka.core.group.streams.records import description_record, group_tombstones, replay_record
 from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.streams.targets import StreamsTargets, assignor_name
+from minikafka.core.steps import Steps
 from minikafka.core.timers import TimerQueue
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from minikafka.core.group.config import Client
-from minikafka.core.group.consumer.assignor import Steps, at_once
 from minikafka.core.group.consumer.checks import check_released, existing_member, existing_static_member, invalid
 from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.targets import is_early
@@ -32,6 +31,7 @@ from minikafka.core.group.streams.records import (
 from minikafka.core.group.streams.settings import StreamsIntervals, StreamsSettings
 from minikafka.core.group.streams.targets import is_large, target_changes, target_steps
 from minikafka.core.group.streams.topology import InvalidTopology, configure, configure_steps
+from minikafka.core.steps import Steps, at_once
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 

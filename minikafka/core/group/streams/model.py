@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from minikafka.core.group.consumer.assignor import Steps
+from minikafka.core.steps import Steps
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
 #: Partitions by subtopology id: each is a task. No entry is empty.

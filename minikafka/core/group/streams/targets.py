@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
-from minikafka.core.group.consumer.assignor import Steps
 from minikafka.core.group.consumer.targets import AT_ONCE_MAX, is_early
 from minikafka.core.group.streams.assignors import ASSIGNORS
 from minikafka.core.group.streams.group import ReportedOffsets, StreamsGroup
@@ -16,6 +15,7 @@ from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import ConfiguredTopology, GroupSpec, MemberSpec, TasksTuple
 from minikafka.core.group.streams.records import target_epoch_record, target_record
 from minikafka.core.group.streams.settings import StreamsIntervals, StreamsSettings
+from minikafka.core.steps import Steps
 
 
 def is_large(group: StreamsGroup, configured: ConfiguredTopology) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from helpers.streams_cases import LIVES, Case, Life, listed, spec_of
 
-from minikafka.core.group.consumer.assignor import at_once
 from minikafka.core.group.streams.model import GroupSpec, TasksTuple
 from minikafka.core.group.streams.sticky_assignor import assign_sticky
+from minikafka.core.steps import at_once
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "streams" / "cases.jsonl"
 
