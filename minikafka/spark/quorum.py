@@ -193,7 +193,9 @@ def _static_voters(nodes: Sequence[Node]) -> set[str]:
 
 def _unelected(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
     """Check that a majority of the voters has heard of each epoch in which a log has records: a leader writes after its election, and who
-    votes writes the epoch down first."""
+    votes writes the epoch down first.
+
+    A voter whose directory was replaced may have voted. If its vote decides, nobody can tell whether there was an election."""
     id_of = {directory.path: directory.directory_id for directory in directories}
     heard: dict[tuple[str, str], int] = {}
     for node in nodes:
@@ -207,6 +209,12 @@ def _unelected(nodes: Sequence[Node], directories: Sequence[Directory]) -> Itera
         if voters and len(knowing) < len(voters) // 2 + 1:
             text = f"its log has epoch {node.epoch}, of which {len(knowing)} of {len(voters)} voters ever heard: nobody was elected leader"
             yield _finding("quorum-state", text, (node.name,), node.path)
+            continue
+        named = {other.name for other in nodes}
+        replaced = [name for name, place in knowing if name in named and _heard_by(heard, name, place, unknown=-1) < 0]
+        if replaced and len(knowing) - len(replaced) < len(voters) // 2 + 1:
+            text = f"its log has epoch {node.epoch}. Whether its leader was elected depends on the vote of {', '.join(replaced)}, which was "
+            yield _finding("not-compared", f"{text}given in another directory", (node.name,), node.path, WARNING)
 
 
 def _overruled(nodes: Sequence[Node]) -> Iterator[Finding]:
