@@ -121,7 +121,8 @@ class AuditResult:
         if any(partition.verdict in failing for partition in self.partitions) or roots - {"unreadable"}:
             return "FAIL"
         counts = self.plan.findings.counts
-        unchecked = ("acked-unchecked", "warning") in self.findings.counts or any((one, "warning") in counts for one in compare.INCOMPLETE_CHECKS)
+        unchecked = ("acked-unchecked", "warning") in self.findings.counts
+        unchecked |= any((check, "warning") in counts for check in compare.INCOMPLETE_CHECKS)
         if roots or unchecked or self.findings.total("error") or any(one.verdict in UNPROVEN for one in self.partitions):
             return "INCOMPLETE"
         looked_at = self.batches_compared

@@ -213,8 +213,8 @@ def _unelected(nodes: Sequence[Node], directories: Sequence[Directory]) -> Itera
         named = {other.name for other in nodes}
         replaced = [name for name, place in knowing if name in named and _heard_by(heard, name, place, unknown=-1) < 0]
         if replaced and len(knowing) - len(replaced) < len(voters) // 2 + 1:
-            text = f"its log has epoch {node.epoch}. Whether its leader was elected depends on the vote of {', '.join(replaced)}, which was "
-            yield _finding("not-compared", f"{text}given in another directory", (node.name,), node.path, WARNING)
+            text = f"its log has epoch {node.epoch}. Whether its leader was elected depends on the vote of {', '.join(replaced)}, "
+            yield _finding("not-compared", f"{text}which was given in another directory", (node.name,), node.path, WARNING)
 
 
 def _overruled(nodes: Sequence[Node]) -> Iterator[Finding]:
