@@ -13,14 +13,18 @@ from helpers.log_oracle import CONTROL, Stored, parse, records
 
 
 def properties_of(directory: Path) -> dict[str, str]:
-    """What Java reads in meta.properties: a line may go on in the next, and key and value have escapes."""
+    """What Java reads in meta.properties: a line may go on in the next, and key and value have escapes. Nothing if one of them is malformed:
+    Java refuses the file (Properties.loadConvert)."""
     path = directory / "meta.properties"
     text = re.sub(r"\\\n[ \t]*", "", path.read_text() if path.exists() else "")
     found = {}
     for line in (line.lstrip() for line in text.split("\n")):
         if line and line[0] not in "#!":
             key, value = re.match(r"((?:\\.|[^=: ])*) *[=:]? *(.*)", line).groups()  # type: ignore[union-attr]
-            key, value = (codecs.decode(re.sub(r"\\([^u])", r"\1", part), "unicode_escape") for part in (key, value))
+            try:
+                key, value = (codecs.decode(re.sub(r"\\([^u])", r"\1", part), "unicode_escape") for part in (key, value))
+            except UnicodeDecodeError:
+                return {}
             found[key] = value
     return found
 
