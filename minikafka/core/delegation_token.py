@@ -6,7 +6,12 @@ import base64
 import hmac
 from typing import TYPE_CHECKING
 
+from minikafka.wire.errors import ErrorCode
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
     from minikafka.wire.records.metadata_records import DelegationTokenRecord
 
 #: Principals are written as type and name.
@@ -38,6 +43,13 @@ class TokenSecret:
 def is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
     """Whether the token has ended. `now_ms`: since 1970."""
     return token.max_timestamp < now_ms or token.expiration_timestamp < now_ms
+
+
+def wrong_type(owner: str, renewers: Iterable[CreateDelegationTokenRequest.CreatableRenewers]) -> ErrorCode | None:
+    """INVALID_PRINCIPAL_TYPE unless all are users. Apache Kafka looks at the renewers only, but who logs in with a token is User: and the
+    owner's name, whatever the owner's type: so rights to create tokens of one type gave those of another."""
+    are_users = owner.startswith(f"{USER_TYPE}:") and all(renewer.principal_type == USER_TYPE for renewer in renewers)
+    return None if are_users else ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
 def may_change(token: DelegationTokenRecord, principal: str) -> bool:

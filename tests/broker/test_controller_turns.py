@@ -179,6 +179,26 @@ async def test_what_comes_meanwhile_finds_the_whole_decision(work: Work) -> None
     assert len(fences) == 1
 
 
+async def test_a_broker_is_not_silent_while_its_heartbeat_waits_behind_what_clients_asked(work: Work) -> None:
+    """Clients that only checked the creation of thousands of partitions fenced all brokers: their heartbeats had arrived in time."""
+    plane = await world()
+    topic = CreateTopicsRequest.CreatableTopic(name="more", num_partitions=MANY, replication_factor=2)
+    request = CreateTopicsRequest(topics=[topic], validate_only=True)
+    asked = [asyncio.ensure_future(plane.controller.ask(request, 7)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert plane.controller._events.pauses
+    plane.clock.now += 8_900
+    beats = [BrokerHeartbeatRequest(broker_id=one, broker_epoch=epoch(plane, one), current_metadata_offset=1 << 40) for one in (1, 2)]
+    heard = [asyncio.ensure_future(plane.controller.ask(beat, 1)) for beat in beats]
+    await asyncio.sleep(0)
+    plane.clock.now += 200
+    plane.controller._on_timer()
+    assert [(await answer).is_fenced for answer in heard] == [False, False]
+    assert not all(answer.done() for answer in asked), "heartbeats come before clients' events"
+    await asyncio.gather(*asked)
+    assert not any(broker.fenced for broker in plane.controller.newest_image().brokers.values())
+
+
 async def test_a_controller_that_is_replaced_in_the_middle_leaves_the_rest_undecided(work: Work) -> None:
     plane = await world()
     asked = [asyncio.ensure_future(plane.controller.ask(request, 4)) for request in (shutdown(plane, 2), shutdown(plane, 1))]

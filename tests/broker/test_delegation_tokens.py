@@ -17,6 +17,7 @@ from minikafka.broker.node import Node
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.core.delegation_token import TokenPrincipal
 from minikafka.core.metadata.image import MetadataImage
+from minikafka.core.scram import SHA_256
 from minikafka.net.channel import Channel
 from minikafka.net.network import AuthenticationFailed
 from minikafka.net.server import SocketNetwork
@@ -227,3 +228,13 @@ def test_an_envelope_says_that_a_token_authenticated_its_client() -> None:
     assert isinstance(principal_of(principal_bytes(TokenPrincipal("User:alice"))), TokenPrincipal)
     assert not isinstance(principal_of(principal_bytes("User:alice")), TokenPrincipal)
     assert TokenPrincipal("User:alice") == "User:alice"
+
+
+@pytest.mark.parametrize(("owner", "is_admitted"), [("User:admin", True), ("Foo:admin", False), (":admin", False), ("admin", False)])
+def test_a_token_in_the_metadata_whose_owner_is_no_user_admits_nobody(owner: str, is_admitted: bool) -> None:
+    image = MetadataImage()
+    image.delegation_tokens["t"] = DelegationTokenRecord(
+        owner=owner, requester="User:eve", renewers=[], issue_timestamp=0, max_timestamp=9, expiration_timestamp=9, token_id="t"
+    )
+    login = DelegationTokens("secret", lambda: image).login("t", SHA_256)
+    assert (login is not None) is is_admitted

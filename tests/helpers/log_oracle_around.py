@@ -13,8 +13,8 @@ from helpers.log_oracle import CONTROL, Stored, parse, records
 
 
 def properties_of(directory: Path) -> dict[str, str]:
-    """What Java reads in meta.properties: a line may go on in the next, and key and value have escapes. Nothing if one of them is malformed:
-    Java refuses the file (Properties.loadConvert)."""
+    """What Java reads in meta.properties: a line may go on in the next, and key and value have escapes. Nothing if one of them is
+    malformed: Java refuses the file (Properties.loadConvert)."""
     path = directory / "meta.properties"
     text = re.sub(r"\\\n[ \t]*", "", path.read_text() if path.exists() else "")
     found = {}

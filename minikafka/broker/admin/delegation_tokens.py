@@ -16,7 +16,7 @@ from minikafka.broker.front.turns import in_steps
 from minikafka.broker.supervise import Ends
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.core.controller.tokens import TokenRequest, TokenSweep
-from minikafka.core.delegation_token import USER_TYPE, TokenPrincipal, concerns
+from minikafka.core.delegation_token import TokenPrincipal, concerns, wrong_type
 from minikafka.net.network import ANONYMOUS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
@@ -75,8 +75,8 @@ class _Handlers:
             error = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         elif owner != context.principal and not self._allows(context, Operation.CREATE_TOKENS, ResourceType.USER, owner):
             error = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-        elif not context.is_forwarded and any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
-            error = ErrorCode.INVALID_PRINCIPAL_TYPE
+        elif not context.is_forwarded:
+            error = wrong_type(owner, request.renewers) or ErrorCode.NONE
         return creation_refused(context, request, error) if error else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minikafka.broker.front.turns import in_steps
-from minikafka.core.delegation_token import TokenSecret
+from minikafka.core.delegation_token import USER_TYPE, TokenSecret
 from minikafka.core.scram import ITERATIONS_MIN, ScramCredential, ScramMechanism, TokenLogin
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ class DelegationTokens:
     def login(self, token_id: str, mechanism: ScramMechanism) -> TokenLogin | None:
         """What a client proves that logs in with the token, None if there is no such token."""
         token = self._image().delegation_tokens.get(token_id)
-        if token is None or self._secret is None:
+        owner_type, _, name = ("", "", "") if token is None else token.owner.partition(":")
+        # Of another type the owner is nobody's user: a name alone must not make it one.
+        if token is None or self._secret is None or owner_type != USER_TYPE:
             return None
-        return TokenLogin(token.owner.partition(":")[2], self._credential(token_id, mechanism), token.expiration_timestamp)
+        return TokenLogin(name, self._credential(token_id, mechanism), token.expiration_timestamp)
 
     def _credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
         assert self._secret is not None

@@ -1,4 +1,5 @@
-"""The active controller's events: one at a time, in the order of their arrival, as in Kafka's event queue.
+"""The active controller's events: one at a time, as in Kafka's event queue. Those of the cluster's own nodes come before those of clients,
+so that however much clients ask, no broker waits behind more than one of their events; otherwise they keep the order of their arrival.
 
 An event is carried out in steps. A short one ends in the turn of the loop in which it arrives. A long one (a broker with very many
 partitions is fenced) gives the loop back after its share of a turn; those that arrive meanwhile wait, so each finds what the one before it
@@ -33,6 +34,7 @@ class ControllerEvents:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._waiting: deque[Event] = deque()
+        self._urgent: deque[Event] = deque()
         self._event: Event | None = None
         self._steps: Steps[None] | None = None
         self._scheduled: asyncio.Handle | None = None
@@ -40,17 +42,18 @@ class ControllerEvents:
         #: Steps after which the loop got its turn back.
         self.pauses = 0
 
-    def add(self, event: Event) -> None:
-        """Carry the event out, now unless others are before it."""
-        self._waiting.append(event)
+    def add(self, event: Event, *, is_urgent: bool = False) -> None:
+        """Carry the event out, now unless others are before it. `is_urgent`: it comes from a node of the cluster, or from a timer."""
+        (self._urgent if is_urgent else self._waiting).append(event)
         if self._scheduled is None and not self._is_in_step:
             self._go_on()
 
     def clear(self) -> None:
         """Drop all events."""
-        dropped = list(self._waiting) if self._event is None else [self._event, *self._waiting]
+        dropped = [*([] if self._event is None else [self._event]), *self._urgent, *self._waiting]
         steps = self._steps
         self._event = self._steps = None
+        self._urgent.clear()
         self._waiting.clear()
         if steps is not None and not self._is_in_step:
             steps.close()
@@ -61,9 +64,9 @@ class ControllerEvents:
         self._scheduled, is_over = None, self._environment.shares.begin()
         self._is_in_step = True
         try:
-            while self._steps is not None or self._waiting:
+            while self._steps is not None or self._urgent or self._waiting:
                 if self._steps is None:
-                    self._event = self._waiting.popleft()
+                    self._event = (self._urgent or self._waiting).popleft()
                     self._steps = self._event.steps()
                 steps = self._steps
                 try:
@@ -71,7 +74,7 @@ class ControllerEvents:
                 except StopIteration:
                     if self._steps is steps:
                         self._event = self._steps = None
-                if is_over() and (self._steps is not None or self._waiting):
+                if is_over() and (self._steps is not None or self._urgent or self._waiting):
                     self.pauses += 1
                     self._scheduled = self._environment.supervisor.call_soon("the controller", self._go_on)
                     return

@@ -22,6 +22,9 @@ from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
 from minikafka.core.steps import Steps, paced
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
 from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
@@ -46,6 +49,12 @@ RECORDS_PER_BATCH = 512
 STEP_RECORDS, STEP_LINES = 256, 64
 #: A longer reconnection means that the broker was cut off; it is no measure of its connection time.
 CONNECT_MS_MAX = 1000
+
+#: Requests that only nodes of the cluster send.
+_OF_NODES = (
+    BrokerHeartbeatRequest, BrokerRegistrationRequest, ControllerRegistrationRequest, AlterPartitionRequest, AssignReplicasToDirsRequest,
+    AllocateProducerIdsRequest,
+)  # fmt: skip
 
 #: Called with (response, None), or with (None, error) if the whole request fails.
 Respond = Callable[[Any, ApiError | None], None]
@@ -183,13 +192,15 @@ class ControllerHost:
         try:
             if connection is not None:
                 self._watch_connection(core, request, connection, connect_ms)
+            if isinstance(request, BrokerHeartbeatRequest):
+                # Before its turn comes, as in Kafka: a broker is not silent because many events are before its heartbeat.
+                core.broker_heard(request.broker_id, request.broker_epoch, self._environment.clock.now_ms())
         except Exception as error:
             self._renounce(type(request).__name__, error)
             respond(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
-        self._events.add(_Request(self, request, respond, lambda core, now_ms: core.handle(
-            request, version, now_ms, spend, forwarded, is_direct
-        )))  # fmt: skip
+        event = _Request(self, request, respond, lambda core, now_ms: core.handle(request, version, now_ms, spend, forwarded, is_direct))
+        self._events.add(event, is_urgent=isinstance(request, _OF_NODES))
 
     async def ask(self, request: Any, version: int) -> Any:
         """Like `handle`, for callers that can await. Raises ApiError."""
@@ -375,7 +386,7 @@ class ControllerHost:
             # The session in the log belongs to the previous process of this node, which is dead.
             core.broker_disconnected(own.broker_id, own.epoch, now_ms)
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
-        self._events.add(_Task(partial(self._begin, core, now_ms)))
+        self._events.add(_Task(partial(self._begin, core, now_ms)), is_urgent=True)
 
     def _begin(self, core: Controller, now_ms: int) -> Steps[None]:
         """Begin the term. An unexpected exception ends the node: it would fail the next term, too."""
@@ -462,7 +473,7 @@ class ControllerHost:
     def _on_timer(self) -> None:
         self._timer = None
         if self._core is not None:
-            self._events.add(_Task(partial(self._on_deadline, self._core)))
+            self._events.add(_Task(partial(self._on_deadline, self._core)), is_urgent=True)
 
     def _on_deadline(self, core: Controller) -> Steps[None]:
         try:

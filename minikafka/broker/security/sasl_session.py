@@ -268,8 +268,8 @@ class SaslSession:
         self._end_deadline()
         if self._authenticated_as is None:
             self._authenticated_as = (server.user, self._mechanism)
-            name = f"{USER_TYPE}:{server.user}"
-            connection.principal = name if server.expiry_ms is None else TokenPrincipal(name)
+        name = f"{USER_TYPE}:{server.user}"
+        connection.principal = name if server.expiry_ms is None else TokenPrincipal(name)
         lifetime_ms = self._sasl.session_lifetime_ms(self._mechanism)
         if server.expiry_ms is not None:
             left_ms = max(0, server.expiry_ms - self._clock.wall_ms())

@@ -210,6 +210,10 @@ class Controller:
         self._balance_ms = now_ms + (BALANCE_AGAIN_MS if again else self._config.leader_imbalance_check_interval_ms)
         return records
 
+    def broker_heard(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A heartbeat has arrived, and will be decided on; see BrokerSessions.heard."""
+        self.brokers.sessions.heard(broker_id, broker_epoch, now_ms)
+
     def broker_disconnected(self, broker_id: int, broker_epoch: int, now_ms: int, connect_ms: int | None = 0) -> None:
         """The connection that carried a broker's heartbeats has closed; see BrokerSessions.disconnected."""
         self.brokers.sessions.disconnected(broker_id, broker_epoch, now_ms, connect_ms)

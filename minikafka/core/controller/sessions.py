@@ -68,6 +68,11 @@ class BrokerSessions:
         session.whole_ms = now_ms + self._timeout_ms
         self._schedule(broker_id, session, session.whole_ms)
 
+    def heard(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        """A heartbeat of this incarnation has arrived: a full session starts now if it has one (Kafka: trackBrokerHeartbeat)."""
+        if self.is_valid(broker_id, epoch):
+            self.touch(broker_id, epoch, now_ms)
+
     def _schedule(self, broker_id: int, session: _Session, deadline_ms: int) -> None:
         session.deadline_ms = deadline_ms
         self._timers.schedule(broker_id, deadline_ms)

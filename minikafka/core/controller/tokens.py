@@ -10,7 +10,7 @@ from typing import Any
 from minikafka.core.controller.config import ControllerConfig, RandomSource
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.controller.topics import random_uuid
-from minikafka.core.delegation_token import USER_TYPE, is_expired, may_change
+from minikafka.core.delegation_token import is_expired, may_change, wrong_type
 from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import DELEGATION_TOKENS, NEWEST
 from minikafka.wire.errors import ErrorCode
@@ -23,6 +23,8 @@ from minikafka.wire.uuid import uuid_to_text
 INT64_MAX = 2**63 - 1
 #: Expired tokens that are removed at once.
 REMOVALS_MAX = 1000
+#: Bounds on what users keep in the metadata: unexpired tokens of one owner, and the bytes of a token's principals. Apache Kafka has none.
+TOKENS_OF_OWNER_MAX, PRINCIPALS_BYTES_MAX = 1000, 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ class TokenControl:
         response.principal_type, _, response.principal_name = owner.partition(":")
         response.token_requester_principal_type, _, response.token_requester_principal_name = asked.requester.partition(":")
         refusal = self._refusal
-        if refusal is None and any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
-            refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
+        if refusal is None:
+            refusal = wrong_type(owner, request.renewers) or self._excess(owner, asked)
         if refusal is not None:
             response.error_code = refusal
             return Result(response)
@@ -104,6 +106,13 @@ class TokenControl:
         response.expiry_timestamp_ms = token.expiration_timestamp
         response.max_timestamp_ms = token.max_timestamp
         return Result(response, [token])
+
+    def _excess(self, owner: str, asked: TokenRequest) -> ErrorCode | None:
+        """Why the metadata must not keep this token."""
+        tokens = self._state.image.delegation_tokens.values()
+        owned = sum(token.owner == owner and not is_expired(token, asked.now_ms) for token in tokens)
+        size = len(owner.encode()) + sum(len(renewer.principal_name.encode()) for renewer in asked.request.renewers)
+        return ErrorCode.POLICY_VIOLATION if owned >= TOKENS_OF_OWNER_MAX or size > PRINCIPALS_BYTES_MAX else None
 
     def _new_id(self) -> str:
         while (token_id := uuid_to_text(random_uuid(self._random))) in self._state.image.delegation_tokens:

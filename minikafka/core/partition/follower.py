@@ -293,7 +293,7 @@ class Follower:
         if self._session_id == 0:
             self._session_id, self._session_epoch = session_id, 0
         elif session_id == 0 and not self._in_flight:  # it ended with its last partition
-            self._session_id = 0
+            self._session_id = self._session_epoch = 0
         self._is_answered = self._session_id != 0 or plan.session_id == 0
         return True
 

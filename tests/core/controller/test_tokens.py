@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.core.controller.config import ControllerConfig
 from minikafka.core.controller.state import ControllerState
-from minikafka.core.controller.tokens import INT64_MAX, REMOVALS_MAX, TokenControl, TokenRequest, TokenSweep
+from minikafka.core.controller.tokens import INT64_MAX, PRINCIPALS_BYTES_MAX, REMOVALS_MAX, TokenControl, TokenRequest, TokenSweep
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage
 from minikafka.core.metadata.versions import DELEGATION_TOKENS
 from minikafka.core.steps import at_once
@@ -34,11 +34,14 @@ class World:
             at_once(self.state.replay(result.records, self.state.next_offset))
         return result.response
 
-    def create(self, lifetime_ms: int = -1, owner: str | None = None, renewer_type: str = "User", **more: Any) -> Any:
+    def create(
+        self, lifetime_ms: int = -1, owner: str | None = None, renewer_type: str = "User", owner_type: str | None = "User",
+        renewer: str = "renewer", **more: Any,
+    ) -> Any:  # fmt: skip
         kind = CreateDelegationTokenRequest
-        renewers = [kind.CreatableRenewers(principal_type=renewer_type, principal_name="renewer")]
+        renewers = [kind.CreatableRenewers(principal_type=renewer_type, principal_name=renewer)]
         request = kind(owner_principal_name=owner, renewers=renewers, max_lifetime_ms=lifetime_ms)
-        request.owner_principal_type = None if owner is None else "User"
+        request.owner_principal_type = None if owner is None else owner_type
         return self.ask(request, **more)
 
     def renew(self, token_id: str | None, period_ms: int = -1, **more: Any) -> tuple[int, int]:
@@ -120,6 +123,25 @@ def test_only_users_renew() -> None:
     assert not world.tokens
 
 
+@pytest.mark.parametrize("owner_type", ["Foo", "user", "", None])
+def test_only_users_own(owner_type: str | None) -> None:
+    """Who logs in with a token is a user: rights to create tokens of `Foo:admin` made one `User:admin`."""
+    world = World()
+    assert world.create(owner="admin", owner_type=owner_type).error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+    assert not world.tokens
+
+
+def test_what_users_keep_in_the_metadata_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minikafka.core.controller.tokens.TOKENS_OF_OWNER_MAX", 3)
+    world = World()
+    assert [world.create(lifetime_ms=5).error_code for _ in range(4)] == [0, 0, 0, ErrorCode.POLICY_VIOLATION]
+    assert world.create(owner="bob").error_code == 0, "other owners have their own"
+    assert world.create(now_ms=NOW + 6).error_code == 0, "expired tokens do not count"
+    longest = PRINCIPALS_BYTES_MAX - len("User:carol")
+    assert world.create(owner="carol", renewer="r" * (longest + 1)).error_code == ErrorCode.POLICY_VIOLATION
+    assert world.create(owner="carol", renewer="r" * longest).error_code == 0
+
+
 def test_without_a_secret_or_with_old_metadata_there_are_no_tokens() -> None:
     assert World(delegation_tokens_enable=False).create().error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     old = World()
@@ -131,7 +153,7 @@ def test_without_a_secret_or_with_old_metadata_there_are_no_tokens() -> None:
 def test_expired_tokens_are_removed_some_at_once() -> None:
     world = World()
     count = REMOVALS_MAX + 5
-    ids = [world.create(lifetime_ms=5).token_id for _ in range(count)]
+    ids = [world.create(lifetime_ms=5, owner=f"o{number % 2}").token_id for number in range(count)]
     kept = world.create().token_id
     assert world.control.sweep(TokenSweep(NOW + 5)).records == []
     first = world.control.sweep(TokenSweep(NOW + 6))

@@ -204,7 +204,7 @@ def test_a_session_that_ends_with_its_last_partition_is_followed_by_a_new_one() 
     leader.now_ms += BACKOFF_MS_MIN
     leader.answer(last, session_id=0)
     new = leader.asked()
-    assert (new.session_id, new.may_wait, names(new)) == (0, False, ([0], []))
+    assert (new.session_id, new.session_epoch, new.may_wait, names(new)) == (0, 0, False, ([0], []))
 
 
 @pytest.mark.parametrize("change", ["epoch", "leader", "removed"])
