@@ -144,7 +144,8 @@ class _Scan:
 
     def add(self, findings: Iterable[Finding], extension: str) -> None:
         for finding in findings:
-            if self.task.is_made_anew and extension in INDEXES and finding.level == ERROR:
+            # The next start makes the contents anew, but it opens what bears the name.
+            if self.task.is_made_anew and extension in INDEXES and finding.level == ERROR and finding.check != "unreadable":
                 finding.level = NOTE
             self.summary.findings.add(self._placed(finding, extension))
 

@@ -55,6 +55,7 @@ WRONG_ONCE = {
     "a control batch without a producer": Case("plain", (Step("header", (1, 2, 3), (40000, "attributes", 32, 1)),)),
     "an epoch for which only a voter with a replaced directory may have voted": Case("transaction states", (
         Step("metadata_epoch", (1,), (1,)), Step("directory_identity", (3,), ("other",)))),
+    "a pipe in the place of an index that the next start makes anew": Case("made again", (Step("pipe", (2,), (".timeindex",)),)),
     "a time index entry beyond the end of a cleaned segment": Case("compacted", (Step("entry", (1, 2), (".timeindex", 6205, 3, 16)),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
