@@ -32,7 +32,7 @@ def start_log(path: Path) -> None:
     logs = [file for file in swaps if file.name.endswith(".log.swap")]
     low, high = min(map(_offset, logs), default=0), max(map(_end, logs), default=0)
     for file in [file for file in files if file.exists() and file not in swaps]:
-        if file.name[:20].isdigit() and low <= _offset(file) < high:
+        if file.name.partition(".")[0].isdigit() and low <= _offset(file) < high:
             file.unlink()
     for file in swaps:
         file.rename(file.with_name(file.name.removesuffix(".swap")))
