@@ -8,13 +8,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.broker.partitions.produce_transactional import TransactionalProduce, Verdicts
+from minikafka.broker.partitions.produce_transactional import TransactionalProduce, Verdicts, verdict_of
 from minikafka.broker.supervise import Supervisor
 from minikafka.storage.config import LogConfig
 from minikafka.storage.recovery import load_log
+from minikafka.wire.batch import TRANSACTIONAL_BIT
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest
 
@@ -50,18 +52,21 @@ class Requests:
         self._held = TransactionalProduce(replicas, self.coordinator, lambda: T0, Supervisor(asyncio.get_running_loop()))
         self._next = [0] * partitions
         self.leaders: list[Any] = [True] * partitions
+        self.is_hosted = [True] * partitions
         self.refused: list[ErrorCode] = []
         #: Requests with more partitions append the others in a later turn: these functions.
         self.partitions_at_once = partitions
         self.rests: list[Callable[[], object]] = []
 
     def _partition(self, index: int) -> Any:
+        if not self.is_hosted[index]:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return SimpleNamespace(key=("t", index), leader=self.leaders[index], log=self.logs[index])
 
     def send(self, *partitions: int) -> None:
         data = []
         for index in partitions:
-            records = batch(b"v", producer=(PRODUCER, 0, self._next[index]), attributes=0x10)
+            records = batch(b"v", producer=(PRODUCER, 0, self._next[index]), attributes=TRANSACTIONAL_BIT)
             self._next[index] += 1
             data.append(ProduceRequest.PartitionProduceData(index=index, records=memoryview(records)))
         request = ProduceRequest(
@@ -69,14 +74,14 @@ class Requests:
         )
         context: Any = CONTEXT
 
-        def go_on(verdicts: Verdicts | None, appended: Callable[[], None]) -> None:
+        def go_on(verdicts: Verdicts, appended: Callable[[], None]) -> None:
             def append(parts: list[ProduceRequest.PartitionProduceData]) -> None:
                 for part in parts:
-                    verification: Any = (verdicts or {}).get(("t", part.index))
-                    if isinstance(verification, ApiError):
-                        self.refused.append(verification.code)
-                        continue
-                    self.logs[part.index].append_as_leader(part.records, 0, T0, verification=verification)  # type: ignore[arg-type]
+                    try:
+                        verification = verdict_of(verdicts, ("t", part.index), part.records)
+                        self.logs[part.index].append_as_leader(part.records, 0, T0, verification=verification)  # type: ignore[arg-type]
+                    except ApiError as error:
+                        self.refused.append(error.code)
 
             append(data[:1])
             if len(data) > self.partitions_at_once:
@@ -85,8 +90,9 @@ class Requests:
                 append(data[1:])
                 appended()
 
-        if not self._held.hold(context, request, go_on):
-            go_on(None, lambda: None)
+        verdicts = self._held.hold(context, request, go_on)
+        if verdicts is not None:
+            go_on(verdicts, lambda: None)
 
     def ends(self) -> list[int]:
         return [log.log_end_offset for log in self.logs]
@@ -136,3 +142,42 @@ async def test_a_partition_that_is_led_only_when_the_coordinator_has_answered_is
     requests.coordinator.answer()
     assert requests.refused == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and requests.logs[1].log_end_offset == 0
     assert requests.logs[0].log_end_offset == 1
+
+
+async def test_a_partition_that_comes_to_this_broker_while_the_coordinator_is_asked_is_sent_again() -> None:
+    """Its batch was refused for good, with INVALID_TXN_STATE: this broker's metadata were older than the client's. What the producer sent
+    behind it does not pass it."""
+    requests = Requests(2)
+    requests.is_hosted[1] = False
+    requests.send(0, 1)
+    requests.is_hosted[1] = True
+    requests.send(1)
+    assert len(requests.coordinator.asked) == 1
+    requests.coordinator.answer()
+    assert requests.refused == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and requests.ends() == [1, 0]
+    assert [sorted(partitions) for partitions, _ in requests.coordinator.asked] == [[("t", 1)]]
+
+
+@pytest.mark.parametrize("is_hosted", [True, False])
+async def test_a_partition_that_is_led_when_a_later_turn_appends_is_sent_again(is_hosted: bool) -> None:
+    """The coordinator need not be asked for the others, so that nothing waited."""
+    requests = Requests(2)
+    requests.partitions_at_once = 1
+    requests.send(0)
+    requests.coordinator.answer()
+    requests.leaders[1] = None
+    requests.is_hosted[1] = is_hosted
+    requests.send(0, 1)
+    requests.leaders[1], requests.is_hosted[1] = True, True
+    requests.rests.pop()()
+    assert requests.refused == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and requests.ends() == [2, 0]
+
+
+async def test_batches_outside_transactions_need_no_verdict() -> None:
+    requests = Requests(1)
+    for attributes in (0, TRANSACTIONAL_BIT):
+        assert verdict_of({}, ("t", 0), memoryview(batch(b"v", attributes=attributes))) is None
+    assert verdict_of({}, ("t", 0), None) is None
+    requests.send(0)
+    requests.coordinator.answer()
+    assert requests.ends() == [1]

@@ -74,16 +74,18 @@ class ProduceHandlers:
         return None
 
     def _begin(self, context: RequestContext, request: ProduceRequest, prepared: Prepared) -> ProduceResponse | None:
+        verdicts = None
         if request.transactional_id is not None:
 
-            def go_on(verdicts: Verdicts | None, appended: Callable[[], None]) -> None:
+            def go_on(verdicts: Verdicts, appended: Callable[[], None]) -> None:
                 response = ProduceRun(self._parts, context, request, verdicts, prepared, appended).run()
                 if response is not None:
                     context.respond(response)
 
-            if self._transactional.hold(context, request, go_on):
+            verdicts = self._transactional.hold(context, request, go_on)
+            if verdicts is None:
                 return None
-        return ProduceRun(self._parts, context, request, None, prepared).run()
+        return ProduceRun(self._parts, context, request, verdicts, prepared).run()
 
     def _count_error(self, code: ErrorCode) -> None:
         self.entry.count_error(code)

@@ -16,6 +16,7 @@ from minikafka.broker.partitions.leader_hint import name_leader
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail, refuse
 from minikafka.broker.partitions.produce_handover import HeldRequest
 from minikafka.broker.partitions.produce_order import check_order, gap_at_new_leader, is_behind_lost, note_refused
+from minikafka.broker.partitions.produce_transactional import Verdicts, verdict_of
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.core.partition.replication_wait import ReplicationWait
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.handover import HandoverHost, Held
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.produce_preparation import Prepared
-    from minikafka.broker.partitions.produce_transactional import Verdicts
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.storage.producer_state import Verification
@@ -116,7 +116,7 @@ class ProduceRun:
         self, parts: ProduceParts, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared,
         on_appended: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """`verdicts`: the coordinators' answers for transactions that begin; `prepared`: batches inspected in advance. `on_appended` is
+        """`verdicts`: what a transactional request may append, None for others; `prepared`: batches inspected in advance. `on_appended` is
         called when every partition is handled."""
         self._parts = parts
         self._context = context
@@ -203,9 +203,7 @@ class ProduceRun:
 
     def _admit(self, partition: Partition, topic: _Topic, data: _Data) -> Verification | None:
         """What is checked before the log is asked. Returns what lets a transaction begin; raises ApiError."""
-        verdict = None if self._verdicts is None else self._verdicts.get(partition.key)
-        if isinstance(verdict, ApiError):
-            raise verdict
+        verdict = None if self._verdicts is None else verdict_of(self._verdicts, partition.key, data.records)
         if self._request.acks not in ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
         if self._context.api_version < ZSTD_VERSION_MIN or partition.is_internal:

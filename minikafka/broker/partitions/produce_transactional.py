@@ -15,22 +15,24 @@ from minikafka.storage.producer_state import Verification
 from minikafka.wire.batch import HEADER, MAGIC_V2, TRANSACTIONAL_BIT
 from minikafka.wire.batch_header import ATTRIBUTES, BASE_SEQUENCE, MAGIC, PRODUCER_EPOCH, PRODUCER_ID, Header
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.message import received
+from minikafka.wire.message import RecordsValue, received
 
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import RequestContext
-    from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.core.transaction.state import PartitionKey
     from minikafka.wire.messages.produce import ProduceRequest
 
 #: From this version of Produce on, clients understand TRANSACTION_ABORTABLE; from the next one on, leaders add their partitions.
 ABORTABLE_VERSION = 11
-#: Partition -> the verification for its append, or the error for which it must not be appended.
-Verdicts = dict["PartitionKey", "Verification | ApiError"]
+#: Partition -> the verification for its append, None where the transaction is open already, or the error for which the batch must not be
+#: appended.
+Verdicts = dict["PartitionKey", "Verification | ApiError | None"]
 Asked = dict[tuple[int, int], dict["PartitionKey", Verification]]
+#: The topic as the request names it; its name and its id, None if the request has no ids; the partition's index; the batch's header.
+Batch = tuple[str | bytes, tuple[str, bytes | None], int, Header]
 #: Appends the records, by the coordinators' verdicts; calls the second argument when all are appended, perhaps before it returns.
-GoOn = Callable[["Verdicts | None", Callable[[], None]], None]
+GoOn = Callable[[Verdicts, Callable[[], None]], None]
 
 
 class TransactionVerifier(Protocol):
@@ -68,41 +70,40 @@ class TransactionalProduce:
 
     def has_two_producers(self, context: RequestContext, request: ProduceRequest) -> bool:
         """Whether its transactional batches are of two producers, for which Kafka refuses the whole request."""
-        return len({(header[PRODUCER_ID], header[PRODUCER_EPOCH]) for _, header in self._batches(context, request)}) > 1
+        return len({(header[PRODUCER_ID], header[PRODUCER_EPOCH]) for *_, header in _batches(context, request)}) > 1
 
-    def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> bool:
-        """Whether the request must wait because the coordinator is asked for it or for an earlier batch. If so, its records are copied, as
-        the receive buffer will be reused, and `go_on` is called later, perhaps before this returns."""
-        batches = list(self._batches(context, request))
-        keys = [(partition.key, header[PRODUCER_ID]) for partition, header in batches]
-        if self._turns.are_taken(keys):
+    def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> Verdicts | None:
+        """The verdicts with which to append the records now. None if the request must wait because the coordinator is asked for it or for
+        an earlier batch. Its records are then copied, as the receive buffer will be reused, and `go_on` is called later, perhaps before
+        this returns."""
+        batches = list(_batches(context, request))
+        lines = [(topic, index, header[PRODUCER_ID]) for topic, _, index, header in batches]
+        if self._turns.are_taken(lines):
             _copy_records(request)
-            self._turns.enter(keys, partial(self._begin, context, request, go_on))
-            return True
-        asked = self._asked(context, request, batches)
-        if not asked:
-            return False
-        if not self._verifier.is_enabled(_support(context)):
-            go_on(_verdicts(asked), _nothing)
-            return True
+            self._turns.enter(lines, partial(self._begin, context, request, go_on))
+            return None
+        verdicts, asked = self._examine(context, batches)
+        if not asked or not self._verifier.is_enabled(_support(context)):
+            return verdicts
         _copy_records(request)
-        turn = self._turns.enter(keys)
-        if self._ask(turn, context, request, asked, go_on):
+        turn = self._turns.enter(lines)
+        if self._ask(turn, context, request, verdicts, asked, go_on):
             self._turns.leave(turn)
-        return True
+        return None
 
     def _begin(self, context: RequestContext, request: ProduceRequest, go_on: GoOn, turn: Turn) -> bool:
         """Start a request whose turn has come. Returns whether it is done."""
-        asked: Asked | None = None
+        examined = None
         with self._watching(context):
-            asked = self._asked(context, request, self._batches(context, request))
-        if asked is None:
+            examined = self._examine(context, _batches(context, request))
+        if examined is None:
             return True
+        verdicts, asked = examined
         if asked and self._verifier.is_enabled(_support(context)):
-            return self._ask(turn, context, request, asked, go_on)
-        return self._append(turn, context, _verdicts(asked) if asked else None, go_on)
+            return self._ask(turn, context, request, verdicts, asked, go_on)
+        return self._append(turn, context, verdicts, go_on)
 
-    def _append(self, turn: Turn, context: RequestContext, verdicts: Verdicts | None, go_on: GoOn) -> bool:
+    def _append(self, turn: Turn, context: RequestContext, verdicts: Verdicts, go_on: GoOn) -> bool:
         """Append the records. Returns whether all are appended; if not, the request's turn ends when they are."""
         is_over, is_first_part = False, True
 
@@ -119,24 +120,34 @@ class TransactionalProduce:
         is_first_part = False
         return is_over or has_failed
 
-    def _asked(self, context: RequestContext, request: ProduceRequest, batches: Iterable[tuple[Partition, tuple[int, ...]]]) -> Asked:
-        """What to ask the coordinator, by producer id and epoch."""
+    def _examine(self, context: RequestContext, batches: Iterable[Batch]) -> tuple[Verdicts, Asked]:
+        """The verdicts as long as no coordinator is asked, and what to ask them, by producer id and epoch."""
+        verdicts: Verdicts = {}
         asked: Asked = {}
-        for partition, header in batches:
+        for _, of, index, header in batches:
+            try:
+                partition = self._replicas.require(*of, index)
+            except ApiError:
+                continue  # see `verdict_of`
+            if partition.leader is None:
+                verdicts[partition.key] = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
             producer_id, epoch, sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
             verification = partition.log.producer_state.begin_verification(
                 producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=_support(context) is Support.ADDS
             )
+            verdicts[partition.key] = verification
             if verification is not None:
                 asked.setdefault((producer_id, epoch), {})[partition.key] = verification
-        return asked
+        return verdicts, asked
 
-    def _ask(self, turn: Turn, context: RequestContext, request: ProduceRequest, asked: Asked, go_on: GoOn) -> bool:
+    def _ask(
+        self, turn: Turn, context: RequestContext, request: ProduceRequest, verdicts: Verdicts, asked: Asked, go_on: GoOn
+    ) -> bool:
         """Ask the coordinators. Returns whether they have answered and the records are appended already; if not, the request's turn ends
         when they are."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
-        verdicts = self._not_led(context, request) | _verdicts(asked)
         left, is_asking, is_appended = len(asked), True, False
 
         def verified(results: dict[PartitionKey, ErrorCode]) -> None:
@@ -159,59 +170,56 @@ class TransactionalProduce:
         """Give the next request its turn even if this one fails unexpectedly."""
         return self._supervisor.watching("a transactional produce", ends=Ends("connection", context.close))
 
-    def _batches(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:
-        """The transactional batches for partitions that this broker leads, with their headers."""
-        return (found for found in self._hosted(context, request) if found[0].leader is not None)
 
-    def _not_led(self, context: RequestContext, request: ProduceRequest) -> Verdicts:
-        """Errors for partitions that this broker does not lead: it may lead them when the coordinator has answered, but then nobody has
-        asked for them, and the log would refuse their batches for good."""
-        hosted = self._hosted(context, request)
-        return {partition.key: ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) for partition, _ in hosted if partition.leader is None}
+def verdict_of(verdicts: Verdicts, key: PartitionKey, records: RecordsValue | None) -> Verification | None:
+    """What lets the partition's batch begin a transaction, None if it need not begin one. Raises ApiError if it must not be appended.
 
-    def _hosted(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:
-        """The transactional batches for partitions of this broker, with their headers."""
-        for topic in request.topic_data:
-            topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
-            for data in topic.partition_data:
-                try:
-                    partition = self._replicas.require(topic.name, topic_id, data.index)
-                except ApiError:
-                    continue
-                if data.records is None:
-                    continue
-                header = _transactional_header(received(data.records))
-                if header is not None and header[PRODUCER_ID] >= 0:
-                    yield partition, header
+    A partition that this broker did not lead when the verdicts were begun may be led by now. The batch is then refused in a way that makes
+    the producer send it again: nobody has asked the coordinator for it, and the log would refuse it for good."""
+    if key not in verdicts:
+        if _header_with_producer(records) is None:
+            return None
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    verdict = verdicts[key]
+    if isinstance(verdict, ApiError):
+        raise verdict
+    return verdict
+
+
+def _batches(context: RequestContext, request: ProduceRequest) -> Iterator[Batch]:
+    """The transactional batches of a request."""
+    by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+    for topic in request.topic_data:
+        name, of = (topic.topic_id, (topic.name, topic.topic_id)) if by_id else (topic.name, (topic.name, None))
+        for data in topic.partition_data:
+            header = _header_with_producer(data.records)
+            if header is not None:
+                yield name, of, data.index, header
 
 
 def lacks_transactional_id(request: ProduceRequest) -> bool:
     """Whether there is a transactional batch in a request without a transactional id, which Kafka refuses as a whole."""
     if request.transactional_id is not None:
         return False
-    batches = (received(data.records) for topic in request.topic_data for data in topic.partition_data if data.records is not None)
-    return any(_transactional_header(batch) is not None for batch in batches)
+    return any(_transactional_header(data.records) is not None for topic in request.topic_data for data in topic.partition_data)
 
 
-def _transactional_header(records: bytes | bytearray | memoryview) -> Header | None:
-    """The header of the first batch, if it is transactional. The formats before 2 have no
-    transactions, and other fields in these places."""
-    if len(records) < HEADER.size:
+def _transactional_header(records: RecordsValue | None) -> Header | None:
+    """The header of the first batch, if it is transactional. The formats before 2 have no transactions, and other fields in these
+    places."""
+    if records is None or len(batch := received(records)) < HEADER.size:
         return None
-    header: Header = HEADER.unpack_from(records)
+    header: Header = HEADER.unpack_from(batch)
     return header if header[MAGIC] == MAGIC_V2 and header[ATTRIBUTES] & TRANSACTIONAL_BIT else None
+
+
+def _header_with_producer(records: RecordsValue | None) -> Header | None:
+    header = _transactional_header(records)
+    return header if header is not None and header[PRODUCER_ID] >= 0 else None
 
 
 def _support(context: RequestContext) -> Support:
     return Support.of(context.api_version, ABORTABLE_VERSION)
-
-
-def _verdicts(asked: Asked) -> Verdicts:
-    return {key: verification for found in asked.values() for key, verification in found.items()}
-
-
-def _nothing() -> None:
-    """Nobody waits for this request's turn to end."""
 
 
 def _copy_records(request: ProduceRequest) -> None:
