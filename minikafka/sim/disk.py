@@ -126,7 +126,7 @@ class Disk:
     `stall` is called with each operation that a device can be slow at and may let the process wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wall_ms: Callable[[], int] = lambda: 0) -> None:
         self.files: dict[str, dict[str, Inode]] = {"/": {}}
         self.durable: dict[str, dict[str, Inode]] = {"/": {}}
         #: Changes of each directory since its last sync, in order: name -> new inode (None: removed).
@@ -142,7 +142,7 @@ class Disk:
         #: One in this many reads returns half of the requested bytes; 0: none does.
         self.short_reads_every = 7
         self.reads = 0
-        self.wall_ms: Callable[[], int] = lambda: 0
+        self.wall_ms = wall_ms
         self.bytes_written = 0
         self.syncs = 0
 

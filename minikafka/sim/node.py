@@ -96,8 +96,7 @@ class SimNode:
         self.node_id = node_id
         self.host = f"n{node_id}"
         self.config = BrokerConfig.from_properties(properties)
-        self.disk = Disk()
-        self.disk.wall_ms = lambda: WALL_MS + int(world.now * 1000)
+        self.disk = Disk(lambda: WALL_MS + int(world.now * 1000))
         self.rate = 1.0
         self.wall_offset_ms = 0
         #: Mean seconds of a blocking call, and of each sync that the event loop itself waits for.

@@ -459,3 +459,21 @@ def test_cached_topics_are_dropped_when_they_are_deleted_or_enlarged() -> None:
     growing = CreatePartitionsRequest(topics=[CreatePartitionsRequest.CreatePartitionsTopic(name="a", count=9)])
     assert seen_topics(metadata, growing) == (a,)
     assert seen_topics(metadata, CreateTopicsRequest()) == ()
+
+
+async def test_a_request_that_its_caller_has_given_up_ends_the_connection_when_its_time_is_up() -> None:
+    """Clients' deadlines may be shorter than the connection's: it must not stay silent for one after the other."""
+    loop = asyncio.get_running_loop()
+    silent = Silent()
+    server = await silent.open()
+    quorum = Quorum()
+    environment = Environment(SocketNetwork(loop), None, SystemClock(), random.Random(1), loop, None)  # type: ignore[arg-type]
+    channel = ControllerChannel(quorum, environment, "test", request_timeout_ms=100)
+    quorum.lead(server.sockets[0].getsockname()[:2])
+    began_s = loop.time()
+    while silent.connections < 2:
+        with pytest.raises(TimeoutError):
+            await channel.request(BrokerHeartbeatRequest(), 20)
+    assert loop.time() - began_s > 0.1
+    await channel.close()
+    server.close()

@@ -71,7 +71,7 @@ def test_clients_with_quotas_are_remembered_up_to_a_number() -> None:
     for number in range(SHARES_KEPT + 50):
         raw = b"%d" % number + (b"x" * 1000 if number % 2 else b"")
         gate.limits(FakeConnection(), memoryview(struct.pack(">hhih", 0, 9, 1, len(raw)) + raw))  # type: ignore[arg-type]
-    assert len(gate._known) <= SHARES_KEPT and all(len(raw) <= CLIENT_ID_MAX for _, raw in gate._known)
+    assert len(gate._cached) <= SHARES_KEPT and all(len(raw) <= CLIENT_ID_MAX for _, raw in gate._cached)
 
 
 def test_addresses_with_quotas_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class DelegationTokens:
         self._secret = TokenSecret(secret_key) if secret_key else None
         #: HMAC -> token id, of all tokens that `id_of` has seen.
         self._ids: dict[bytes, str] = {}
-        self._known: set[str] = set()
+        self._indexed: set[str] = set()
         self._credentials: OrderedDict[tuple[str, str], ScramCredential] = OrderedDict()
 
     @property
@@ -45,14 +45,14 @@ class DelegationTokens:
         if self._secret is None:
             return None
         tokens = self._image().delegation_tokens
-        if len(self._known) > 2 * len(tokens):
+        if len(self._indexed) > 2 * len(tokens):
             self._ids.clear()
-            self._known.clear()
+            self._indexed.clear()
         found = self._ids.get(hmac)
         if found is None:
-            async for token_id in in_steps([token_id for token_id in tokens if token_id not in self._known]):
+            async for token_id in in_steps([token_id for token_id in tokens if token_id not in self._indexed]):
                 self._ids[self._secret.hmac(token_id)] = token_id
-                self._known.add(token_id)
+                self._indexed.add(token_id)
             found = self._ids.get(hmac)
         return found
 

@@ -47,7 +47,7 @@ class CoordinatorTopic:
         self._replication_factor = replication_factor
         self._configs = dict(configs)
         self._creation: asyncio.Task[None] | None = None
-        self._known = asyncio.Event()
+        self._exists = asyncio.Event()
         metadata.subscribe(self._metadata_changed)
 
     def partition_of(self, key: str) -> int | None:
@@ -69,7 +69,7 @@ class CoordinatorTopic:
             if self._creation is None or self._creation.done():
                 self._creation = self._supervisor.start(self._create(), f"creation of {self.name}")
             try:
-                await within(TOPIC_WAIT_MS_MAX / 1000, self._known.wait())
+                await within(TOPIC_WAIT_MS_MAX / 1000, self._exists.wait())
             except TimeoutError:
                 return
 
@@ -80,9 +80,9 @@ class CoordinatorTopic:
 
     def _metadata_changed(self, delta: Any, image: Any) -> None:
         if self.name in image.topics_by_name:
-            self._known.set()
+            self._exists.set()
         else:
-            self._known.clear()
+            self._exists.clear()
 
     async def _create(self) -> None:
         alive = sum(1 for broker in self._metadata.image.brokers.values() if not broker.fenced)

@@ -77,7 +77,7 @@ class ControllerChannel:
         #: Elections seen so far. A new leader may not be active yet when it is first asked, but soon will be.
         self._elections = 0
         self._closed = False
-        self._said = ""
+        self._last_logged = ""
         self._on_change: list[Callable[[], None]] = []
         self._on_loss: list[Callable[[], None]] = []
         raft.subscribe(self)
@@ -119,7 +119,7 @@ class ControllerChannel:
                             raise
                 else:
                     if not _is_refused(response):
-                        self._said = ""
+                        self._last_logged = ""
                         return response
                     self._drop(channel)
             if elections != self._elections:
@@ -272,8 +272,8 @@ class ControllerChannel:
 
     def _say(self, text: str) -> None:
         """Log a problem once, however often it repeats."""
-        if text != self._said:
-            self._said = text
+        if text != self._last_logged:
+            self._last_logged = text
             log.info("%s", text)
 
 

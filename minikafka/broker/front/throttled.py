@@ -29,7 +29,7 @@ class Gate:
     def __init__(self, quotas: ClientQuotas, clock: Clock, now_s: Callable[[], float]) -> None:
         """`now_s`: a fine monotonic clock that measures the time spent in handlers."""
         self._quotas = quotas
-        self._known: dict[tuple[str, bytes], Limits | None] = {}
+        self._cached: dict[tuple[str, bytes], Limits | None] = {}
         self.now_ms = clock.now_ms
         self.now_s = now_s
 
@@ -37,14 +37,14 @@ class Gate:
         """The limits of the client that sent a request; None if it has none."""
         raw = bytes(frame[10 : 10 + max(int.from_bytes(frame[8:10], "big", signed=True), 0)])
         share = (connection.principal, raw)
-        if share in self._known:
-            return self._known[share]
+        if share in self._cached:
+            return self._cached[share]
         now_ms = self.now_ms()
-        if self._quotas.sweep(now_ms) or len(self._known) >= SHARES_KEPT:
-            self._known.clear()
+        if self._quotas.sweep(now_ms) or len(self._cached) >= SHARES_KEPT:
+            self._cached.clear()
         found = self._quotas.of(user_of(connection.principal), raw.decode("utf-8", "replace"), now_ms)
         if len(raw) <= CLIENT_ID_KEPT_MAX:
-            self._known[share] = found
+            self._cached[share] = found
         return found
 
     def serve(self, dispatch: Any, connection: Connection, listener: str, frame: memoryview, sample: Any) -> None:
@@ -65,7 +65,7 @@ class Gate:
 
     def forget(self) -> None:
         """Forget the cached limits: the quotas have changed."""
-        self._known.clear()
+        self._cached.clear()
 
 
 class LimitedContext(RequestContext):

@@ -171,13 +171,13 @@ class FetchFastPath(TemplateFastPath):
                 return None
             log = partition.log
             (offset,) = _OFFSET.unpack_from(frame, position_of_offset)
-            marks = log.watermarks
-            high_watermark, stable = marks.high_watermark, marks.last_stable_offset
+            watermarks = log.watermarks
+            high_watermark, stable = watermarks.high_watermark, watermarks.last_stable_offset
             end = stable if template.is_committed else high_watermark
             read = log.read(offset, min(bytes_left, part.bytes_max), end_offset=end, at_least_one=not gathered)
             piece = read.slice
             count = piece.size
-            run += part.before + _WATERMARKS.pack(high_watermark, stable, marks.log_start_offset) + part.between
+            run += part.before + _WATERMARKS.pack(high_watermark, stable, watermarks.log_start_offset) + part.between
             if template.is_flexible:
                 run += _LENGTHS[count + 1] if count < 127 else unsigned_varint(count + 1)
             else:

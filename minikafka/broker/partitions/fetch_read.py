@@ -123,13 +123,13 @@ class PartitionRead:
         log = partition.log
         if partition.leader is None or partition.leader_epoch != self.leader_epoch or log.failure is not None:
             return False
-        offset, marks = self.wanted.fetch_offset, log.watermarks
-        if not end_offset_of(partition, params) <= offset <= marks.log_end_offset or offset < marks.log_start_offset:
+        offset, watermarks = self.wanted.fetch_offset, log.watermarks
+        if not end_offset_of(partition, params) <= offset <= watermarks.log_end_offset or offset < watermarks.log_start_offset:
             return False
         partition.fetches += 1
-        self.high_watermark = marks.high_watermark
-        self.last_stable_offset = marks.last_stable_offset
-        self.log_start_offset = marks.log_start_offset
+        self.high_watermark = watermarks.high_watermark
+        self.last_stable_offset = watermarks.last_stable_offset
+        self.log_start_offset = watermarks.log_start_offset
         return True
 
     def release(self) -> None:
@@ -141,10 +141,10 @@ class PartitionRead:
 
 def end_offset_of(partition: Partition, params: FetchParams) -> int:
     """The end offset (exclusive): the log end for followers, the high watermark or last stable offset for consumers."""
-    marks = partition.log.watermarks
+    watermarks = partition.log.watermarks
     if params.replica_id >= 0:
-        return marks.log_end_offset
-    return marks.last_stable_offset if params.isolation == READ_COMMITTED else marks.high_watermark
+        return watermarks.log_end_offset
+    return watermarks.last_stable_offset if params.isolation == READ_COMMITTED else watermarks.high_watermark
 
 
 class PartitionReader:
@@ -190,11 +190,11 @@ class PartitionReader:
         result.partition = partition
         partition.fetches += 1
         log = partition.log
-        offset, marks = wanted.fetch_offset, log.watermarks
+        offset, watermarks = wanted.fetch_offset, log.watermarks
         result.leader_epoch = partition.leader_epoch
         if wanted.last_fetched_epoch >= 0 and self._diverges(result, wanted, log):
             pass
-        elif not marks.log_start_offset <= offset <= marks.log_end_offset:
+        elif not watermarks.log_start_offset <= offset <= watermarks.log_end_offset:
             # These errors may make a consumer jump to another offset and lose its position.
             is_in_doubt = params.replica_id < 0 and self._replicas.is_in_doubt(partition)
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_in_doubt else ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -202,9 +202,9 @@ class PartitionReader:
             partition.follower_fetched(params.replica_id, offset, wanted.log_start_offset, params.broker_epoch, now_ms)
         elif params.rack and self.is_rack_aware and partition.leader is not None:
             result.preferred = self._preferred_replica(partition, params, offset, image)
-        result.high_watermark = marks.high_watermark
-        result.last_stable_offset = marks.last_stable_offset
-        result.log_start_offset = marks.log_start_offset
+        result.high_watermark = watermarks.high_watermark
+        result.last_stable_offset = watermarks.last_stable_offset
+        result.log_start_offset = watermarks.log_start_offset
         if result.diverging is not None or result.preferred >= 0:
             return
         end = result.end = end_offset_of(partition, params)

@@ -270,10 +270,10 @@ class ControllerHost:
         kind = type(event.request)
         try:
             with self.decisions.measured():
-                core.state.next_offset = self._raft.log_end_offset
+                core.log_ends_at(self._raft.log_end_offset)
                 result = yield from decision(core, self._environment.clock.now_ms())
                 # A kraft.version upgrade has appended its own batch.
-                core.state.next_offset = self._raft.log_end_offset
+                core.log_ends_at(self._raft.log_end_offset)
                 last = yield from self._write(core, result.records, result.atomic, reason_of(event.request) if result.records else "")
                 if result.written is not None:
                     result.written(last)
@@ -477,7 +477,7 @@ class ControllerHost:
 
     def _on_deadline(self, core: Controller) -> Steps[None]:
         try:
-            core.state.next_offset = self._raft.log_end_offset
+            core.log_ends_at(self._raft.log_end_offset)
             for decision in core.on_deadline(self._environment.clock.now_ms()):
                 records = yield from decision
                 yield from self._write(core, records, False, BALANCE, self._why_silent)

@@ -67,15 +67,15 @@ class ControllerRegistrar:
 
     async def _run(self) -> None:
         backoff_ms = BACKOFF_MS
-        said = ErrorCode.NONE
+        last_logged = ErrorCode.NONE
         try:
             while self._is_missing() and not self._stopping:
                 code = await self._try()
                 if code is ErrorCode.NONE:
                     await self._metadata.wait_until(lambda _: not self._is_missing(), REPLAY_TIMEOUT_MS)
                     continue
-                if code is not said:
-                    said = code
+                if code is not last_logged:
+                    last_logged = code
                     log.info("controller %d cannot register with the active one yet: %s", self._node_id, code.name)
                 await asyncio.sleep(backoff_ms / 1000)
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)

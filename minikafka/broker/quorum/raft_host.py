@@ -178,6 +178,9 @@ class RaftHost:
         config = self._config
         meta = self._log_directory.meta
         assert meta is not None
+        snapshot = self._log.state.latest_snapshot
+        # A snapshot holds only committed records.
+        committed = snapshot.offset if snapshot is not None and snapshot.offset > 0 else -1
         self._quorum = Quorum(
             ReplicaKey(self.node_id, meta.directory_id),
             quorum_config(config),
@@ -188,14 +191,12 @@ class RaftHost:
             endpoints=self._endpoints,
             bootstrap_servers=config.bootstrap_controllers,
             can_be_voter=self.is_controller,
+            high_watermark=committed,
             has_lost_promises=self._log.lost_promises is not None,
             promised_before=self._log.lost_promises.before if self._log.lost_promises is not None else None,
         )
-        snapshot = self._log.state.latest_snapshot
-        if snapshot is not None and snapshot.offset > 0:
-            # A snapshot holds only committed records.
-            self._quorum.high_watermark = snapshot.offset
-            self._delivery.advance(snapshot.offset)
+        if committed > 0:
+            self._delivery.advance(committed)
         await self._delivery.in_turns(self._delivery.bring_up(self._delivery.subscriptions, self._log.state))
         self._carry_out(self._quorum.start(self._now()))
         if self._quorum.is_voter and self._quorum.voters.is_only_voter(self._quorum.local):

@@ -98,7 +98,7 @@ class RaftPeers:
             channel = await Channel.open(
                 self._environment.network, host, port, client_id=self._client_id, timeout_ms=self._timeout_ms, security=self._security
             )
-        except Exception as problem:  # every way in which a peer can fail to talk is told to the one who asked
+        except Exception as problem:  # however a peer fails, the callers must learn it
             error = problem
         waiting, peer.waiting, peer.opening = peer.waiting, [], None
         if self._closed:
@@ -111,23 +111,23 @@ class RaftPeers:
             peer.channel = channel
         for request, on_answer, version, timeout_ms in waiting:
             if error is not None:
-                self._tell(on_answer, None, error)
+                self._report(on_answer, None, error)
             else:
                 self._ask(channel, request, on_answer, version, timeout_ms)
 
     def _ask(self, channel: Channel, request: Any, on_answer: OnAnswer, version: int | None, timeout_ms: int) -> None:
         def answered(response: Any, error: Exception | None) -> None:
             self.responses += error is None
-            self._tell(on_answer, response, error)
+            self._report(on_answer, response, error)
 
         try:
             channel.send(request, version, answered, timeout_ms, safe=True)
             self.requests += 1
-        except Exception as problem:  # closed, or no common version: told like a lost connection
+        except Exception as problem:  # closed, or no common version: reported as a lost connection
             error = problem if isinstance(problem, ConnectionLost) else ConnectionLost(str(problem))
             self._environment.supervisor.call_soon("an answer of a peer", on_answer, None, error)
 
-    def _tell(self, on_answer: OnAnswer, response: Any, error: Exception | None) -> None:
+    def _report(self, on_answer: OnAnswer, response: Any, error: Exception | None) -> None:
         with self._environment.supervisor.watching("an answer of a peer"):
             on_answer(response, error)
 

@@ -38,8 +38,8 @@ class ShareRead(NamedTuple):
 
 def end_offset(partition: Partition, *, is_read_committed: bool) -> int:
     """The exclusive end of the offsets that may be handed out."""
-    marks = partition.log.watermarks
-    return marks.last_stable_offset if is_read_committed else marks.high_watermark
+    watermarks = partition.log.watermarks
+    return watermarks.last_stable_offset if is_read_committed else watermarks.high_watermark
 
 
 def read(partition: Partition, offset: int, records_max: int, bytes_max: int, *, is_read_committed: bool) -> ShareRead:

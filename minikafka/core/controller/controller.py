@@ -109,6 +109,10 @@ class Controller:
             AlterConfigsRequest: self.configs.legacy,
         }
 
+    def log_ends_at(self, offset: int) -> None:
+        """The next record gets this offset: the log may have records that others appended, such as a new version of the quorum."""
+        self.state.next_offset = offset
+
     def _table(self) -> Mapping[type, Method]:
         return {
             BrokerRegistrationRequest: lambda request, version, now: self.brokers.register(request, now),

@@ -119,10 +119,7 @@ class GroupShard:
 
     def take_effects(self) -> Effects:
         """The effects that have accumulated since the last call."""
-        effects = self._rebalancer.effects
-        if effects:
-            self._rebalancer.effects = Effects()
-        return effects
+        return self._rebalancer.take_effects()
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is due, in the caller's milliseconds."""

@@ -46,6 +46,11 @@ class Rebalancer:
         self.timers: TimerQueue[Timer] = TimerQueue()
         self.effects = Effects()
 
+    def take_effects(self) -> Effects:
+        """The effects that have accumulated since the last call."""
+        effects, self.effects = self.effects, Effects()
+        return effects
+
     # -- join ------------------------------------------------------------------------------------------------------
 
     def join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
