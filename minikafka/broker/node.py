@@ -42,6 +42,7 @@ from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
 from minikafka.broker.security.sasl_session import secured_session
 from minikafka.core.controller.config import SUPPORTED_FEATURES
+from minikafka.counted import counted
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
 from minikafka.security.errors import SecurityError
@@ -359,9 +360,8 @@ class Node:
             raise StartError("every log directory has failed: " + "; ".join(str(d.failure) for d in self.directories))
         if count:
             clean = all(directory.is_clean for directory in self.directories)
-            logger.info(
-                "loaded %d logs in %d ms (%s)", count, clock.now_ms() - started_ms, "clean shutdown" if clean else "recovered after a crash"
-            )
+            how = "clean shutdown" if clean else "recovered after a crash"
+            logger.info("loaded %s in %d ms (%s)", counted(count, "log"), clock.now_ms() - started_ms, how)
 
     async def _start_broker(self, broker: BrokerParts) -> None:
         await broker.replicas.start()
@@ -420,7 +420,7 @@ class Node:
         if broker is not None:
             lifecycle, partitions = broker.lifecycle, broker.replicas.partitions.values()
             lines.append(f"broker epoch {lifecycle.broker_epoch}, {'fenced' if lifecycle.fenced else 'not fenced'}")
-            lines.append(f"{len(partitions)} partitions, leader of {sum(p.leader is not None for p in partitions)}")
+            lines.append(f"{counted(len(partitions), 'partition')}, leader of {sum(p.leader is not None for p in partitions)}")
         logger.critical("%s", "; ".join(lines))
 
     def _directory_failed(self, directory: LogDirectory, failure: StorageError) -> None:

@@ -14,6 +14,7 @@ import click
 from minikafka.cli.audit_reports import explain_finding, fail, read_report, show_tables, show_trend, takes_explain, takes_trend
 from minikafka.cli.common import BOOTSTRAP_VARIABLES, command_config_option
 from minikafka.cli.spark_options import EngineOptions, spark_options
+from minikafka.counted import counted
 
 EXIT_INCOMPLETE = 3
 #: Options that are passed to the audit unchanged. The remaining options choose the engine.
@@ -214,7 +215,8 @@ def _scan(
         count = write_scan(log_dirs, driver, options, scan or "", questions, progress)
     except SummaryError as error:
         fail(str(error), EXIT_INCOMPLETE)
-    click.echo(f"{scan}: {count} {'questions answered' if questions else 'segments read'}, {os.path.getsize(scan or '')} bytes")
+    done = f"{counted(count, 'question')} answered" if questions else f"{counted(count, 'segment')} read"
+    click.echo(f"{scan}: {done}, {os.path.getsize(scan or ''):,} bytes")
     sys.exit(0)
 
 

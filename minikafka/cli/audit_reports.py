@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from minikafka.counted import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -90,7 +92,7 @@ def show_tables(report: dict[str, Any]) -> None:
         _show_finding(finding, console)
     hidden = sum(row["count"] for row in report["finding_counts"]) - len(shown)
     if hidden > 0:
-        console.print(f"  and {hidden} more findings (--report DIR and -o json show all that are kept)", highlight=False)
+        console.print(f"  and {counted(hidden, 'more finding')} (--report DIR and -o json show all that are kept)", highlight=False)
 
 
 def _show_partitions(report: dict[str, Any], console: Console) -> None:
@@ -115,7 +117,7 @@ def _show_partitions(report: dict[str, Any], console: Console) -> None:
     if shown:
         console.print(table)
     if len(shown) < len(report["partitions"]):
-        console.print(f"  and {len(report['partitions']) - len(shown)} more partitions", highlight=False)
+        console.print(f"  and {counted(len(report['partitions']) - len(shown), 'more partition')}", highlight=False)
 
 
 def _show_finding(finding: dict[str, Any], console: Console) -> None:

@@ -15,6 +15,7 @@ import click
 from minikafka.cli.client_settings import arguments
 from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_option, run, to_yaml, traceback_option
 from minikafka.client.errors import ClientError
+from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from minikafka.client.consumer import Consumer
@@ -149,7 +150,7 @@ async def _begin(consumer: Consumer, topic: str, options: dict[str, Any]) -> dic
     chosen = [(topic, index) for index in options["partitions"]] or [(topic, p.index) for p in info.partitions]
     missing = [index for _, index in chosen if index >= len(info.partitions)]
     if missing:
-        raise ClientError(f"topic {topic} has {len(info.partitions)} partitions; there is no partition {missing[0]}")
+        raise ClientError(f"topic {topic} has {counted(len(info.partitions), 'partition')}; there is no partition {missing[0]}")
     ends = await consumer.offsets_for(dict.fromkeys(chosen, -1)) if options["exit_at_end"] else {}
     if options["group"]:
         await consumer.subscribe([topic])

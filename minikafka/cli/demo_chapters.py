@@ -21,6 +21,7 @@ from rich.console import Console
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
+from minikafka.counted import counted
 from minikafka.net.tasks import within
 from minikafka.testing.cluster import ClusterError, ProcessCluster
 from minikafka.testing.leftovers import TemporaryDirectory
@@ -184,7 +185,8 @@ class Demo:
             engine.close()
         passed = complete and verdict
         word = "[bold green]PASS[/]" if passed else "[bold red]FAIL[/]"
-        story.say(f"{word}  {self._loaded + len(self._ledger.acknowledged):,} acknowledged records, {story.elapsed_s:.0f} s in all")
+        acknowledged = counted(self._loaded + len(self._ledger.acknowledged), "acknowledged record")
+        story.say(f"{word}  {acknowledged}, {story.elapsed_s:.0f} s in all")
         return passed
 
     # -- chapters --------------------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ class Demo:
         story.chapter("Bulk load")
         table = self._directory / "flights.csv"
         self._write_table(table)
-        story.say(f"a table of {self._rows:,} rows, {table.stat().st_size / 1e6:.1f} MB of CSV")
+        story.say(f"a table of {counted(self._rows, 'row')}, {table.stat().st_size / 1e6:.1f} MB of CSV")
         if importlib.util.find_spec("pyarrow") is None:
             self._loaded = asyncio.run(self._produce_table(cluster, table))
             return
@@ -210,8 +212,8 @@ class Demo:
             report = run_load(str(table), options, driver)
         self._loaded = report.acknowledged
         story.say(
-            f"{report.acknowledged:,} records acknowledged by every in-sync replica in {report.seconds:.1f} s"
-            f" ({report.rows_per_second:,.0f} rows/s, {report.tasks} tasks, {engine.title})"
+            f"{counted(report.acknowledged, 'record')} acknowledged by every in-sync replica in {report.seconds:.1f} s"
+            f" ({counted(round(report.rows_per_second), 'row')}/s, {counted(report.tasks, 'task')}, {engine.title})"
         )
 
     async def _produce_table(self, cluster: ProcessCluster, table: Path) -> int:
@@ -227,7 +229,8 @@ class Demo:
                 await producer.flush()
         count = len([future.result() for future in futures])
         seconds = time.monotonic() - began
-        story.say(f"{count:,} records acknowledged by every in-sync replica in {seconds:.1f} s ({count / seconds:,.0f} rows/s)")
+        rate = counted(round(count / seconds), "row")
+        story.say(f"{counted(count, 'record')} acknowledged by every in-sync replica in {seconds:.1f} s ({rate}/s)")
         return count
 
     def _write_table(self, path: Path) -> None:
@@ -378,7 +381,7 @@ class Demo:
             ends = await self._end_offsets(cluster)
             goal = sum(ends.values())
             reached: dict[int, int] = {}
-            with story.working(f"consuming {goal:,} records in a group") as update:
+            with story.working(f"consuming {counted(goal, 'record')} in a group") as update:
                 while any(reached.get(index, 0) < end for index, end in ends.items()):
                     for record in await consumer.poll(timeout_ms=1000, records_max=5000):
                         total += 1
@@ -394,9 +397,10 @@ class Demo:
         finally:
             await consumer.close()
         missing = [value for value, place in expected.items() if found.get(value) != place]
-        story.say(f"{total:,} records read: {loaded:,} loaded, {len(found):,} written live, {orphans} of the {ORPHANS} unreplicated ones")
+        unreplicated = f"{orphans} of the {ORPHANS} unreplicated ones"
+        story.say(f"{counted(total, 'record')} read: {loaded:,} loaded, {len(found):,} written live, {unreplicated}")
         if missing or loaded != self._loaded:
-            story.fail(f"{len(missing)} acknowledged records are missing or moved, {self._loaded - loaded} loaded ones are missing")
+            story.fail(f"{counted(len(missing), 'acknowledged record')} missing or moved, {self._loaded - loaded} loaded ones missing")
             return False
         story.say(
             f"[green]no acknowledged record is missing[/]: all {len(expected):,} live and {loaded:,} loaded"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from minikafka.cli.doctor_findings import Finding
+from minikafka.counted import counted
 
 CLOCK_SKEW_MS_MAX = 5000
 ROUND_TRIP_MS_MAX = 1000
@@ -128,8 +129,9 @@ def group(name: str, state: str, members: int, partitions: int) -> list[Finding]
                     "If this persists, a member takes longer than max.poll.interval.ms between polls, or keeps restarting.")
         ]  # fmt: skip
     if partitions and members > partitions:
+        idle = f"{members - partitions} {'is' if members - partitions == 1 else 'are'} idle"
         return [
-            Finding(f"group {name}", "warning", f"{members} members for {partitions} partitions: {members - partitions} are idle",
+            Finding(f"group {name}", "warning", f"{counted(members, 'member')} for {counted(partitions, 'partition')}: {idle}",
                     "Add partitions (minikafka topics --alter --partitions N), or run fewer members.")
         ]  # fmt: skip
     return []
@@ -175,7 +177,7 @@ def descriptors(limit: int) -> list[Finding]:
     if limit >= DESCRIPTORS_MIN or limit < 0:
         return []
     return [
-        Finding("file descriptors", "warning", f"programs on this machine may open {limit} files",
+        Finding("file descriptors", "warning", f"programs on this machine may open {counted(limit, 'file')}",
                 "A broker needs one for each connection and active segment: raise the limit (ulimit -n 65536).")
     ]  # fmt: skip
 

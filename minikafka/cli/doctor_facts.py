@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.cli import doctor_cluster as judge
 from minikafka.cli.doctor_findings import Finding
+from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
@@ -84,7 +85,7 @@ async def _versions(admin: Maintenance, brokers: list[int]) -> list[Finding]:
     if len(set(views.values())) > 1:
         advice = "Fine during an upgrade; finish it before raising features."
         return [*findings, Finding("versions", "warning", "brokers serve different versions of APIs", advice)]
-    return [*findings, Finding("versions", "ok", f"all {len(views)} brokers serve the same APIs")] if views else findings
+    return [*findings, Finding("versions", "ok", f"the same APIs on {counted(len(views), 'broker')}")] if views else findings
 
 
 async def _cluster_ids(addresses: list[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import click
 
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
 from minikafka.cli.session import operator_command
+from minikafka.counted import counted
 from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
         names = ", ".join(map(str, fenced))
         reasons.append(f"brokers fenced although they answer: {names} (the controller receives no heartbeats from them)")
     if expected_brokers is not None and len(alive) < expected_brokers:
-        reasons.append(f"only {len(alive)} of {expected_brokers} brokers are running")
+        reasons.append(f"only {len(alive)} of {counted(expected_brokers, 'broker')} running")
     if leaderless:
         reasons.append(f"leaderless partitions: {len(leaderless)}")
     if under:

@@ -13,6 +13,7 @@ from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_optio
 from minikafka.cli.load_files import FilesOptions, files_options
 from minikafka.cli.load_source import Source
 from minikafka.cli.spark_options import EngineOptions, name_and_value, spark_options
+from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
@@ -38,7 +39,7 @@ _OPTIONS = (
     click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="A record header from a column (repeatable)."),
     click.option("--partition", default="", help="Column of the partition [default: chosen by key]."),
     click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True,
-                 help="Partition by key like Kafka's clients (murmur2) or like librdkafka (crc32c)."),
+                 help="Partition by key like Kafka's clients (murmur2) or like librdkafka (crc32)."),
     click.option("--partitions", type=_COUNT, default=0, help="Create the topic with this many partitions if it does not exist."),
     click.option("--replication-factor", type=int, default=-1, help="Replicas of a new topic [default: the broker's; --to-files: max. 3]."),
     click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True),
@@ -222,7 +223,8 @@ class Line:
         from minikafka.spark.load_progress import rate_and_rest
 
         rate, rest = rate_and_rest(rows, share, time.monotonic() - self.begun)
-        text = f"  {rows:,} rows" + (f", {share:.0%} of the table" if share is not None else "") + f", {rate:,.0f} rows/s"
+        text = f"  {counted(rows, 'row')}" + (f", {share:.0%} of the table" if share is not None else "")
+        text += f", {counted(round(rate), 'row')}/s"
         text += f", about {rest:.0f} s left" if rest is not None else ""
         click.echo(f"{text:78s}\r", nl=False, err=True)
         self.shown = True
@@ -296,10 +298,11 @@ def _line(report: LoadReport, dry_run: bool) -> str:
     from minikafka.spark.report import human_bytes
 
     what = "Dry run, nothing sent:" if dry_run else "Loaded"
-    line = f"{what} {report.rows:,} rows ({human_bytes(report.bytes)} in {report.batches:,} batches) into {report.topic}, "
-    line += f"{report.partitions} partitions, in {report.seconds:.2f} s ({report.rows_per_second:,.0f} rows/s)"
+    rows, batches = counted(report.rows, "row"), counted(report.batches, "batch", "batches")
     if report.already_done:
-        return f"Job {report.job} is already done: {report.rows:,} rows are in {report.topic}; nothing was sent"
+        return f"Job {report.job} is already done, with {rows} in {report.topic}; nothing was sent"
+    line = f"{what} {rows} ({human_bytes(report.bytes)} in {batches}) into {report.topic}, "
+    line += f"{counted(report.partitions, 'partition')}, in {report.seconds:.2f} s ({counted(round(report.rows_per_second), 'row')}/s)"
     if not dry_run:
         line += f"; acknowledged by all in-sync replicas: {report.acknowledged:,}"
         line += ", confirmed by the leaders" if report.reconciled else ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from minikafka.cli.common import emit_one, output_option, parse_pairs
+from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from minikafka.cli.load_source import Source
@@ -82,7 +83,8 @@ class FilesOptions:
             driver = start_engine()
             if options.dry_run:
                 done = load_dataframe(source.frame(driver), options) if source.is_for_spark else run_load(source.table, options, driver)
-                click.echo(f"Dry run, nothing written: {done.rows:,} rows in {done.batches:,} batches for {done.partitions} partitions")
+                rows, batches = counted(done.rows, "row"), counted(done.batches, "batch", "batches")
+                click.echo(f"Dry run, nothing written: {rows} in {batches} for {counted(done.partitions, 'partition')}")
                 return
             report = self._write(source, cluster, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
         except (TableError, ValueError) as error:
@@ -133,10 +135,15 @@ class Progress:
 def _line(report: FilesReport) -> str:
     from minikafka.spark.report import human_bytes
 
+    written = [
+        f"{counted(report.partitions, 'partition')} x {counted(report.replication_factor, 'replica')}",
+        counted(report.segments, "segment"),
+        counted(report.files, "file"),
+    ]
     return (
-        f"Wrote {report.rows:,} rows ({human_bytes(report.bytes)} in {report.batches:,} batches) as {report.topic}, "
-        f"{report.partitions} partitions x {report.replication_factor} replicas, {report.segments} segments, {report.files:,} files, "
-        f"in {report.seconds:.2f} s ({report.rows_per_second:,.0f} rows/s); rows read and records written agree"
+        f"Wrote {counted(report.rows, 'row')} ({human_bytes(report.bytes)} in {counted(report.batches, 'batch', 'batches')}) "
+        f"as {report.topic}, {', '.join(written)}, in {report.seconds:.2f} s ({counted(round(report.rows_per_second), 'row')}/s); "
+        "rows read and records written agree"
     )
 
 
@@ -172,7 +179,7 @@ def verify_files(directory: str, processes: int, output: str) -> None:
     if output not in ("table", "wide"):
         emit_one({**asdict(found), "good": found.is_good}, output)
     elif found.is_good:
-        click.echo(f"{directory}: {found.files:,} files ({human_bytes(found.bytes)}, {found.rows:,} rows) are unchanged")
+        click.echo(f"{directory} is unchanged: {counted(found.files, 'file')} ({human_bytes(found.bytes)}, {counted(found.rows, 'row')})")
     else:
         for problem in found.problems:
             click.echo(problem)

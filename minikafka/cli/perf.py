@@ -14,6 +14,7 @@ import click
 from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
 from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
+from minikafka.counted import counted
 
 MB = 1024 * 1024
 TRANSACTION_MS_DEFAULT = 3000
@@ -182,7 +183,7 @@ async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, s
         await asyncio.sleep(0)
     click.echo(latencies.total())
     if failed:
-        raise ClientError(f"{len(failed)} records failed, the first with: {failed[0]}")
+        raise ClientError(f"{counted(len(failed), 'record')} failed, the first with: {failed[0]}")
 
 
 class _Transactions:

@@ -16,6 +16,7 @@ import click
 from minikafka.cli.common import EXIT_REFUSED, bootstrap_controller_option, emit
 from minikafka.cli.session import named, numbers, operator_command, partitions_from_json, read_json_file, with_admin
 from minikafka.client.errors import BrokerError, ClientError
+from minikafka.counted import counted
 from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def propose(current: dict[Partition, list[int]], brokers: dict[int, str | None],
         keys = sorted(key for key in current if key[0] == topic)
         factor = len(current[keys[0]])
         if factor > len(order):
-            raise ClientError(f"topic {topic} has {factor} replicas, --broker-list has {len(order)} brokers")
+            raise ClientError(f"topic {topic} has {counted(factor, 'replica')}, --broker-list has {counted(len(order), 'broker')}")
         for number, key in enumerate(keys):
             shift = number // len(order)
             others = [order[(number + 1 + (shift + step) % (len(order) - 1)) % len(order)] for step in range(factor - 1)]

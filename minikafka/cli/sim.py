@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.counted import counted
+
 if TYPE_CHECKING:
     from minikafka.sim.world import Outcome
 
@@ -108,7 +110,7 @@ def _show(outcome: Outcome, *, in_full: bool, is_shrunk: bool) -> None:
     if in_full or violation is not None:
         click.echo(
             f"seed {outcome.seed} ({outcome.options.profile}, {outcome.options.shape}): digest {outcome.digest},"
-            f" {outcome.simulated_s:.1f} s in {outcome.real_s:.2f} s, {outcome.acknowledged} records acknowledged"
+            f" {outcome.simulated_s:.1f} s in {outcome.real_s:.2f} s, {counted(outcome.acknowledged, 'record')} acknowledged"
             + (f"; {violation}" if violation is not None else "")
         )
     if violation is None:

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from minikafka.counted import counted
 from minikafka.sim.swarm import Fault, Options, draw
 from minikafka.sim.world import Outcome, World
 
@@ -129,9 +130,11 @@ class Totals:
         speed = self.simulated_s / self.real_s if self.real_s else 0.0
         faults = ", ".join(f"{kind} {count}" for kind, count in self.injected.most_common()) or "none"
         return [
-            f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s ({speed:.0f} times as fast)",
-            f"{self.steps} events, {self.frames} frames, {self.acknowledged} acknowledged records, {self.consumed} consumed,"
-            f" {self.appended_together} batches appended together, {len(self.states)} distinct states",
+            f"{counted(self.seeds, 'seed')}, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s"
+            f" ({speed:.0f} times as fast)",
+            f"{counted(self.steps, 'event')}, {counted(self.frames, 'frame')}, {counted(self.acknowledged, 'acknowledged record')},"
+            f" {self.consumed:,} consumed, {counted(self.appended_together, 'batch', 'batches')} appended together,"
+            f" {counted(len(self.states), 'distinct state')}",
             f"transactions: {', '.join(f'{name} {count}' for name, count in sorted(self.transactions.items())) or 'none'}",
             f"acknowledgements in share groups: {', '.join(f'{name} {count}' for name, count in sorted(self.shared.items())) or 'none'}",
             f"faults: {faults}",

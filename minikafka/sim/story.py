@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minikafka.counted import counted
 from minikafka.sim.replicas import log_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ def describe_run(world: World) -> str:
     """The story of a world that has ended."""
     options = world.options
     lines = [
-        f"seed {world.seed} ({options.profile}, {options.shape}, {options.partitions} partitions, min.insync.replicas {options.min_isr})",
+        f"seed {world.seed} ({options.profile}, {options.shape}, {counted(options.partitions, 'partition')},"
+        f" min.insync.replicas {options.min_isr})",
         f"violation: {world.violation}",
         "",
         "faults:",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from minikafka.counted import counted
 from minikafka.spark import compare, ledger, unclean, wire_ledger
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordination import check_coordinators, cluster_of
@@ -100,7 +101,8 @@ class AuditResult:
 
     def __repr__(self) -> str:
         # Shown by a notebook if the result of the call is not assigned.
-        return f"<audit {self.outcome}: {len(self.partitions)} partitions, {self.batches_compared} batches compared>"
+        batches = counted(self.batches_compared, "batch", "batches")
+        return f"<audit {self.outcome}: {counted(len(self.partitions), 'partition')}, {batches} compared>"
 
     def count(self, verdict: str) -> int:
         """Partitions with this verdict."""
@@ -370,7 +372,7 @@ def _hold_against_ledger(
     items = []
     for key, promised in sorted(acknowledged.items()):
         if key not in results or key not in seen:
-            text = f"{len(promised.offsets)} acknowledged records of {key[0]}-{key[1]}, but none of its replicas were given"
+            text = f"{counted(len(promised.offsets), 'acknowledged record')} of {key[0]}-{key[1]}, but none of its replicas were given"
             plan.findings.add(Finding("acked-unchecked", text, *key))
             continue
         items += [(key, (one.broker, [summary.task for summary in one.summaries], promised)) for one in seen[key].views]

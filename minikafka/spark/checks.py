@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minikafka.counted import counted
 from minikafka.spark.findings import ERROR, Finding
 from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIME_ENTRY, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batches
 from minikafka.spark.records import Unread, has_delete_horizon
@@ -44,7 +45,7 @@ def sparse(batches: Batches, flags: Column, never: bool) -> Iterator[Finding]:
     header = batches.header
     for index in np.flatnonzero(flags).tolist():
         records, spans = int(header["count"][index]), int(header["last_delta"][index]) + 1
-        text = f"{records} records over {spans} offsets, or a delete horizon, "
+        text = f"{counted(records, 'record')} over {counted(spans, 'offset')}, or a delete horizon, "
         if never:
             yield _at(batches, index, "batch-sparse", text + "in a topic that was never compacted")
         else:

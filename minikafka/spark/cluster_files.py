@@ -33,6 +33,7 @@ from minikafka.core.raft.events import AppendLeaderChange
 from minikafka.core.raft.types import ElectionState, Endpoint, ReplicaKey
 from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, Voter, VoterSet
 from minikafka.core.topic_name import topic_name_fault
+from minikafka.counted import counted
 from minikafka.spark.cluster_nodes import NodePlan, plan_nodes
 from minikafka.spark.cluster_segments import FilesFailed, LogRules, Syncer, copy_file
 from minikafka.spark.cluster_staging import check_target
@@ -126,7 +127,8 @@ def plan_cluster(options: ClusterOptions, topic: str, partitions: int) -> Cluste
     factor = options.replication_factor if options.replication_factor != -1 else min(3, len(brokers))
     usable = [UsableBroker(node.node_id, node.config.broker_rack, False) for node in brokers]
     if factor > len(brokers):
-        raise FilesFailed(f"--replication-factor {factor}: there are only {len(brokers)} brokers; give more with --node or --nodes")
+        given = counted(len(brokers), "broker")
+        raise FilesFailed(f"--replication-factor {factor}: the cluster has only {given}; give more with --node or --nodes")
     try:
         replicas = place_replicas(usable, partitions, factor, random.Random())
         rules = BrokerConfigRules(brokers[0].config)

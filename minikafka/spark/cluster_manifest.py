@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from crc32c import crc32c
 
+from minikafka.counted import counted
+
 MANIFEST = "manifest.json"
 SCHEMA = "minikafka.load.files/1"
 READ_BYTES = 1 << 20
@@ -117,7 +119,7 @@ def check_directory(directory: str, engine: Engine) -> Checked:
         elif path not in manifest.files and path != MANIFEST:
             problems.append(f"{path} is not in the manifest")
     if manifest.rows_in != manifest.records_written:
-        problems.append(f"{manifest.rows_in:,} rows were read, but {manifest.records_written:,} written")
+        problems.append(f"{counted(manifest.rows_in, 'row was', 'rows were')} read, but {manifest.records_written:,} written")
     found.count, found.problems = len(problems), sorted(problems)[:PROBLEMS_MAX]
     return found
 

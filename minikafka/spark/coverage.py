@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from minikafka.counted import counted
+
 
 @dataclass(slots=True)
 class Held:
@@ -56,9 +58,9 @@ class Account:
     def shortfalls(self) -> Iterator[str]:
         """Reasons why not everything was compared; none if everything was."""
         if self.due != self.compared:
-            text = f"of {self.due.batches} batches of broker {self.broker} in {self.bounds[0]}..{self.bounds[1]} "
-            text += f"({self.due.offsets} offsets) {self.compared.batches} ({self.compared.offsets} offsets) were compared"
-            yield text
+            due = f"{counted(self.due.batches, 'batch', 'batches')} ({counted(self.due.offsets, 'offset')})"
+            compared = f"{self.compared.batches:,} ({counted(self.compared.offsets, 'offset')})"
+            yield f"compared {compared} of {due} of broker {self.broker} in {self.bounds[0]}..{self.bounds[1]}"
         low, high = self.bounds
         if low >= high:
             return
@@ -71,7 +73,8 @@ class Account:
             reaches = "nothing" if self.first < 0 else f"only {self.first}..{self.end}"
             yield f"broker {self.broker} answers for {low}..{high}, but {reaches} of it was read"
         elif held != self.end - self.first:
-            yield f"the batches of broker {self.broker} between {self.first} and {self.end} span {held} of {self.end - self.first} offsets"
+            offsets = counted(self.end - self.first, "offset")
+            yield f"the batches of broker {self.broker} between {self.first} and {self.end} span {held} of {offsets}"
 
     def as_dict(self) -> dict[str, int]:
         """The account as plain values, for the report."""

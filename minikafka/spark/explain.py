@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minikafka.counted import counted
 from minikafka.spark.logformat import CODEC_MASK, CODECS, SegmentReader
 from minikafka.spark.records import decode_records
 from minikafka.spark.source_files import opened, segment_bases, segment_path
@@ -108,7 +109,7 @@ def _records(batches: Any, row: int) -> Iterator[str]:
         key, value = _short(records.key(index)), _short(records.value(index))
         yield f"      {int(records.offset[index])} @{int(records.timestamp[index])} key {key} value {value}"
     if len(records) > RECORDS_SHOWN:
-        yield f"      and {len(records) - RECORDS_SHOWN} more records"
+        yield f"      and {counted(len(records) - RECORDS_SHOWN, 'more record')}"
 
 
 def _short(data: bytes | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from minikafka.counted import counted
 from minikafka.spark.access import open_log
 from minikafka.spark.findings import Finding
 from minikafka.spark.records import Unread, decode_records
@@ -200,7 +201,7 @@ def judge_ledger(
             common = np.intersect1d(common, one.missing_all, assume_unique=True)
         nowhere = common[common >= start]
         if len(nowhere):
-            text = f"{len(nowhere)} acknowledged records are on no replica: {in_words(ranges(nowhere.tolist()))}"
+            text = f"{counted(len(nowhere), 'acknowledged record')} on no replica: {in_words(ranges(nowhere.tolist()))}"
             cause = "records were lost after they were acknowledged (unclean election, lost log tails)"
             findings.append(Finding("acked-missing", text, brokers=tuple(one.broker for one in held), offset=int(nowhere[0]), cause=cause))
     for one in held:
@@ -208,9 +209,11 @@ def judge_ledger(
         lost = one.missing_all[(one.missing_all >= start) & (one.missing_all < promises[one.broker])]
         lost = np.setdiff1d(lost, nowhere, assume_unique=True)
         if len(lost):
-            text = f"broker {one.broker} lacks {len(lost)} acknowledged records that it must have: {in_words(ranges(lost.tolist()))}"
+            records = counted(len(lost), "acknowledged record")
+            text = f"broker {one.broker} lacks {records} that it must have: {in_words(ranges(lost.tolist()))}"
             findings.append(Finding("acked-missing", text, brokers=(one.broker,), offset=int(lost[0])))
         if one.different_count:
-            text = f"broker {one.broker} holds {one.different_count} records other than acknowledged: {in_words(ranges(one.different))}"
+            records = counted(one.different_count, "record")
+            text = f"broker {one.broker} holds {records} other than acknowledged: {in_words(ranges(one.different))}"
             findings.append(Finding("acked-differs", text, brokers=(one.broker,), offset=one.different[0]))
     return findings

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from minikafka.counted import counted
 from minikafka.spark.job_ledger import RESUME_MS_MAX, JobLedger, JobState
 from minikafka.spark.load_progress import LoadWatch, Progress
 from minikafka.spark.security import PLAIN_TEXT, Security
@@ -237,7 +238,8 @@ def _run_tasks(
     report = sum_up(tasks, options, reports, engine.name, time.perf_counter() - started)
     if errors:
         raise LoadFailed(
-            f"{errors[0]} ({report.acknowledged:,} rows of finished tasks are acknowledged; {len(left)} of {len(tasks)} tasks failed; "
+            f"{errors[0]} ({counted(report.acknowledged, 'row')} of finished tasks acknowledged; "
+            f"{len(left)} of {counted(len(tasks), 'task')} failed; "
             f"resume with --job-id {report.job})"
         )
     if ledger is not None and state is not None:
@@ -273,7 +275,7 @@ def reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadRep
     from minikafka.spark.produce_client import LoadProducer
 
     if report.acknowledged != report.rows:
-        raise LoadFailed(f"{report.rows:,} rows were read but {report.acknowledged:,} acknowledged")
+        raise LoadFailed(f"{counted(report.rows, 'row was', 'rows were')} read, but {report.acknowledged:,} acknowledged")
     producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
     task_of_producer = {task.producer[0]: task.index for task in tasks if task.producer is not None}
     try:
@@ -286,7 +288,7 @@ def reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadRep
         if expected != found:
             odd = next(partition for partition in {*expected, *found} if expected.get(partition) != found.get(partition))
             wrote, has = expected.get(odd, 0), found.get(odd, 0)
-            raise LoadFailed(f"{options.topic}-{odd}: task {index} wrote {wrote:,} rows, the leader has {has:,} of its producer")
+            raise LoadFailed(f"{options.topic}-{odd}: task {index} wrote {counted(wrote, 'row')}, the leader has {has:,} of its producer")
     report.reconciled = True
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from minikafka.counted import counted
 from minikafka.spark.job_ledger import JobLedger
 from minikafka.spark.load import (
     LoadFailed,
@@ -51,7 +52,7 @@ def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None =
         tasks = [Task(index, (), options, None) for index in range(count)]
         done, errors = _write(chosen, options, None, frozenset())
         if errors:
-            raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed)")
+            raise LoadFailed(f"{errors[0]} ({len(errors)} of {counted(count, 'task')} failed)")
         return sum_up(tasks, options, done, _Name.name, time.perf_counter() - started)
     with JobLedger(options.bootstrap, options.timeout_ms, options.security) as ledger:
         partitions = prepare_topic(options)
@@ -75,7 +76,7 @@ def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None =
             done.setdefault(task.index, TaskReport())  # an empty partition sends no report
         report = sum_up(tasks, options, done, _Name.name, time.perf_counter() - started)
         if errors:
-            raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed; resume with --job-id {job})")
+            raise LoadFailed(f"{errors[0]} ({len(errors)} of {counted(count, 'task')} failed; resume with --job-id {job})")
         reconcile(tasks, done, report, options)
         ledger.append(job, "done", {name: getattr(report, name) for name in ("rows", "bytes", "batches", "partitions", "offsets")})
         return report

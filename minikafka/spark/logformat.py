@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from crc32c import crc32c
 
+from minikafka.counted import counted
+
 LOG_OVERHEAD = 12
 BATCH_OVERHEAD = 61
 BATCH_LENGTH_MIN = BATCH_OVERHEAD - LOG_OVERHEAD
@@ -246,7 +248,7 @@ def parse_snapshot(data: bytes) -> np.ndarray[Any, Any]:
     if computed != stored:
         raise FormatError(f"its CRC says {stored:#010x}, its bytes {computed:#010x}")
     if len(data) != SNAPSHOT_HEADER.size + count * SNAPSHOT_ENTRY.itemsize:
-        raise FormatError(f"{count} producers do not fit {len(data)} bytes")
+        raise FormatError(f"{len(data)} bytes are too few or too many for {counted(count, 'producer')}")
     return np.frombuffer(data, SNAPSHOT_ENTRY, count, SNAPSHOT_HEADER.size)
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
+from minikafka.counted import counted
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -88,7 +90,8 @@ def _only_member(path: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if len(files) != 1:
         names = ", ".join(info.filename for info in files[:5]) + (", ..." if len(files) > 5 else "")
         raise PackedError(
-            f"{path}: the archive must contain exactly one table but contains {len(files)} files ({names}): unpack it and load the files"
+            f"{path}: the archive must contain exactly one table but contains {counted(len(files), 'file')} ({names}): "
+            "unpack it and load the files"
         )
     if files[0].flag_bits & ENCRYPTED:
         raise PackedError(f"{path}: the archive is encrypted; unpack it first")

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minikafka.counted import counted
 from minikafka.spark import logformat
 from minikafka.spark.directories import read_small
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
@@ -207,7 +208,8 @@ def _unelected(nodes: Sequence[Node], directories: Sequence[Directory]) -> Itera
         # Nobody knows what a voter heard that is not given, or whose directory was replaced.
         knowing = [voter for voter in voters.items() if _heard_by(heard, *voter, unknown=node.epoch) >= node.epoch]
         if voters and len(knowing) < len(voters) // 2 + 1:
-            text = f"its log has epoch {node.epoch}, of which {len(knowing)} of {len(voters)} voters ever heard: nobody was elected leader"
+            heard_by = f"{len(knowing)} of {counted(len(voters), 'voter')}"
+            text = f"its log has epoch {node.epoch}, of which {heard_by} ever heard: nobody was elected leader"
             yield _finding("quorum-state", text, (node.name,), node.path)
             continue
         named = {other.name for other in nodes}

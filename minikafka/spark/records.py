@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minikafka.counted import counted
 from minikafka.spark.logformat import CODEC_MASK, CODECS, DELETE_HORIZON_BIT, Batches, FormatError
 
 RECORDS_BYTES_MAX = 256 << 20
@@ -337,7 +338,7 @@ def _lockstep(sections: _Sections, batches: Batches, wrong: dict[int, str], visi
     counts = header["count"].astype(np.int64)
     impossible = (counts < 0) | (counts > (ends - starts))
     for index in indexes[impossible].tolist():
-        wrong[index] = f"{int(batches.header['count'][index])} records cannot fit in its bytes"
+        wrong[index] = f"{counted(int(batches.header['count'][index]), 'record')} cannot fit in its bytes"
     alive = np.flatnonzero(~impossible)
     if len(alive) < LOCKSTEP_MIN:
         _one_by_one(sections, batches, alive, wrong, visit)

@@ -9,6 +9,7 @@ import platform
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from minikafka.counted import counted
 from minikafka.spark import compare, trend
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.findings import CHECKS
@@ -151,16 +152,16 @@ def why_incomplete(report: dict[str, Any]) -> str:
     """One sentence when the outcome is INCOMPLETE."""
     summary = report["summary"]
     if summary["unreadable"] or summary["skipped"]:
-        return (
-            f"{summary['unreadable']} partitions could not be read, {summary['skipped']} have nothing in common below the high watermarks"
-        )
+        unread = counted(summary["unreadable"], "partition")
+        return f"{unread} could not be read, {summary['skipped']} with nothing in common below the high watermarks"
     if summary["partitions"] == 0:
         return "no partition was found"
     if summary["partitions"] == summary["incomplete"] == summary["replicas"] or (summary["single"] == summary["replicas"]):
         return "only one replica of each partition was given, so nothing was compared (--self-check accepts each replica's own checks)"
     if summary["incomplete"]:
         why = next((one["message"] for one in report["findings"] if one["check"] in compare.INCOMPLETE_CHECKS), "")
-        return f"{summary['incomplete']} partitions were not compared completely; the first reason: {why}"
+        partitions = counted(summary["incomplete"], "partition was", "partitions were")
+        return f"{partitions} not compared completely; the first reason: {why}"
     unread = next((one["message"] for one in report["findings"] if one["check"] in {"unreadable", "acked-unchecked"}), "")
     return unread or "nothing was compared: the partitions are empty or nothing in them is committed"
 
@@ -178,7 +179,7 @@ def markdown(report: dict[str, Any]) -> str:
     """A summary for a pull request or a step summary."""
     lines = [f"# {one_line(report)}", "", "| partition | verdict | brokers | compared | fence |", "|---|---|---|---|---|"]
     for one in report["partitions"]:
-        compared = f"{one['batches_compared']:,} batches, {one['records_compared']:,} records"
+        compared = f"{counted(one['batches_compared'], 'batch', 'batches')}, {counted(one['records_compared'], 'record')}"
         lines.append(
             f"| {one['topic']}-{one['partition']} | {one['verdict']} | {', '.join(one['brokers'])} | {compared} "
             f"| [{one['fence_from']}, {one['fence_to']}) |"

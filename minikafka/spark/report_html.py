@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from minikafka.counted import counted
 from minikafka.spark import trend
 
 STATES = {
@@ -92,7 +93,7 @@ def _verdicts(report: dict[str, Any]) -> str:
         )
     head = "<tr><th>topic</th><th class='n'>partitions</th><th class='n'>batches compared</th><th class='n'>records</th><th>verdicts</th></tr>"
     hidden = len(order) - len(body)
-    more = f"<p class='dim'>{hidden:,} more topics are in report.json.</p>" if hidden > 0 else ""
+    more = f"<p class='dim'>{counted(hidden, 'more topic')} in report.json.</p>" if hidden > 0 else ""
     return f"<section><h2>Topics</h2><table>{head}{''.join(body)}</table>{more}</section>"
 
 
@@ -134,7 +135,7 @@ def _heat_map(report: dict[str, Any]) -> str:
         f"<span><i style='background:{colour}'></i>{text}</span>" for state, (colour, text) in STATES.items() if state in used
     )
     hidden = len(report["partitions"]) - PARTITIONS_DRAWN_MAX
-    more = f"<p class='dim'>{hidden:,} more partitions are in report.json.</p>" if hidden > 0 else ""
+    more = f"<p class='dim'>{counted(hidden, 'more partition')} in report.json.</p>" if hidden > 0 else ""
     return f"<section><h2>Replicas</h2><p class='legend'>{legend}</p><div class='maps'>{''.join(blocks)}</div>{more}</section>"
 
 
@@ -147,7 +148,7 @@ def _findings(report: dict[str, Any]) -> str:
     partitions = {(one["topic"], one["partition"]): one for one in report["partitions"]}
     cards = [_card(finding, partitions.get((finding["topic"], finding["partition"]))) for finding in ones]
     total = sum(row["count"] for row in report["finding_counts"])
-    more = f"<p class='dim'>{total - len(ones):,} more findings were counted but not kept.</p>" if total > len(ones) else ""
+    more = f"<p class='dim'>{counted(total - len(ones), 'more finding was', 'more findings were')} counted but not kept.</p>" if total > len(ones) else ""
     return f"<section><h2>Findings</h2>{''.join(cards)}{more}</section>"
 
 

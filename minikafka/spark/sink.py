@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from minikafka.counted import counted
 from minikafka.spark.encode import encode_rows, partitions_of
 from minikafka.spark.load import COMPRESSIONS
 from minikafka.spark.produce_client import LoadProducer, ProduceFailed
@@ -88,8 +89,8 @@ def _send(table: pa.Table, producer: LoadProducer, include_headers: bool, compre
         said = table.column("partition").cast(pa.int64())
         partition = np.where(said.is_null().to_numpy(), partition, said.fill_null(0).to_numpy())
         if len(partition) and not (partition.min() >= 0 and partition.max() < count):
-            raise TableError(f"the column partition ranges from {partition.min()} to {partition.max()}, but the topic has {count} "
-                             "partitions")
+            raise TableError(f"the column partition ranges from {partition.min()} to {partition.max()}, "
+                             f"but the topic has {counted(int(count), 'partition')}")
     codec = COMPRESSIONS.index(compression)
     tail = _tails(table) if include_headers and "headers" in table.column_names else None
     producer.send(encode_rows(

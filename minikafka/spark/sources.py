@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from minikafka.counted import counted
 from minikafka.spark import logformat
 from minikafka.spark.claims import is_only_compacted, missing_replicas, policies_of, policy_of
 from minikafka.spark.directories import LogDirectory, read_small
@@ -334,7 +335,7 @@ def _never_was(image: ClusterImage, replica: Replica, claim: PartitionClaim | No
     if not is_known:
         return f"the controller never knew its topic id {replica.topic_id or '(none)'}" if image.is_whole else ""
     if claim is None:
-        return f"the topic has {image.size_of(replica.topic)} partitions, and none was ever taken from a topic"
+        return f"the topic has {counted(image.size_of(replica.topic), 'partition')}, and none was ever taken from a topic"
     if replica.node in claim.ever or replica.topic in image.from_snapshot:
         return ""
     return f"broker {replica.node} was never assigned a replica of it"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from minikafka.counted import counted
 from minikafka.spark.cluster_assembly import Assembled, AssembleTask, assemble_tasks
 from minikafka.spark.cluster_files import ClusterOptions, ClusterPlan, plan_cluster, write_cluster
 from minikafka.spark.cluster_manifest import MANIFEST, Manifest, checksum_of, files_below
@@ -229,11 +230,12 @@ def _assemble_tasks(
 def _reconcile(rows: int, rows_of: Sequence[int], records_of: Sequence[int], made: Sequence[Assembled]) -> None:
     """Rows read == rows partitioned == records counted in the segments == log end offsets. Raises FilesFailed."""
     if rows != sum(rows_of):
-        raise FilesFailed(f"{rows:,} rows were read, but {sum(rows_of):,} were given a partition")
+        raise FilesFailed(f"{counted(rows, 'row was', 'rows were')} read, but only {sum(rows_of):,} given a partition")
     ends = {one.partition: one.end_offset for one in made}
     for partition, (expected, found) in enumerate(zip(rows_of, records_of, strict=True)):
         if expected != found or ends[partition] != found:
-            raise FilesFailed(f"partition {partition}: {expected:,} rows, but {found:,} records up to offset {ends[partition]:,}")
+            records = counted(found, "record")
+            raise FilesFailed(f"partition {partition}: {counted(expected, 'row')}, but {records} up to offset {ends[partition]:,}")
 
 
 def _keep_old_records(plan: ClusterPlan, made: Sequence[Assembled], runs: Sequence[Run], now_ms: int) -> list[str]:

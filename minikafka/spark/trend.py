@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from minikafka.counted import counted
+
 RUNS = "runs.jsonl"
 RUNS_KEPT_MAX = 1000
 RUNS_DRAWN_MAX = 90
@@ -83,12 +85,13 @@ def html(runs: list[dict[str, Any]]) -> str:
     for column, run in enumerate(drawn):
         height = 6 + 54 * run["bytes_compared"] / most
         checks = ", ".join(run.get("checks", {}))
-        tip = f"{run['started']} {run['outcome']}: {run['batches_compared']:,} batches, {run['bytes_compared']:,} bytes compared"
+        compared = f"{counted(run['batches_compared'], 'batch', 'batches')}, {counted(run['bytes_compared'], 'byte')} compared"
+        tip = f"{run['started']} {run['outcome']}: {compared}"
         tip += f"; {checks}" if checks else ""
         bars.append(f"<rect x='{column * 11}' y='{60 - height:.1f}' width='9' height='{height:.1f}' rx='2' "
                     f"fill='{_COLOURS.get(run['outcome'], '#8a93a1')}'><title>{escape(tip)}</title></rect>")  # fmt: skip
     passed = sum(run["outcome"] == "PASS" for run in runs)
-    said = f"{passed:,} of {len(runs):,} runs passed since {escape(runs[0]['started'][:10])}; each bar shows the amount compared."
+    said = f"{passed:,} of {counted(len(runs), 'run')} passed since {escape(runs[0]['started'][:10])}; each bar shows the amount compared."
     width = 11 * len(drawn)
     return (
         f"<section><h2>Runs</h2><p class='dim'>{said}</p><div class='wide'><svg width='{width}' height='60' viewBox='0 0 {width} 60'>"

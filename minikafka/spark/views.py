@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from minikafka.counted import counted
 from minikafka.spark import checks
 from minikafka.spark.coverage import Account
 from minikafka.spark.findings import Finding
@@ -74,7 +75,8 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
     vanished = [summary for summary in summaries if summary.vanished]
     if vanished:
         result.log_start = max([result.log_start, *(summary.task.next_base for summary in vanished)])
-        text = f"{len(vanished)} segments were deleted while the log was being read; it is judged from offset {result.log_start}"
+        gone = counted(len(vanished), "segment was", "segments were")
+        text = f"{gone} deleted while the log was being read; it is judged from offset {result.log_start}"
         _add(replica, Finding("replica-reread", text, offset=result.log_start))
     if summaries and summaries[-1].vanished:
         # Its newest segment is gone too: whatever was read before says nothing of the replica as it is now.
@@ -111,7 +113,7 @@ def _all_segments(replica: Replica, summaries: list[SegmentSummary]) -> None:
     planned, scanned = [one.base_offset for one in replica.segments], [one.task.base_offset for one in summaries]
     if planned != scanned:
         text = f"segments {planned} were planned, but only {scanned} were scanned"
-        _add(replica, Finding("not-compared", text if len(text) < 500 else f"{len(planned)} segments were planned, but "
+        _add(replica, Finding("not-compared", text if len(text) < 500 else f"of {counted(len(planned), 'planned segment')} "
             f"{len(scanned)} were scanned"))
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
+from minikafka.counted import counted
 from minikafka.spark import summary_codec
 from minikafka.spark.findings import NOTE, Finding
 from minikafka.spark.scan import SegmentSummary, scan_segment
@@ -160,7 +161,7 @@ class WireLedger:
             self._partitions[key] = now
             self._write("partition", f"{key[0]} {key[1]}", summary_codec.dumps([now.identity, now.bounds]))
         if changed:
-            text = f"{changed} partitions changed since the interrupted run: they are read again"
+            text = f"{counted(changed, 'partition')} changed since the interrupted run, to be read again"
             plan.findings.add(Finding("resumed", text, level=NOTE))
         self._flush()
 
@@ -190,7 +191,8 @@ class WireLedger:
                 open_ += [task] if found is None else []
         if held:
             size = sum(one.task.size for one in held)
-            text = f"{len(held)} of {len(held) + len(open_)} stretches on the wire ({size} bytes) were read by an interrupted run"
+            stretches = counted(len(held) + len(open_), "stretch", "stretches")
+            text = f"of {stretches} on the wire, an interrupted run read {len(held)} ({size:,} bytes)"
             plan.findings.add(Finding("resumed", text, level=NOTE))
         for several in _batched(list(split(open_, min(split_bytes, SMALL_BYTES))), AHEAD * parallelism):
             for summaries in scanned(several):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.counted import counted
 from minikafka.testing import factories
 
 LOG_LINES_MAX = 40
@@ -86,7 +87,8 @@ def _state(cluster: Any) -> str:
         return f"the cluster cannot be described: {error}"
     try:
         result = cluster.audit(raise_on_mismatch=False)
-        text += f"\naudit {result.outcome}: {len(result.partitions)} partitions, {result.batches_compared} batches compared"
+        compared = counted(result.batches_compared, "batch", "batches")
+        text += f"\naudit {result.outcome}: {counted(len(result.partitions), 'partition')}, {compared} compared"
     except Exception as error:
         text += f"\nthe audit cannot run: {error}"
     return text

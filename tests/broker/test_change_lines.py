@@ -60,9 +60,9 @@ def test_brokers() -> None:
     fenced = SimpleNamespace(epoch=7, fenced=True, in_controlled_shutdown=False)
     same = partition(1, (1,), 4)
     silent = lines(same, partition(2, (2, 1), 5), "", {1: fenced}, {1: serving}, lambda broker_id: f"{broker_id} was silent")
-    assert silent[0] == "WARNING broker 1 is fenced, because 1 was silent; 1 partitions change"
+    assert silent[0] == "WARNING broker 1 is fenced, because 1 was silent; 1 partition changes"
     assert silent[1].endswith("because broker 1 is fenced")
-    assert lines(same, same, "", {1: fenced}, {1: serving}) == ["WARNING broker 1 is fenced, because it asks to be; 1 partitions change"]
+    assert lines(same, same, "", {1: fenced}, {1: serving}) == ["WARNING broker 1 is fenced, because it asks to be; 1 partition changes"]
     assert lines(same, same, "", {1: None}) == ["INFO broker 1 is no longer registered"]
     back = lines(same, same, "", {1: serving}, {1: fenced})
-    assert back == ["INFO broker 1 is unfenced, because it has caught up with the metadata; 1 partitions change"]
+    assert back == ["INFO broker 1 is unfenced, because it has caught up with the metadata; 1 partition changes"]

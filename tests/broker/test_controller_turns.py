@@ -108,7 +108,7 @@ async def test_every_batch_of_a_fencing_says_that_the_broker_is_fenced(work: Wor
     changes = [line for line in lines if line.startswith("many-")]
     assert len(changes) == MANY and all(line.endswith(", because broker 2 is fenced") for line in changes)
     why = "nothing was heard of it for 9000 ms (broker.session.timeout.ms)"
-    assert f"broker 2 is fenced, because {why}; {MANY} partitions change" in lines
+    assert f"broker 2 is fenced, because {why}; {MANY:,} partitions change" in lines
 
 
 async def fence(plane: ControlPlane) -> None:

@@ -58,7 +58,7 @@ def advised(findings: list[Finding]) -> list[tuple[str, str]]:
         (judge.disk(1, "/data", -1, -1, "KAFKA_STORAGE_ERROR"), "error", "the log directory is offline"),
         (judge.round_trip(1, 1001), "warning", "took 1001 ms"),
         ([judge.clock(-5001)], "warning", "the controller's clock is -5001 ms"),
-        (judge.descriptors(1024), "warning", "may open 1024 files"),
+        (judge.descriptors(1024), "warning", "may open 1,024 files"),
     ],
 )
 def test_a_mistake_of_the_cluster(findings: list[Finding], state: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Which replica answers for which offsets, who must be there, and which leader epochs its checkpoint may list (docs/audit.md)."""
+"""Which replica answers for which offsets, who must be there, and which leader epochs its checkpoint may list (docs/audit-rules.md)."""
 
 from __future__ import annotations
 

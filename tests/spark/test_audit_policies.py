@@ -1,4 +1,4 @@
-"""What may have been compacted: by the controller's record, not by the look of a batch (docs/audit.md)."""
+"""What may have been compacted: by the controller's record, not by the look of a batch (docs/audit-rules.md)."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.broker.supervise import Ends
 from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from minikafka.core.topic_name import topic_name_fault
+from minikafka.counted import counted
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.lazy_list import lazy_list
@@ -153,7 +154,7 @@ class MetadataHandlers:
         try:
             response = await self._forwarder.ask(CreateTopicsRequest(topics=topics, timeout_ms=CREATION_WAIT_MS), CREATION_WAIT_MS)
         except (TimeoutError, ConnectionError, UnsupportedVersion) as error:
-            log.warning("could not create %d topics automatically (%s ..): %s", len(names), names[0], error)
+            log.warning("could not create %s automatically (%s ..): %s", counted(len(names), "topic"), names[0], error)
             return
         finally:
             self._creating.difference_update(names)

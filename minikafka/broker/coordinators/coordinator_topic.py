@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.java_hash import partition_for_key
+from minikafka.counted import counted
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
@@ -100,10 +101,10 @@ class CoordinatorTopic:
         code = ErrorCode(response.topics[0].error_code)
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning(
-                "could not create %s with replication factor %d (%d brokers alive): %s %s",
+                "could not create %s with replication factor %d (%s alive): %s %s",
                 self.name,
                 self._replication_factor,
-                alive,
+                counted(alive, "broker"),
                 code.name,
                 response.topics[0].error_message,
             )

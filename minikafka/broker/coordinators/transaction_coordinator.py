@@ -15,6 +15,7 @@ from minikafka.core.transaction.coordinator import FENCED_MARKER, TransactionSha
 from minikafka.core.transaction.effects import Markers, TransactionConfig, TransactionEffects
 from minikafka.core.transaction.state import PartitionKey
 from minikafka.core.transaction.verification import IMPLICIT_VERSION, Verification
+from minikafka.counted import counted
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value
 
@@ -212,7 +213,8 @@ def refused_for(partitions: Iterable[PartitionKey], unknown: frozenset[Partition
 def _log_ids(what: str, index: int, transactional_ids: list[str]) -> None:
     if transactional_ids:
         named = ", ".join(transactional_ids[:NAMED_MAX]) + (", …" if len(transactional_ids) > NAMED_MAX else "")
-        logger.info("%d transactional ids of %s-%d %s: %s", len(transactional_ids), TRANSACTIONS_TOPIC, index, what, named)
+        ids = counted(len(transactional_ids), "transactional id")
+        logger.info("%s of %s-%d %s: %s", ids, TRANSACTIONS_TOPIC, index, what, named)
 
 
 def _topic(config: BrokerConfig, environment: Environment, metadata: MetadataHost, controller: ControllerChannel) -> CoordinatorTopic:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.counted import counted
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -81,7 +82,7 @@ class DirectoryAssignments:
             except (ConnectionError, TimeoutError, UnsupportedVersion):
                 code = ErrorCode.REQUEST_TIMED_OUT
             if code is not ErrorCode.NONE:
-                logger.info("AssignReplicasToDirs of %d replicas will be retried: %s", len(batch), code.name)
+                logger.info("AssignReplicasToDirs of %s will be retried: %s", counted(len(batch), "replica"), code.name)
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             for directory in response.directories:

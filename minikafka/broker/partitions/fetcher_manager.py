@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.partitions.fetcher import Fetcher
 from minikafka.core.java_hash import string_hash
+from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition, PartitionEvents
@@ -44,7 +45,7 @@ class FetcherManager:
         """num.replica.fetchers has changed: reassign all partitions, each from the end of its local log."""
         if count == self._count:
             return
-        logger.info("%d fetchers for each leader instead of %d", count, self._count)
+        logger.info("%s for each leader instead of %d", counted(count, "fetcher"), self._count)
         self._count = count
         self.follow([partition for fetcher in self._fetchers.values() for partition in fetcher.partitions.values()])
 

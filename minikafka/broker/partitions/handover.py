@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.core.partition import handover_lines as lines
 from minikafka.core.partition.handover_lines import Effect, HandOn, HandoverLines, Key, Leadership, PartitionStatus, Target
+from minikafka.counted import counted
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -216,8 +217,8 @@ class HandoverHost:
                 self._release(key)
             case lines.Prepared(held_count, took_ms):
                 if took_ms is not None:
-                    text = "%d partitions accept no records until they have a new leader; the followers caught up within %d ms"
-                    logger.info(text, held_count, took_ms)
+                    waiting = counted(held_count, "partition accepts", "partitions accept")
+                    logger.info("%s no records until there is a new leader; the followers caught up within %d ms", waiting, took_ms)
                 _done(self._prepared)
             case lines.Drained():
                 _done(self._drained)

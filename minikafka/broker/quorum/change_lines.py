@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.authorizer.acl import Acl
 from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.counted import counted
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest
 from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -72,6 +73,7 @@ def change_lines(
     """(level, line) of each change. `why_fenced` gives the reason for fencing a broker whose session has ended. `partitions`: how many
     the decision changes, which may be written in several batches."""
     yield from _acl_lines(delta)
+    change = counted(partitions, "partition changes", "partitions change")
     for broker_id, broker in delta.changed_brokers.items():
         before = delta.base.brokers.get(broker_id)
         if broker is None:
@@ -81,13 +83,13 @@ def change_lines(
         elif broker.fenced and not before.fenced:
             reason = why_fenced(broker_id) if why_fenced is not None else why or "it asks to be"
             why = f"broker {broker_id} is fenced"
-            yield logging.WARNING, f"broker {broker_id} is fenced, because {reason}; {partitions} partitions change"
+            yield logging.WARNING, f"broker {broker_id} is fenced, because {reason}; {change}"
         elif before.fenced and not broker.fenced:
-            text = f"broker {broker_id} is unfenced, because it has caught up with the metadata; {partitions} partitions change"
+            text = f"broker {broker_id} is unfenced, because it has caught up with the metadata; {change}"
             yield logging.INFO, text
             why = why or f"broker {broker_id} is back"
         elif broker.in_controlled_shutdown and not before.in_controlled_shutdown:
-            yield logging.INFO, f"broker {broker_id} shuts down; {partitions} partitions change"
+            yield logging.INFO, f"broker {broker_id} shuts down; {change}"
     for topic_id, topic in delta.changed_topics.items():
         old_topic = delta.base.topics_by_id.get(topic_id)
         if old_topic is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.group.streams.model import InternalTopic, Status
+from minikafka.counted import counted
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 
@@ -72,7 +73,8 @@ class InternalTopics:
             self._creating.difference_update(topic.name for topic in topics)
         failures = {topic.name: topic.error_message or ErrorCode(topic.error_code).text for topic in response.topics if topic.error_code}
         if failures:
-            logger.warning("could not create %d internal topics of a streams group (%s ..)", len(failures), next(iter(failures.items())))
+            name, text = next(iter(failures.items()))
+            logger.warning("could not create %s of a streams group (%s: %s ..)", counted(len(failures), "internal topic"), name, text)
         until_ms = self._environment.clock.now_ms() + lifetime_ms
         for name, text in failures.items():
             if len(self._failures) < FAILURES_MAX:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType, operation_bits
 from minikafka.core.authorizer.authorizer import AclAuthorizer, Decision
 from minikafka.core.metadata.image import MetadataImage, empty_image
+from minikafka.counted import counted
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.registry import api
 
@@ -115,7 +116,7 @@ class Authority:
             return
         line = _line(context, operation, resource_type, name, decision)
         if times:
-            line += f" (repeated {times} times since it was last logged)"
+            line += f" (repeated {counted(times, 'time')} since it was last logged)"
         audit.info("%s", line)
         if len(self._logged) >= REMEMBERED_MAX:
             self._logged.clear()
