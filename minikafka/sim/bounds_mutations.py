@@ -108,6 +108,10 @@ def _unpaced(original: Any) -> Any:
     return lambda items, *_: ((item, False) for item in items)
 
 
+def _of_one_client(real: Any) -> Any:
+    return lambda turns, client, event: real(turns, None, event)
+
+
 def _carried_out_at_once(original: Any) -> Any:
     def add(self: Any, event: Any) -> None:
         at_once(event.steps())
@@ -197,6 +201,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.controller.state:paced", _unpaced),)},
     {"name": "events-side-by-side", "breaks": "the controller's events are carried out one after the other", "tests": CONTROLLER,
      "patches": (("minikafka.broker.quorum.controller_events:ControllerEvents.add", _carried_out_at_once),)},
+    {"name": "first-come-first-served", "breaks": "clients of the controller take turns", "tests": CONTROLLER,
+     "patches": (("minikafka.broker.quorum.controller_events:_Turns.add", _of_one_client),)},
     {"name": "delivery-in-one-step", "breaks": "a large batch of the metadata log is delivered in steps", "tests": DELIVERY,
      "patches": (("minikafka.broker.quorum.raft_delivery:paced", _unpaced),)},
     {"name": "snapshot-in-one-step", "breaks": "a large snapshot of the metadata is read in steps", "tests": DELIVERY,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.control_plane import ControlPlane, join, registration
 
+from minikafka.broker.front.forwarding import address_bytes, principal_bytes
 from minikafka.broker.quorum import controller_host
 from minikafka.broker.quorum.controller_host import RECORDS_PER_BATCH, STEP_LINES, STEP_RECORDS
 from minikafka.core.controller import state, topics
@@ -17,9 +18,11 @@ from minikafka.core.metadata.image import PartitionRegistration
 from minikafka.core.steps import STEP_ITEMS
 from minikafka.net.turn_share import TurnShares
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
 from minikafka.wire.records.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
@@ -197,6 +200,27 @@ async def test_a_broker_is_not_silent_while_its_heartbeat_waits_behind_what_clie
     assert not all(answer.done() for answer in asked), "heartbeats come before clients' events"
     await asyncio.gather(*asked)
     assert not any(broker.fenced for broker in plane.controller.newest_image().brokers.values())
+
+
+async def test_clients_take_turns(work: Work) -> None:
+    """However much one client asks, another waits behind one of its requests. A client is a principal at an address."""
+    plane = await world()
+    order = list[str]()
+
+    async def ask(client: str, host: str, partitions: int) -> None:
+        topic = CreateTopicsRequest.CreatableTopic(name="checked", num_partitions=partitions, replication_factor=2)
+        data = b"".join(encode_request(CreateTopicsRequest(topics=[topic], validate_only=True), 7, 1, "x"))[4:]
+        of_client = {"request_principal": principal_bytes(f"User:{client}"), "client_host_address": address_bytes(host)}
+        answer = await plane.to_controller(EnvelopeRequest(request_data=data, **of_client))
+        assert answer.error_code == ErrorCode.NONE
+        order.append(f"{client} {host[-1]}")
+
+    asked = [asyncio.ensure_future(ask("greedy", "10.0.0.1", MANY)) for _ in range(6)]
+    await asyncio.sleep(0)
+    assert plane.controller._events.pauses
+    asked += [asyncio.ensure_future(ask(client, host, 1)) for client, host in (("modest", "10.0.0.1"),) * 2 + (("greedy", "10.0.0.2"),)]
+    await asyncio.gather(*asked)
+    assert order[2:6] == ["modest 1", "greedy 2", "greedy 1", "modest 1"] and order[:2] + order[6:] == ["greedy 1"] * 5, order
 
 
 async def test_a_controller_that_is_replaced_in_the_middle_leaves_the_rest_undecided(work: Work) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -178,13 +178,15 @@ class ControllerHost:
         connect_ms: int | None = None,
         forwarded: Forwarded | None = None,
         is_direct: bool = False,
+        client: Hashable = None,
     ) -> None:
         """Decide on a request and call `respond` once, now or after the commit. `connection`: where the request came from.
         `spend(count)` is called with the number of partitions that the request creates or deletes, and may refuse them (KIP-599).
         `connect_ms`: for a registration or a heartbeat of a broker that reconnects at once, the time from the start of its connection to
         this request.
         `forwarded`: how often a broker has sent this client request before, perhaps to another controller.
-        `is_direct`: a client sent it here, and no broker has looked at it."""
+        `is_direct`: a client sent it here, and no broker has looked at it.
+        `client`: who asks. Clients take turns."""
         core = self._core
         if core is None:
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
@@ -200,7 +202,7 @@ class ControllerHost:
             respond(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         event = _Request(self, request, respond, lambda core, now_ms: core.handle(request, version, now_ms, spend, forwarded, is_direct))
-        self._events.add(event, is_urgent=isinstance(request, _OF_NODES))
+        self._events.add(event, is_urgent=isinstance(request, _OF_NODES), client=client)
 
     async def ask(self, request: Any, version: int) -> Any:
         """Like `handle`, for callers that can await. Raises ApiError."""

@@ -199,7 +199,8 @@ class ControllerHandlers:
         spend = None if budget is None else budget.spend
         forwarded = context.forwarded if context.is_forwarded else None
         is_direct = not context.is_forwarded
-        self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded, is_direct)
+        client = (str(context.principal), context.client_host)
+        self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded, is_direct, client)
 
     def _connect_ms(self, context: Any) -> int | None:
         """The time from a minikafka broker's first bytes on this connection to this request, in ms. None for other brokers, which do not

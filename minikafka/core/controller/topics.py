@@ -30,7 +30,8 @@ _ZERO_ID = bytes(16)
 STEP_PARTITIONS = 256
 
 Failure = tuple[ErrorCode, str | None]
-#: Counts partitions that are created or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED.
+#: Counts partitions that are created or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED. They are counted when they have been placed;
+#: none are before, so that those of a client in debt are not placed (Kafka places them first).
 Spend = Callable[[int], None]
 
 
@@ -122,6 +123,8 @@ class TopicControl:
         self, topic: CreateTopicsRequest.CreatableTopic, records: list[Any], spend: Spend | None, forwarded: Forwarded | None
     ) -> Steps[CreateTopicsResponse.CreatableTopicResult]:
         overrides, config_records = self._configs.for_new_topic(topic.name, [(entry.name, entry.value) for entry in topic.configs])
+        if spend is not None:
+            spend(0)
         partitions = yield from self._manual(topic) if topic.assignments else self._placed(topic)
         if spend is not None:
             spend(len(partitions))
@@ -320,6 +323,8 @@ class TopicControl:
                 f"Attempted to add {added} additional partition(s), but only {len(request.assignments)} assignment(s) were specified.",
             )
         factor = len(topic.partitions[0].replicas)
+        if spend is not None:
+            spend(0)
         if request.assignments is not None:
             partitions = []
             for (offset, assignment), is_step in paced(enumerate(request.assignments), STEP_PARTITIONS):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 from helpers.controller_core import ControllerDriver
 
+from minikafka.core.client_quota import MUTATION, Meter, MutationBudget
 from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.controller.placement import UsableBroker, place_replicas
+from minikafka.core.controller.topics import TopicControl
 from minikafka.core.steps import at_once
 from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -480,3 +483,35 @@ def test_partitions_that_were_made_when_a_request_was_sent_before_are_made(drive
     assert grow_again(driver, (), count) is ErrorCode.INVALID_PARTITIONS
     other = (before[0]._replace(topic_id=b"o" * 16),)
     assert grow_again(driver, other, count) is ErrorCode.INVALID_PARTITIONS, "another topic of that name"
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_what_a_client_in_debt_asks_is_not_placed(driver: ControllerDriver, monkeypatch: pytest.MonkeyPatch, manual: bool) -> None:
+    """Checking costs clients nothing, and the controller much: Apache Kafka refuses only when all partitions have been placed."""
+    driver.create("grows")
+    meter = Meter(MUTATION, ("", ""), 11, 1000)
+    meter.limit = 1.0
+    placed: list[Any] = []
+    new_partition = TopicControl._new_partition
+    monkeypatch.setattr(TopicControl, "_new_partition", lambda topics, replicas: placed.append(replicas) or new_partition(topics, replicas))
+    kind, grown = CreateTopicsRequest, CreatePartitionsRequest
+    assignments = [[1, 2], [2, 3]] * 10 if manual else []
+    topic = kind.CreatableTopic(
+        name="t",
+        num_partitions=-1 if manual else 20,
+        replication_factor=-1 if manual else 2,
+        assignments=[kind.CreatableReplicaAssignment(partition_index=i, broker_ids=ids) for i, ids in enumerate(assignments)],
+    )
+    added = [grown.CreatePartitionsAssignment(broker_ids=ids[:1]) for ids in assignments] if manual else None
+    requests = [
+        kind(topics=[topic], validate_only=True),
+        kind(topics=[topic], validate_only=True),
+        grown(topics=[grown.CreatePartitionsTopic(name="grows", count=21, assignments=added)], validate_only=True),
+    ]
+    answers = []
+    for request in requests:
+        spend = MutationBudget(meter, 0, is_strict=True).spend
+        response = at_once(driver.core.handle(request, request.MAX_VERSION, driver.now_ms, spend)).response
+        answers.append((response.topics if isinstance(request, kind) else response.results)[0].error_code)
+    assert answers == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert len(placed) == 20, "of the first request"
