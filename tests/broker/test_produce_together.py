@@ -145,6 +145,15 @@ async def test_few_requests_are_not_worth_a_run(tmp_path: Path, monkeypatch: pyt
         assert len(side.ask_together(frames[: few + 1])) == few + 1 and len(sizes) == few + 1
 
 
+async def test_with_followers_two_requests_are_worth_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live_node(tmp_path) as node:
+        side, frames = await begun(node, await prepare(node))
+        partition_of(node, TOGETHER).leader.update_replicas((1, 2), 1, 0)
+        sizes = writes(monkeypatch, TOGETHER)
+        side.ask_together(frames[:2])
+        assert len(sizes) == 1
+
+
 async def test_a_new_segment_begins_at_the_same_batch(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node, **{"segment.bytes": "1048576"})

@@ -43,6 +43,8 @@ VARINT_BYTES_MAX = 5
 LENGTHS_MAX = 4
 #: Fewer frames of its size behind a request are not worth a run: each costs more than the system call that it saves.
 FRAMES_BEHIND_MIN = 3
+#: With followers a run also saves answers to their fetches, and their next fetches.
+FRAMES_BEHIND_MIN_REPLICATED = 1
 #: Larger batches are appended by themselves: copying them together costs more than a system call.
 PUT_OFF_BYTES_MAX = 8 * 1024
 #: Bounds of one run: its batches, and its bytes, of which the last batch may exceed the bound.
@@ -153,6 +155,11 @@ class _Reserved:
         return self._ticket
 
 
+def _frames_behind_min(partition: Partition) -> int:
+    leader = partition.appending
+    return FRAMES_BEHIND_MIN_REPLICATED if leader is not None and leader.followers else FRAMES_BEHIND_MIN
+
+
 class _Run:
     """Requests about one partition that were put off."""
 
@@ -203,7 +210,7 @@ class ProduceFastPath(TemplateFastPath):
         if partition is None or partition.is_internal or self._refused or partition.log.flushes_by_count:
             return False
         records = frame[start:end]
-        if self._runs or connection.bytes_behind >= FRAMES_BEHIND_MIN * len(frame):
+        if self._runs or (connection.bytes_behind and connection.bytes_behind >= _frames_behind_min(partition) * len(frame)):
             if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
             self.complete()
