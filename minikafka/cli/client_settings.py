@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,12 +72,16 @@ RENAMED = {
     "request.required.acks": "acks",
 }
 SETTINGS: Mapping[str, Mapping[str, Setting]] = {"produce": PRODUCER, "consume": CONSUMER}
+#: For the help of `-X`.
+EXAMPLES = {"produce": "acks, batch.size or sasl.jaas.config", "consume": "group.id, fetch.min.bytes or sasl.jaas.config"}
 
 
 def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
     """Store the settings of the command's own client for `arguments`, and return the rest, which are connection properties.
 
     Raises click.BadParameter for an invalid value, and for a setting that the command's client does not have."""
+    import difflib
+
     supported = SETTINGS.get(context.command.name or "", {})
     others = {name for settings in (PRODUCER, CONSUMER) for name in settings}
     kept: dict[str, Any] = context.meta.setdefault(_META, {})
@@ -92,8 +95,7 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
             except ValueError as error:
                 raise click.BadParameter(f"{name}={text}: {error}", param_hint="-X") from error
         elif kafka in others:
-            takes = ", ".join(supported) if supported else "only connection properties (security.protocol, sasl.*, ssl.*)"
-            raise click.BadParameter(f"{name} has no effect on `{context.command.name}`, which takes {takes}", param_hint="-X")
+            raise click.BadParameter(f"{name} has no effect on `{context.command.name}`{_instead(context, supported)}", param_hint="-X")
         elif not name.startswith(("security.", "sasl.", "ssl.")) and (
             close := difflib.get_close_matches(name, supported, n=1, cutoff=0.75)
         ):
@@ -101,6 +103,25 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
         else:
             left[name] = text
     return left
+
+
+def _instead(context: click.Context, supported: Mapping[str, Setting]) -> str:
+    """What the command takes, after its name in an error."""
+    if supported:
+        return f", which takes {', '.join(supported)}"
+    if any("--command-property" in parameter.opts for parameter in context.command.params):
+        return " here: give it with --command-property"
+    return ", which takes only connection properties (security.protocol, sasl.*, ssl.*)"
+
+
+class PropertyOption(click.Option):
+    """`-X`, whose help says what its command takes."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        settings = SETTINGS.get(ctx.command.name or "")
+        such = "security.protocol or sasl.jaas.config" if settings is None else EXAMPLES[ctx.command.name or ""]
+        self.help = f"A {'connection' if settings is None else 'client'} property, such as {such}. May be repeated."
+        return super().get_help_record(ctx)
 
 
 def arguments() -> dict[str, Any]:

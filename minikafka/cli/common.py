@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli.client_settings import PropertyOption
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -109,7 +111,7 @@ def command_config_option(command: Command) -> Command:
         metavar="NAME=VALUE",
         expose_value=False,
         callback=_use_properties,
-        help="A client property, such as security.protocol, sasl.jaas.config, acks or group.id. May be repeated.",
+        cls=PropertyOption,
     )(command)
     command = click.option(
         "--consumer.config",

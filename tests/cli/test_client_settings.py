@@ -83,6 +83,8 @@ def test_every_setting_is_an_argument_of_the_client() -> None:
         (("produce", "t", "-X", "group.id=g"), "group.id has no effect on `produce`"),
         (("consume", "t", "-X", "acks=all"), "acks has no effect on `consume`"),
         (("topics", "--list", "-X", "acks=all"), "takes only connection properties"),
+        (("console-consumer", "--topic", "t", "-X", "group.id=g"), "give it with --command-property"),
+        (("producer-perf-test", "--topic", "t", "-X", "acks=all"), "give it with --command-property"),
         (("produce", "t", "-X", "ack=all"), "there is no property ack; did you mean acks?"),
         (("produce", "t", "-X", "lingerms=1"), "there is no property lingerms; did you mean linger.ms?"),
         (("consume", "t", "-f", "%q"), "%q is unknown; use %t"),
@@ -98,3 +100,10 @@ def test_what_has_no_effect_is_refused(words: tuple[str, ...], message: str) -> 
 
 def test_percent_signs_and_escapes_of_a_format_are_known(given: dict[str, Any]) -> None:
     assert "is unknown" not in run("consume", "t", "-f", "%t%%%s\\n").output
+
+
+@pytest.mark.parametrize(
+    ("command", "such"), [("topics", "A connection property"), ("produce", "acks, batch.size"), ("consume", "group.id")]
+)
+def test_the_help_of_x_says_what_the_command_takes(command: str, such: str) -> None:
+    assert such in run(command, "--help").output
