@@ -137,6 +137,7 @@ STREAMS = ("tests/core/group/streams/test_bounds.py",)
 RUNTIME = ("tests/broker/test_coordinator_runtime.py",)
 LOG_DIR = ("tests/storage/test_log_dir.py",)
 SHARE = ("tests/broker/test_share_turns.py",)
+COORDINATORS = ("tests/broker/test_coordinator_turns.py",)
 CONTROLLER = ("tests/broker/test_controller_turns.py",)
 DELIVERY = ("tests/broker/test_delivery_turns.py",)
 FETCHES = ("tests/broker/test_long_fetches.py",)
@@ -217,6 +218,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.partitions.fetcher:Fetcher._take_more", _returns(None)),)},
     {"name": "markers-not-finished", "breaks": "markers that did not fit into a turn are written in the next", "options": STEPS,
      "patches": (("minikafka.broker.coordinators.transaction_markers:MarkerWriter._next_turn", _returns(None)),)},
+    {"name": "coordinators-not-finished", "breaks": "what a coordinator could not do in one turn is done in later ones", "tests": COORDINATORS,
+     "patches": (("minikafka.broker.coordinators.runtime:CoordinatorRuntime._next_turn", _returns(None)),)},
     {"name": "replicas-not-finished", "breaks": "replicas that could not be made in one turn are made in later ones", "options": STEPS,
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager._place_late_soon", _returns(None)),)},
 ]  # fmt: skip

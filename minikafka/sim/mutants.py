@@ -32,9 +32,11 @@ from minikafka.sim.supervision_mutations import SUPERVISION_MUTATIONS
 from minikafka.sim.swarm import draw
 from minikafka.sim.transaction_mutations import TRANSACTION_MUTATIONS
 from minikafka.sim.voter_mutations import VOTER_MUTATIONS
+from minikafka.testing.wait import LoadAdjustedDeadline
 
 SEEDS_MAX = 200
-TESTS_TIMEOUT_S = 120
+#: A test that waits this long for what the broken rule keeps from happening has failed. Both times count as far as there are cores.
+TEST_TIMEOUT_S, TESTS_TIMEOUT_S = 20, 120
 MUTANT_VARIABLE = "MINIKAFKA_MUTANT"
 
 
@@ -97,11 +99,19 @@ def hunt_with_tests(mutant: Mutant, root: Path) -> Caught | None:
     """Run the mutant's tests with the rule broken; None if they pass."""
     environment = {**os.environ, MUTANT_VARIABLE: mutant.name, "PYTHONPATH": str(root)}
     plugins = ["-p", "minikafka.sim.mutant_plugin", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "0", *plugins, *mutant.tests]
-    run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=TESTS_TIMEOUT_S)
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "0", f"--timeout={TEST_TIMEOUT_S}", *plugins, *mutant.tests]
+    output, deadline = "", LoadAdjustedDeadline(TESTS_TIMEOUT_S)
+    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        while run.returncode is None:
+            try:
+                output = run.communicate(timeout=1)[0]
+            except subprocess.TimeoutExpired:
+                if deadline.is_over:
+                    run.kill()
+                    raise
     if run.returncode != 1:
         return None
-    failed = [line.split(" - ")[0].removeprefix("FAILED ") for line in run.stdout.splitlines() if line.startswith("FAILED ")]
+    failed = [line.split(" - ")[0].removeprefix("FAILED ") for line in output.splitlines() if line.startswith("FAILED ")]
     return Caught("test", 0, failed[0] if failed else "a test failed")
 
 

@@ -396,7 +396,8 @@ async def test_a_failure_beside_a_shard_ends_the_shard_but_not_the_node() -> Non
     broken: Any = Broken()
     world.groups._persister = world.groups._patterns = broken
     for effects in (Effects(questions=[broken]), Effects(resolutions=[(broken, "g", ("t.*",))])):
-        world.groups._carry_out(0, world.groups.shard("g")[1], effects)
+        for _ in world.groups._carry_out(0, world.groups.shard("g")[1], effects):
+            pass
         while world.groups.shard("g")[1] is shard:
             await asyncio.sleep(0)
         shard = world.groups.shard("g")[1]

@@ -15,6 +15,7 @@ from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC, Group
 from minikafka.broker.coordinators.loader import StepQueue
 from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC, TransactionHost
 from minikafka.broker.supervise import Supervisor
+from minikafka.net.turn_share import TurnShares
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import StorageError
 from minikafka.storage.log import Log
@@ -92,7 +93,7 @@ class CoordinatorWorld:
         self.supervisor = Supervisor(loop)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms, wall_ms=lambda: 1 + self.now_ms)
         environment: Any = SimpleNamespace(
-            clock=clock, loop=loop, random=random.Random(1), supervisor=self.supervisor,
+            clock=clock, loop=loop, random=random.Random(1), supervisor=self.supervisor, shares=TurnShares(lambda: self.now_ms / 1000),
             run_blocking=lambda function, *arguments: loop.run_in_executor(None, function, *arguments),
         )  # fmt: skip
         self.commits: dict[str, list[Callable[[Any], None]]] = {}

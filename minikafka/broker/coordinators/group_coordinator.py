@@ -129,12 +129,13 @@ class GroupHost(CoordinatorHost[GroupShard]):
         if deleted:
             self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
 
-    def _carry_out(self, index: int, shard: GroupShard, effects: Effects) -> None:
+    def _carry_out(self, index: int, shard: GroupShard, effects: Effects) -> Iterator[None]:
         for creation in effects.creations:
             if self._internal_topics is not None:
                 self._internal_topics.create(creation)
         for reply, response in effects.answers:
             reply.respond(response)
+            yield
         for steps in effects.work:
             self.runtime.run_steps(index, shard, steps)
         for context, group_id, regexes in effects.resolutions:

@@ -53,8 +53,8 @@ class CoordinatorKind(Generic[S]):
     #: Decode a record's key, or return None for a record to ignore; decode the value for a key. Both raise WireError.
     decode_key: Callable[[bytes], Any | None]
     decode_value: Callable[[Any, bytes], Any]
-    #: (partition, shard, effects): carry out all effects but appends. The shard may have been shut down already.
-    carry_out: Callable[[int, S, Any], None]
+    #: (partition, shard, effects): carry out all effects but appends, one for each item. The shard may have been shut down already.
+    carry_out: Callable[[int, S, Any], Iterator[None]]
     #: (partition, shard): called when the shard starts to serve requests.
     on_loaded: Callable[[int, S], None]
     #: The clock of all times in the shards, in ms.
@@ -89,7 +89,8 @@ class _Led(Generic[S]):
 
     __slots__ = (
         "deadline", "effects", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_following", "is_loaded", "is_loading",
-        "is_syncing", "leader_epoch", "partition", "pause", "reader", "shard", "started_ms", "syncs", "timeout", "written",
+        "is_syncing", "leader_epoch", "next_turn", "partition", "pause", "reader", "rest", "shard", "started_ms", "syncs", "timeout",
+        "written",
     )  # fmt: skip
 
     def __init__(self, index: int, leader_epoch: int, partition: Partition, shard: S, reader: CommittedReader, started_ms: int) -> None:
@@ -111,6 +112,9 @@ class _Led(Generic[S]):
         self.is_syncing = False
         self.syncs = 0
         self.effects: Any = None
+        #: What did not fit into a turn of the loop, and the next one. All other effects come after it.
+        self.rest: Iterator[None] | None = None
+        self.next_turn: asyncio.Handle | None = None
         #: Whether a failed append has been logged already. Clients may repeat the request often.
         self.has_refused = False
         #: The timer and time of the shard's next deadline; the timer of the oldest batch's time-out.
@@ -121,6 +125,8 @@ class _Led(Generic[S]):
 
     def cancel_timers(self) -> None:
         """Cancel all timers."""
+        if self.next_turn is not None:
+            self.next_turn.cancel()
         if self.pause is not None:
             self.pause.cancel()
         if self.deadline is not None:
@@ -239,6 +245,8 @@ class CoordinatorRuntime(Generic[S]):
             if not written.is_answered:
                 written.append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
         led.written.clear()
+        for _ in led.rest or ():
+            pass
         waiting, led.effects = led.effects, None
         if waiting:
             self._fail(led.index, led.shard, waiting)
@@ -253,7 +261,8 @@ class CoordinatorRuntime(Generic[S]):
     def _fail(self, index: int, shard: S, effects: Any) -> None:
         for append in effects.appends:
             append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
-        self._kind.carry_out(index, shard, effects)
+        for _ in self._kind.carry_out(index, shard, effects):
+            pass
 
     def _load(self, index: int, leader_epoch: int, pause_ms: int = 0) -> None:
         partition = self._replicas.partition(self.topic.name, index)
@@ -339,28 +348,45 @@ class CoordinatorRuntime(Generic[S]):
         return on_record, shard.replay_marker
 
     def _go_on(self, led: _Led[S]) -> None:
-        """Carry out effects and replay committed records until both are exhausted. A nested call returns at once and leaves the work to
-        the outer one (`is_busy`)."""
-        if led.is_busy or led.is_appending or led.is_following or led.is_syncing or not led.is_loaded:
+        """Carry out effects and replay committed records until both are exhausted, or the turn's share is: very many transactions or
+        members may be concerned at once. A nested call returns at once and leaves the work to the outer one (`is_busy`)."""
+        is_held = led.is_busy or led.is_appending or led.is_following or led.is_syncing
+        if is_held or led.next_turn is not None or not led.is_loaded:
             return
         led.is_busy = True
+        is_over, work, led.rest = self._environment.shares.begin(), led.rest or self._work(led), None
         try:
-            while self._is_current(led) and not led.is_following:
-                effects, led.effects = led.effects or led.shard.take_effects(), None
-                if effects:
-                    if effects.appends and self._syncs_first(led):
-                        led.effects = effects
-                        break
-                    for append in effects.appends:
-                        self._append(led, append)
-                    self._kind.carry_out(led.index, led.shard, effects)
-                elif not self._replay_next(led):
-                    self._schedule(led)
+            for _ in work:
+                if is_over() and self._is_current(led):
+                    led.rest = work
+                    name = f"work of {self.topic.name}-{led.index}"
+                    led.next_turn = self._environment.supervisor.call_soon(name, self._next_turn, led, ends=self._ends(led))
                     break
         except Exception as error:
             self._not_followed(led, error)
         finally:
             led.is_busy = False
+
+    def _next_turn(self, led: _Led[S]) -> None:
+        led.next_turn = None
+        self._go_on(led)
+
+    def _work(self, led: _Led[S]) -> Iterator[None]:
+        while self._is_current(led) and not led.is_following:
+            effects, led.effects = led.effects or led.shard.take_effects(), None
+            if effects:
+                if effects.appends and self._syncs_first(led):
+                    led.effects = effects
+                    return
+                for append in effects.appends:
+                    self._append(led, append)
+                    yield
+                yield from self._kind.carry_out(led.index, led.shard, effects)
+            elif self._replay_next(led):
+                yield
+            else:
+                self._schedule(led)
+                return
 
     def _syncs_first(self, led: _Led[S]) -> bool:
         """Whether the log is synced in a thread, to begin a segment, before anything is appended."""

@@ -152,11 +152,13 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, index: int, shard: TransactionShard, effects: TransactionEffects) -> None:
+    def _carry_out(self, index: int, shard: TransactionShard, effects: TransactionEffects) -> Iterator[None]:
         for markers in effects.markers:
             self._send(index, shard, markers, 0)
+            yield
         for callback in effects.ids:
             self._give_id(index, shard, callback)
+            yield
         for work in effects.later:
             self._after(RETRY_MS, index, shard, lambda work=work: work(self._clock.wall_ms()))  # type: ignore[misc]
 

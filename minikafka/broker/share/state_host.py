@@ -92,9 +92,10 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
             on_offset=at_offset,
         )
 
-    def _carry_out(self, index: int, shard: ShareStateShard, effects: ShareEffects) -> None:
+    def _carry_out(self, index: int, shard: ShareStateShard, effects: ShareEffects) -> Iterator[None]:
         for reply, outcome in effects.answers:
             reply(outcome)
+            yield
 
     def ask(self, key: SharePartitionKey, ask: Ask, reply: Reply, what: str) -> None:
         """Send a request to the shard of a share partition. `reply` is called with its outcome, possibly before this returns.
