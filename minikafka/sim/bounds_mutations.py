@@ -218,7 +218,7 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.partitions.fetcher:Fetcher._take_more", _returns(None)),)},
     {"name": "markers-not-finished", "breaks": "markers that did not fit into a turn are written in the next", "options": STEPS,
      "patches": (("minikafka.broker.coordinators.transaction_markers:MarkerWriter._next_turn", _returns(None)),)},
-    {"name": "coordinators-not-finished", "breaks": "what a coordinator could not do in one turn is done in later ones", "tests": COORDINATORS,
+    {"name": "coordinators-not-finished", "breaks": "a coordinator does in later turns what did not fit into one", "tests": COORDINATORS,
      "patches": (("minikafka.broker.coordinators.runtime:CoordinatorRuntime._next_turn", _returns(None)),)},
     {"name": "replicas-not-finished", "breaks": "replicas that could not be made in one turn are made in later ones", "options": STEPS,
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager._place_late_soon", _returns(None)),)},
