@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from minikafka.spark import metadata_history
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_copies import (
@@ -23,11 +24,12 @@ from minikafka.spark.metadata_log import (
     NO_DIRECTORY,
     ClusterImage,
     PartitionClaim,
-    check_snapshots,
+    UnknownRecordError,
     read_trail,
 )
+from minikafka.spark.metadata_snapshots import check_snapshots
 from minikafka.spark.metadata_trail import Trail
-from minikafka.spark.quorum import Node, check_quorum, read_node, voters_of
+from minikafka.spark.quorum import Node, agreed_ends, check_quorum, read_node, voters_of
 
 GROUPS, TRANSACTIONS, SHARE_GROUPS = "__consumer_offsets", "__transaction_state", "__share_group_state"
 COORDINATOR_TOPICS = frozenset({GROUPS, TRANSACTIONS, SHARE_GROUPS})
@@ -77,7 +79,8 @@ def read_copy(directory: Directory) -> MetadataCopy | None:
         copy.image, copy.trail = read_trail(path, directory.broker)
     except (FormatError, OSError) as error:
         text = error.strerror if isinstance(error, OSError) else str(error)
-        finding = Finding("metadata-log", f"the copy of node {directory.broker} cannot be read: {text}", file=path)
+        check = "not-compared" if isinstance(error, UnknownRecordError) else "metadata-log"
+        finding = Finding(check, f"the copy of node {directory.broker} cannot be read: {text}", file=path)
         _place(finding, (directory.broker,))
         copy.findings.append(finding)
     try:
@@ -112,8 +115,18 @@ def agreed_image(directories: Sequence[Directory], copies: list[MetadataCopy], f
     images = [copy.image for copy in copies if copy.image is not None]
     image = settled_image(images, voters)
     if image is not None:
-        image.heard_ms = {one.node: one.last_ms for one in images}
+        _place_in_history(image, copies)
     return image
+
+
+def _place_in_history(image: ClusterImage, copies: list[MetadataCopy]) -> None:
+    """Hold the image against the other copies: what they say of its past, and how far they got."""
+    own = next(copy.node.history for copy in copies if copy.image is image)
+    others = [(copy.image, own.shared_with(copy.node.history)) for copy in copies if copy.image is not None]
+    metadata_history.complete(image, [(other, shared) for other, shared in others if other is not image])
+    for other, shared in others:
+        image.heard[other.node] = max((shared, other.last_ms), image.heard.get(other.node, (-1, -1)))
+    image.agreed_to = agreed_ends([copy.node for copy in copies])
 
 
 def _place(finding: Finding, brokers: tuple[str, ...]) -> None:
@@ -133,13 +146,13 @@ def policy_of(image: ClusterImage, topic: str) -> str:
 
 def policies_of(image: ClusterImage, topic: str) -> set[str]:
     """Every value that `cleanup.policy` had for a topic, or the brokers' default."""
-    return image.policies.get(topic, set()) | image.default_policies
+    return image.policies.get(topic, {}).keys() | image.default_policies.keys()
 
 
 def is_only_compacted(image: ClusterImage, topic: str) -> bool | None:
     """Whether a topic's cleanup.policy has always been "compact", so that only DeleteRecords moves its log start. None if that is true as
     far back as the metadata log goes. Apache Kafka's internal topics have this policy."""
-    if image.policies.get(topic) != {"compact"}:
+    if image.policies.get(topic, {}).keys() != {"compact"}:
         return False
     return True if topic in image.policy_from_creation or topic in COORDINATOR_TOPICS else None
 
@@ -207,19 +220,18 @@ def _assigned(
 def _is_new(image: ClusterImage, claim: PartitionClaim, broker: str, committed: int, within_ms: int) -> bool:
     """Whether a broker may not have made its log yet: a new partition's replicas are in sync before they have anything.
 
-    By its own copy of the metadata log it went down soon after (`within_ms`), and it did not come into sync later. While it is in sync
-    without a log, nothing can be committed.
+    By its own copy of the metadata log it never heard of it, or went down soon after (`within_ms`), and it did not come into sync later.
+    While it is in sync without a log, nothing can be committed.
     """
-    heard_ms = image.heard_ms.get(broker, -1)
-    if claim.created_ms < 0 or heard_ms < 0 or broker in claim.joined or (broker in claim.complete and committed > 0):
+    if claim.created_ms < 0 or broker in claim.joined or (broker in claim.complete and committed > 0):
         return False
-    return heard_ms - claim.created_ms <= within_ms
+    return image.was_new_to(broker, claim.created_at, claim.created_ms, within_ms) is True
 
 
 def _may_be_old(image: ClusterImage, directory: Directory, topic: str) -> bool:
     """Whether a killed broker's checkpoints may still be about an earlier topic of this name."""
-    made_ms, heard_ms = image.made_again_ms.get(topic), image.heard_ms.get(directory.broker)
-    return made_ms is not None and directory.clean is False and heard_ms is not None and heard_ms - made_ms <= NEW_LOG_MS
+    made = image.made_again.get(topic)
+    return made is not None and directory.clean is False and image.was_new_to(directory.broker, *made, NEW_LOG_MS) is True
 
 
 def _is_given(image: ClusterImage, claim: PartitionClaim, number: int, given: dict[str, set[str]]) -> bool:

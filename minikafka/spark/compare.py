@@ -242,7 +242,7 @@ def _is_deleted(one: ReplicaView, views: list[ReplicaView]) -> bool:
 def _is_in_snapshots(one: ReplicaView, end: int, views: list[ReplicaView]) -> bool:
     """Whether another node has a snapshot in place of these records of the metadata log. Snapshots are checked against the logs."""
     others = [other for other in views if other is not one and one.replica.topic == METADATA_TOPIC]
-    return any(end <= other.log_start <= other.replica.high_watermark for other in others)
+    return any(end <= other.log_start <= other.replica.snapshot_end for other in others)
 
 
 def _written_starts(one: ReplicaView) -> list[int]:

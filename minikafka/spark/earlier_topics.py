@@ -10,9 +10,10 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from minikafka.counted import counted
 from minikafka.spark.directories import LogDirectory
 from minikafka.spark.findings import NOTE, Finding, FindingList
-from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage
+from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
 
 CHECKPOINTS_WRITTEN_WITHIN_MS = 120_000  # log.flush.start.offset.checkpoint.interval.ms is the longest, a minute
 UNBOUNDED = (1 << 63) - 1
@@ -79,9 +80,10 @@ def forget_earlier_topics(
 
 def _may_be_old(image: ClusterImage, replica: Replica) -> bool:
     """Whether its checkpoint lines may be older than the topic: the broker was killed soon after the topic was created."""
-    made = image.made_again_ms.get(replica.topic)
-    heard = image.heard_ms.get(replica.node)
-    return made is not None and replica.clean is False and (heard is None or heard - made < CHECKPOINTS_WRITTEN_WITHIN_MS)
+    made = image.made_again.get(replica.topic)
+    if made is None or replica.clean is not False:
+        return False
+    return image.was_new_to(replica.node, *made, CHECKPOINTS_WRITTEN_WITHIN_MS) is not False
 
 
 def _forget_lines(directory: LogDirectory, key: tuple[str, int]) -> list[str]:
@@ -98,3 +100,18 @@ def _without_lines(replica: Replica, lines: list[str]) -> None:
     text = f"its {', '.join(name.replace('_', ' ') for name in lines)} may belong to the deleted topic of that name: ignored"
     finding = Finding("checkpoint-bounds", text, replica.topic, replica.partition, (replica.broker,), file=replica.path, level=NOTE)
     replica.findings.add(finding)
+
+
+def never_was(image: ClusterImage, replica: Replica, claim: PartitionClaim | None, topic_id: str) -> str:
+    """Why the controller's record cannot explain a stray replica: then metadata were lost, or the directory comes from elsewhere. "" if it
+    can. What a snapshot left out may have existed; partitions are never taken from a topic."""
+    if replica.topic_id in image.removed or (not replica.topic_id and replica.topic in image.removed_names):
+        return ""
+    is_known = topic_id != "" and replica.topic_id in {"", topic_id}
+    if not is_known:
+        return f"the controller never knew its topic id {replica.topic_id or '(none)'}" if image.is_whole else ""
+    if claim is None:
+        return f"the topic has {counted(image.size_of(replica.topic), 'partition')}, and none was ever taken from a topic"
+    if replica.node in claim.ever or replica.topic in image.from_snapshot:
+        return ""
+    return f"broker {replica.node} was never assigned a replica of it"

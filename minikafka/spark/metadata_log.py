@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minikafka.spark import metadata_state
-from minikafka.spark.findings import Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
 from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
@@ -27,12 +26,22 @@ SNAPSHOT_NAME = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
 SNAPSHOT_BYTES_MAX = 1 << 30
 REGISTER_BROKER, UNREGISTER_BROKER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 0, 1, 2, 3, 4, 5, 9
 BROKER_CHANGE = 17
+CLEAR_ELR = 28
 BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
+#: The newest version of each record that is read whole here. Nobody can read a newer one who does not know it.
+VERSIONS_MAX = {
+    REGISTER_BROKER: 4, UNREGISTER_BROKER: 0, TOPIC: 0, PARTITION: 2, CONFIG: 0, PARTITION_CHANGE: 2, REMOVE_TOPIC: 0, BROKER_CHANGE: 3,
+    CLEAR_ELR: 0,
+}  # fmt: skip
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _TOPIC, _PARTITION, _BROKER, _OTHER = "topic", "partition", "broker", "other"
 MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
 NO_DIRECTORY = frozenset({MIGRATING, "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
+
+
+class UnknownRecordError(FormatError):
+    """A record of a version of a later release: it may be sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +66,8 @@ class PartitionClaim:
 
     `adding`, `removing`: replicas that a reassignment in progress adds and removes. `was_in_sync`: every replica that has been in sync
     since the history begins, `ever`: every replica. `proposed`: in sync or eligible by records that no majority of the quorum holds yet.
-    `created_ms`: when it was made, -1 if the history does not tell; all its replicas are in sync then. `joined`: those that came into
-    sync later, with what the leader had.
+    `created_at`, `created_ms`: offset and time of the record that made it, -1 if the history does not tell; all its replicas are in sync
+    then. `joined`: those that came into sync later, with what the leader had.
     """
 
     topic_id: str
@@ -76,6 +85,7 @@ class PartitionClaim:
     elections: tuple[UncleanElection, ...] = ()
     ever: frozenset[str] = frozenset()
     proposed: tuple[str, ...] = ()
+    created_at: int = -1
     created_ms: int = -1
     joined: frozenset[str] = frozenset()
 
@@ -87,28 +97,32 @@ class PartitionClaim:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The state after all records below `end_offset`, from the copy in `path`."""
+    """The state after all records below `end_offset`, from the copy in `path`. Its history begins at `begin`."""
 
     path: str = ""
     node: str = ""
+    begin: int = 0
     end_offset: int = 0
     epoch: int = -1
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionClaim] = field(default_factory=dict)
     brokers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    policies: dict[str, set[str]] = field(default_factory=dict)
+    #: Each cleanup.policy that a topic had, and the offset of the record that says so.
+    policies: dict[str, dict[str, int]] = field(default_factory=dict)
     #: Topics that had a cleanup.policy of their own from their creation on.
     policy_from_creation: set[str] = field(default_factory=set)
     #: The topic whose partitions come next: records of its configuration stand between its own and theirs.
     creating: str = ""
-    default_policies: set[str] = field(default_factory=set)
-    #: Ids of topics that were deleted, with their names; when topics were made whose names had belonged to others.
+    default_policies: dict[str, int] = field(default_factory=dict)
+    #: Ids of topics that were deleted, with their names; where and when topics were made whose names had belonged to others.
     removed: dict[str, str] = field(default_factory=dict)
     removed_names: set[str] = field(default_factory=set)
-    made_again_ms: dict[str, int] = field(default_factory=dict)
-    #: When the last record was written; of each node whose copy was read.
+    made_again: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: When the last record was written. Of each node whose copy was read: how far it holds the same records, and when its last was written.
     last_ms: int = -1
-    heard_ms: dict[str, int] = field(default_factory=dict)
+    heard: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: How far each copy holds what the quorum has agreed on, by its path.
+    agreed_to: dict[str, int] = field(default_factory=dict)
     from_snapshot: set[str] = field(default_factory=set)
     #: Made from all records since the first, so that every topic that ever was is known.
     is_whole: bool = False
@@ -126,6 +140,12 @@ class ClusterImage:
         ids = {topic_id for topic_id, name in self.topics.items() if name == topic}
         return sum(key[0] in ids for key in self.partitions)
 
+    def was_new_to(self, node: str, at: int, at_ms: int, within_ms: int) -> bool | None:
+        """Whether a node never heard of the record at this offset and time, or heard of nothing that was written later than `within_ms`
+        behind it. None if no copy of the node's was read."""
+        reach, last_ms = self.heard.get(node, (-1, -1))
+        return None if last_ms < 0 else reach <= at or (within_ms >= 0 and last_ms - at_ms <= within_ms)
+
     def topic_ids(self) -> dict[str, str]:
         return {name: topic_id for topic_id, name in self.topics.items()}
 
@@ -141,7 +161,7 @@ class ClusterImage:
             return self.topics.get(key)
         if kind == _PARTITION:
             claim = self.partitions.get(key)
-            return None if claim is None else _state(claim)
+            return None if claim is None else state_of(claim)
         return sorted(self.brokers[key]) if kind == _BROKER and key in self.brokers else self.state.get(key) if kind == _OTHER else None
 
     def touch(self, kind: str, *keys: object) -> None:
@@ -193,16 +213,35 @@ class Fields:
         return None if length == 0 else self.raw(length - 1).decode("utf-8", "replace")
 
     def nodes(self) -> tuple[str, ...]:
-        return tuple(str(self.integer(4)) for _ in range(self._count(4)))
+        return tuple(str(self.integer(4)) for _ in range(self.count(4)))
 
     def uuids(self) -> tuple[str, ...]:
-        return tuple(self.uuid() for _ in range(self._count(16)))
+        return tuple(self.uuid() for _ in range(self.count(16)))
 
-    def _count(self, size: int) -> int:
-        count = max(0, self.varint() - 1)
+    def nodes_or(self, before: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of nodes; null says what was `before`."""
+        return before if self._is_null() else self.nodes()
+
+    def uuids_or(self, before: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of UUIDs; null says what was `before`."""
+        return before if self._is_null() else self.uuids()
+
+    def _is_null(self) -> bool:
+        return self.data[self.position : self.position + 1] == b"\0"
+
+    def count(self, size: int = 1) -> int:
+        """The number of elements, of at least `size` bytes each, of a list that must not be null."""
+        count = self.varint() - 1
+        if count < 0:
+            raise FormatError("a metadata record has null in place of a list")
         if count * size > len(self.data) - self.position:
             raise FormatError("a metadata record claims more elements than it has bytes")
         return count
+
+    def finish(self) -> None:
+        """Raises FormatError for bytes behind the last field."""
+        if self.position < len(self.data):
+            raise FormatError(f"a metadata record has {len(self.data) - self.position} bytes behind its last field")
 
     def tagged(self) -> dict[int, Fields]:
         """The tagged fields, which follow the others: {tag: its fields}."""
@@ -216,6 +255,8 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if frame != 1:
         raise FormatError(f"a metadata record has the unknown frame version {frame}")
     kind, version = fields.varint(), fields.varint()
+    if version > VERSIONS_MAX.get(kind, version):
+        raise UnknownRecordError(f"a metadata record of type {kind} has the unknown version {version}")
     image.touch(_OTHER, *metadata_state.note(image.state, kind, Fields(value, fields.position)))
     if kind == TOPIC:
         name = image.creating = fields.string()
@@ -223,34 +264,56 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         image.topics[topic_id] = name
         image.touch(_TOPIC, topic_id)
         if name in image.removed_names:
-            image.made_again_ms[name] = timestamp_ms
+            image.made_again[name] = offset, timestamp_ms
+        fields.tagged()
     elif kind == REMOVE_TOPIC:
         _remove_topic(image, fields.uuid())
+        fields.tagged()
     elif kind == PARTITION:
         image.creating = ""
-        _partition(image, fields, version, timestamp_ms)
+        _partition(image, fields, version, offset, timestamp_ms)
     elif kind == PARTITION_CHANGE:
         _partition_change(image, fields, offset, timestamp_ms)
     elif kind == CONFIG:
         resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
         if resource == TOPIC_RESOURCE and option == "cleanup.policy":
-            image.policies.setdefault(name, set()).add(setting or "")
+            image.policies.setdefault(name, {}).setdefault(setting or "", offset)
             if name == image.creating:
                 image.policy_from_creation.add(name)
         elif resource == BROKER_RESOURCE and option == "log.cleanup.policy":
-            image.default_policies.add(setting or "")
-    elif kind == REGISTER_BROKER:
+            image.default_policies.setdefault(setting or "", offset)
+        fields.tagged()
+    elif kind in {REGISTER_BROKER, BROKER_CHANGE, UNREGISTER_BROKER}:
+        _of_broker(image, kind, fields, version)
+    elif kind == CLEAR_ELR:
+        _clear_elr(image, fields.string())
+        fields.tagged()
+    if kind in VERSIONS_MAX:
+        fields.finish()
+    return kind
+
+
+def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int) -> None:
+    if kind == REGISTER_BROKER:
         _broker(image, fields, version)
     elif kind == BROKER_CHANGE:
         node, _, tagged = str(fields.integer(4)), fields.integer(8), fields.tagged()
         if 2 in tagged and node in image.brokers:
             image.brokers[node] = tagged[2].uuids()
             image.touch(_BROKER, node)
-    elif kind == UNREGISTER_BROKER:
-        node = str(fields.integer(4))
+    else:
+        node, _ = str(fields.integer(4)), fields.integer(8)
         image.brokers.pop(node, None)
         image.touch(_BROKER, node)
-    return kind
+        fields.tagged()
+
+
+def _clear_elr(image: ClusterImage, topic: str) -> None:
+    """No replica of the topic, or of any one, is an eligible leader any more (KIP-966)."""
+    for key, claim in image.partitions.items():
+        if claim.elr and topic in {"", image.topics.get(key[0])}:
+            claim.elr = ()
+            image.touch(_PARTITION, key)
 
 
 def _remove_topic(image: ClusterImage, topic_id: str) -> None:
@@ -266,18 +329,18 @@ def _remove_topic(image: ClusterImage, topic_id: str) -> None:
         image.touch(_PARTITION, key)
 
 
-def _partition(image: ClusterImage, fields: Fields, version: int, timestamp_ms: int) -> None:
+def _partition(image: ClusterImage, fields: Fields, version: int, offset: int, timestamp_ms: int) -> None:
     number, topic_id = fields.integer(4), fields.uuid()
     replicas, isr, removing, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
     directories = fields.uuids() if version >= 1 else ()
     tagged = fields.tagged()
-    elr = tagged[1].nodes() if 1 in tagged else ()
+    elr = tagged[1].nodes_or(()) if 1 in tagged else ()
     recovering = bool(tagged[0].integer(1)) if 0 in tagged else False
     elections = (UncleanElection(str(leader), leader_epoch, -1, -1),) if recovering else ()
     image.partitions[topic_id, number] = PartitionClaim(
         topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, removing, recovering,
-        frozenset(isr + elr), elections, frozenset(replicas + adding), created_ms=timestamp_ms,
+        frozenset(isr + elr), elections, frozenset(replicas + adding), created_at=offset, created_ms=timestamp_ms,
     )  # fmt: skip
     image.touch(_PARTITION, (topic_id, number))
 
@@ -291,19 +354,19 @@ def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestam
     tagged = fields.tagged()
     before = claim.isr, claim.elr, claim.recovering
     if 0 in tagged:
-        claim.isr = tagged[0].nodes()
+        claim.isr = tagged[0].nodes_or(claim.isr)
     if 2 in tagged:
-        claim.replicas = tagged[2].nodes()
+        claim.replicas = tagged[2].nodes_or(claim.replicas)
     if 3 in tagged:
-        claim.removing = tagged[3].nodes()
+        claim.removing = tagged[3].nodes_or(claim.removing)
     if 4 in tagged:
-        claim.adding = tagged[4].nodes()
+        claim.adding = tagged[4].nodes_or(claim.adding)
     if 5 in tagged:
         claim.recovering = tagged[5].integer(1) == 1
     if 6 in tagged:
-        claim.elr = tagged[6].nodes()
+        claim.elr = tagged[6].nodes_or(claim.elr)
     if 8 in tagged:
-        claim.directories = tagged[8].uuids()
+        claim.directories = tagged[8].uuids_or(claim.directories)
     if 1 in tagged:
         claim.leader = str(tagged[1].integer(4))
         claim.leader_epoch += 1
@@ -334,9 +397,9 @@ def _broker(image: ClusterImage, fields: Fields, version: int) -> None:
         fields.integer(1)
     fields.uuid()
     fields.integer(8)
-    for _ in range(max(0, fields.varint() - 1)):
+    for _ in range(fields.count()):
         fields.string(), fields.string(), fields.integer(2), fields.integer(2), fields.tagged()
-    for _ in range(max(0, fields.varint() - 1)):
+    for _ in range(fields.count()):
         fields.string(), fields.integer(2), fields.integer(2), fields.tagged()
     fields.nullable_string()
     fields.integer(1)
@@ -460,7 +523,8 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
     image.last_ms, values = _snapshot(os.path.join(path, name))
     for value in values:
         apply_record(image, value)
-    image.end_offset, image.epoch = int(name[:20]), int(name[21:31])
+    image.begin = image.end_offset = int(name[:20])
+    image.epoch = int(name[21:31])
     image.from_snapshot = set(image.topics.values())
     image.policy_from_creation = set()
     return image
@@ -519,74 +583,10 @@ def _from_the_beginning(path: str) -> tuple[ClusterImage, Trail]:
     return image, trail
 
 
-def check_snapshots(path: str) -> Iterator[Finding]:
-    """Check that each snapshot of a copy is readable and, if the log reaches back far enough, equals the log replayed up to its end."""
-    earlier: ClusterImage | None = None
-    start = min(begins_of(path), default=0)
-    for end, _, name in snapshots_of(path):
-        file = os.path.join(path, name)
-        try:
-            image = from_snapshot(path, name)
-            if start > 0 and (earlier is None or earlier.end_offset < start):
-                earlier = image
-                continue
-            replayed = ClusterImage(path) if earlier is None or start == 0 else earlier
-            replay_log(replayed, path, replayed.end_offset, end)
-        except FormatError as error:
-            yield Finding("metadata-snapshot", str(error), offset=end, file=file)
-            continue
-        except FileNotFoundError:
-            continue  # an old snapshot that its node removed just now
-        is_empty = not replayed.topics and not replayed.state
-        if end > 0 and replayed.end_offset < end - 1 and is_empty and (image.topics or image.state):
-            earlier = image  # the log does not reach this far (a node that began with FetchSnapshot)
-            continue
-        for text in differences(image, replayed):
-            yield Finding("metadata-snapshot", text, offset=end, file=file)
-        earlier = image
-
-
-def differences(snapshot: ClusterImage, log: ClusterImage, most: int = 5) -> list[str]:
-    """The differences between a snapshot and the log up to its end, as text."""
-    found = []
-    left, right = snapshot.claims(), log.claims()
-    for topic in sorted(snapshot.topic_ids().keys() ^ log.topic_ids().keys()):
-        found.append(f"topic {topic} exists {_only_in(topic in snapshot.topic_ids())}")
-    for key in sorted(left.keys() | right.keys()):
-        one, two = left.get(key), right.get(key)
-        if one is None or two is None:
-            if (key[0] in snapshot.topic_ids()) == (key[0] in log.topic_ids()):
-                found.append(f"{key[0]}-{key[1]} exists {_only_in(one is not None)}")
-        elif _state(one) != _state(two):
-            found.append(f"{key[0]}-{key[1]} has {_claim_text(one)} in the snapshot, and {_claim_text(two)} by the log")
-    for broker in sorted(snapshot.brokers.keys() | log.brokers.keys()):
-        mine, theirs = snapshot.brokers.get(broker), log.brokers.get(broker)
-        if (None if mine is None else set(mine)) != (None if theirs is None else set(theirs)):
-            found.append(f"broker {broker} has {_broker_text(mine)} in the snapshot, and {_broker_text(theirs)} by the log")
-    for name in sorted(snapshot.state.keys() | log.state.keys()) if snapshot.end_offset else ():
-        if snapshot.state.get(name) != log.state.get(name):
-            is_in_both = name in snapshot.state and name in log.state
-            where = "is not the same in the snapshot as by the log" if is_in_both else f"exists {_only_in(name in snapshot.state)}"
-            found.append(f"the {' '.join(name)} {where}")
-    return found[:most]
-
-
-def _only_in(is_in_snapshot: bool) -> str:
-    return "in the snapshot, but not by the log" if is_in_snapshot else "by the log, but not in the snapshot"
-
-
-def _state(claim: PartitionClaim) -> tuple[object, ...]:
+def state_of(claim: PartitionClaim) -> tuple[object, ...]:
+    """What a snapshot keeps of a partition."""
     places = claim.directories or (MIGRATING,) * len(claim.replicas)
     return (
         claim.topic_id, claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch, claim.adding, claim.removing,
         claim.recovering, places,
     )  # fmt: skip
-
-
-def _broker_text(directories: tuple[str, ...] | None) -> str:
-    return "no registration" if directories is None else f"the log directories {', '.join(sorted(directories)) or '-'}"
-
-
-def _claim_text(claim: PartitionClaim) -> str:
-    said = f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
-    return f"{said} directories {','.join(claim.directories) or '-'} of topic {claim.topic_id}"

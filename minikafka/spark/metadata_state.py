@@ -22,7 +22,7 @@ class Fields(Protocol):
     def raw(self, size: int) -> bytes: ...
     def rest(self) -> bytes: ...
     def integer(self, size: int) -> int: ...
-    def varint(self) -> int: ...
+    def count(self, size: int = 1) -> int: ...
     def uuid(self) -> str: ...
     def string(self) -> str: ...
     def nullable_string(self) -> str | None: ...
@@ -74,7 +74,7 @@ def _rule(fields: Fields) -> Found:
 
 def _quota(fields: Fields) -> Found:
     entity = []
-    for _ in range(max(0, fields.varint() - 1)):
+    for _ in range(fields.count()):
         kind, name = fields.string(), fields.nullable_string()
         fields.tagged()
         entity.append(kind if name is None else f"{kind}={name}")
@@ -89,7 +89,7 @@ def _producer_ids(fields: Fields) -> Found:
 
 def _token(fields: Fields) -> Found:
     before = fields.string(), fields.string()
-    renewers = [fields.string() for _ in range(max(0, fields.varint() - 1))]
+    renewers = [fields.string() for _ in range(fields.count())]
     times = fields.raw(24)
     return ("token", fields.string()), repr((before, renewers, times)).encode()
 

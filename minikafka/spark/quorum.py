@@ -161,10 +161,10 @@ def _voters(value: bytes) -> Voters:
     fields = Fields(value)
     fields.integer(2)
     found = {}
-    for _ in range(max(0, fields.varint() - 1)):
+    for _ in range(fields.count()):
         node = str(fields.integer(4))
         found[node] = fields.uuid()
-        for _ in range(max(0, fields.varint() - 1)):
+        for _ in range(fields.count()):
             fields.string(), fields.string(), fields.integer(2), fields.tagged()
         fields.integer(2), fields.integer(2), fields.tagged(), fields.tagged()
     return found
@@ -175,6 +175,22 @@ def _voter_sets(node: Node) -> Iterator[Voters]:
     yield from node.voters.values()
     for one in (node.state or {}).get("currentVoters") or []:
         yield {str(one.get("voterId")): ""}
+
+
+def agreed_ends(nodes: Sequence[Node]) -> dict[str, int]:
+    """How far each copy holds the same records as a majority of the voters, by its path; nothing if too few of them were given. Without
+    knowledge of the voters it is a majority of the copies."""
+    voters = voters_of(nodes) or {node.name for node in nodes}
+    best: tuple[int, Node | None] = (-1, None)
+    for one in (node for node in nodes if node.name in voters):
+        shared: dict[str, int] = {}
+        for other in (node for node in nodes if node.name in voters):
+            shared[other.name] = max(one.history.shared_with(other.history), shared.get(other.name, -1))
+        ordered = sorted(shared.values(), reverse=True)[len(voters) // 2 :]
+        if ordered and ordered[0] > best[0]:
+            best = ordered[0], one
+    agreed, furthest = best
+    return {} if furthest is None else {node.path: min(agreed, furthest.history.shared_with(node.history)) for node in nodes}
 
 
 def voters_of(nodes: Sequence[Node]) -> set[str]:

@@ -13,11 +13,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from minikafka.counted import counted
 from minikafka.spark import logformat
 from minikafka.spark.claims import is_only_compacted, missing_replicas, policies_of, policy_of
 from minikafka.spark.directories import LogDirectory, read_small
-from minikafka.spark.earlier_topics import forget_earlier_topics
+from minikafka.spark.earlier_topics import forget_earlier_topics, never_was
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import FormatError
@@ -92,6 +91,8 @@ class Replica:
     directory_id: str = ""
     #: Its broker may be running: what it knows in memory may not be on disk yet.
     is_running: bool = False
+    #: Of a copy of the metadata log: where its newest snapshot ends.
+    snapshot_end: int = -1
 
     @property
     def size(self) -> int:
@@ -103,8 +104,7 @@ class SegmentTask:
     """Everything that is needed to judge one segment, or a stretch of a replica on the wire. `cuts` are offsets where comparison zones
     begin, `starts` those of them where a replica's log begins; see compare.py. `is_rebuilt`: a closed segment whose indexes the next start
     makes anew. `recovered_from`: from this offset on it does without snapshots of producers. `follows`: a stretch behind another one, which
-    has the batch that `base_offset` may lie in the midst of. `segments`: how
-    many there are in all copies of the partition."""
+    has the batch that `base_offset` may lie in the midst of. `segments`: how many there are in all copies of the partition."""
 
     topic: str
     partition: int
@@ -302,11 +302,13 @@ def _missing(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], rep
 
 
 def _place_claims(plan: Plan, image: ClusterImage) -> None:
-    """Give each replica what the controller says of it, and set strays aside."""
+    """Give each replica what the controller says of it, and set strays aside. Nobody reads a deleted topic's logs any more."""
     claims, topic_ids = image.claims(), image.topic_ids()
     given_brokers = {directory.broker for directory in plan.directories if directory.cluster_id}
-    for key, copies in plan.replicas.items():
+    for key, copies in list(plan.replicas.items()):
         if key[0] == METADATA_TOPIC:
+            for replica in copies:
+                replica.high_watermark = max(replica.high_watermark, image.agreed_to.get(replica.path, -1))
             continue
         claim = claims.get(key)
         for replica in list(copies):
@@ -315,8 +317,14 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
             replica.claim = claim
             if claim is None or replica.node not in claim.replicas:
                 why = "the topic no longer exists" if key[0] not in topic_ids else f"broker {replica.node} is not one of its replicas"
-                _add(replica, Finding("stray-replica", f"{key[0]}-{key[1]}: by the controller {why}", file=replica.path))
-                if (unexplained := _never_was(image, replica, claim, topic_ids.get(key[0], ""))) != "":
+                stray = Finding("stray-replica", f"{key[0]}-{key[1]}: by the controller {why}", *key, (replica.broker,), file=replica.path)
+                if replica.topic_id in image.removed:
+                    plan.findings.add(stray)
+                    copies.remove(replica)
+                    plan.skipped += 1
+                    continue
+                _add(replica, stray)
+                if (unexplained := never_was(image, replica, claim, topic_ids.get(key[0], ""))) != "":
                     # On a running broker the topic, or the replica, may be newer than the metadata that was read.
                     info = {} if replica.clean else {"moved": True}
                     _add(replica, Finding("not-compared", f"{replica.path}: {unexplained}", file=replica.path, details=info))
@@ -324,21 +332,8 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
                     copies.remove(replica)
                     copies[0].findings.extend(replica.findings)
                     plan.skipped += 1
-
-
-def _never_was(image: ClusterImage, replica: Replica, claim: PartitionClaim | None, topic_id: str) -> str:
-    """Why the controller's record cannot explain a stray replica: then metadata were lost, or the directory comes from elsewhere. "" if it
-    can. What a snapshot left out may have existed; partitions are never taken from a topic."""
-    if replica.topic_id in image.removed or (not replica.topic_id and replica.topic in image.removed_names):
-        return ""
-    is_known = topic_id != "" and replica.topic_id in {"", topic_id}
-    if not is_known:
-        return f"the controller never knew its topic id {replica.topic_id or '(none)'}" if image.is_whole else ""
-    if claim is None:
-        return f"the topic has {counted(image.size_of(replica.topic), 'partition')}, and none was ever taken from a topic"
-    if replica.node in claim.ever or replica.topic in image.from_snapshot:
-        return ""
-    return f"broker {replica.node} was never assigned a replica of it"
+        if not copies:
+            del plan.replicas[key]
 
 
 def _add_future(plan: Plan, directory: LogDirectory, entry: Entry) -> None:
@@ -395,6 +390,7 @@ def _open_replica(
         0, (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker,
         directory_id=directory.directory_id, is_running=directory.is_running,
     )  # fmt: skip
+    replica.snapshot_end = high_watermark if topic == METADATA_TOPIC else -1
     replica.start_point = (directory.log_start or {}).get(key, -1)
     replica.is_high_watermark_listed = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark
     replica.high_watermark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
@@ -474,7 +470,7 @@ def _high_watermark(directory: LogDirectory, key: tuple[str, int], segments: lis
     """(known, offset): the checkpoint's word; without any checkpoint the log is taken as all committed.
 
     A partition that the checkpoint leaves out was not yet committed when it was written. The metadata log has no such
-    checkpoint: there, what a snapshot holds is committed (KIP-630).
+    checkpoint: there, what a snapshot holds is committed (KIP-630), and what the quorum agrees on (`assemble`).
     """
     if key[0] == METADATA_TOPIC:
         ends = [int(name[:20]) for name in os.listdir(path) if name.endswith(".checkpoint") and name[:20].isdigit()]

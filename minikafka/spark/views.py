@@ -227,7 +227,7 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
 def _first_needed(result: ReplicaView) -> int:
     """The log start that the leader epochs show. A node cuts those of its metadata log at a snapshot, and the log later or never."""
     first = result.replica.epochs[0][1] if result.replica.epochs else 0
-    is_in_snapshot = result.replica.topic == METADATA_TOPIC and first <= result.replica.high_watermark
+    is_in_snapshot = result.replica.topic == METADATA_TOPIC and first <= result.replica.snapshot_end
     return max(result.log_start, first) if is_in_snapshot else result.log_start
 
 

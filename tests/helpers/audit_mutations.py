@@ -284,7 +284,7 @@ _ALL = (
     _mutant("proposals", "what one controller alone holds is taken for agreed", "claims:settled_image", _furthest, AGREEMENT),
     _mutant("elections of the quorum", "an epoch may have no majority", "quorum:_unelected", _nothing, AGREEMENT),
     _mutant("own snapshots", "snapshots are not held against other nodes' logs", "claims:compare_with_logs", _nothing, AGREEMENT),
-    _mutant("strays", "logs that nobody ever made are set aside", "sources:_never_was", _constant(""), AGREEMENT),
+    _mutant("strays", "logs that nobody ever made are set aside", "sources:never_was", _constant(""), AGREEMENT),
     _mutant("pipes", "pipes are opened as files", "regular_files:_is_regular", _constant(True), AGREEMENT),
     # checks
     _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing, GOLDEN),

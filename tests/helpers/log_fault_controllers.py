@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from helpers.log_clusters import Batch, MetadataLog, lines, uuid_text
-from helpers.log_fault_bases import BROKERS, OWN_SNAPSHOTS, REMOVED_VOTERS, TOPIC, own_snapshot_values
+from helpers.log_fault_bases import OWN_SNAPSHOTS, TOPIC, own_snapshot_values
 from helpers.log_fault_verbs import Place, places
 from helpers.log_oracle import CONTROL, Stored, parse, records
 
@@ -83,8 +83,8 @@ def arguments_of_controllers(verb: str, chance: random.Random) -> tuple[int | st
 # ---- the oracle ------------------------------------------------------------------------------------------------------------------
 
 
-def by_elections(directories: dict[int, list[Path]], base: str) -> Iterator[str]:
-    """A leader of the quorum writes after a majority voted for it, and who votes writes the epoch down."""
+def by_elections(directories: dict[int, list[Path]], voters: tuple[int, ...]) -> Iterator[str]:
+    """A leader of the quorum writes after a majority of the voters voted for it, and who votes writes the epoch down."""
     written: dict[int, int] = {}
     known: dict[int, int] = {}
     for broker, paths in directories.items():
@@ -95,9 +95,8 @@ def by_elections(directories: dict[int, list[Path]], base: str) -> Iterator[str]
             except (OSError, ValueError):
                 known[broker] = written[broker]
     for broker, epoch in written.items():
-        electors = (1,) if base == REMOVED_VOTERS else BROKERS
-        heard = sum(max(known[one], written[one]) >= epoch for one in known if one in electors)
-        if len(known) == len(BROKERS) and heard < len(electors) // 2 + 1:
+        heard = sum(max(known[one], written[one]) >= epoch for one in known if one in voters)
+        if set(voters) <= known.keys() and heard < len(voters) // 2 + 1:
             yield f"controller {broker} has records of epoch {epoch}, for which no majority voted"
 
 

@@ -65,7 +65,7 @@ def is_legal(step: Step, base: str) -> bool:
     if step.verb in {"cut_epochs", "power_failure"}:
         return base == "crashed"
     if step.verb == "metadata_proposal":  # no majority has it, so that no broker ever acted on it
-        return base not in WITHOUT_TOPIC and step.brokers[0] in BASES[base].role.complete
+        return base not in WITHOUT_TOPIC and step.brokers[0] in BASES[base].role.complete and len(BASES[base].voters) > 1
     if step.verb == "interrupt":  # a start removes the index of aborted transactions of a log that alone is a replacement
         return step.arguments[1] != "log" or base not in HAS_TRANSACTIONS
     if step.verb == "future":
@@ -75,6 +75,12 @@ def is_legal(step: Step, base: str) -> bool:
     if step.verb == "link_file":
         return step.arguments[1] == "away"
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
+
+
+def are_legal(case: Case) -> bool:
+    """Whether the steps are legal by themselves and together. Only the quorum's leader proposes; what two nodes hold, a majority has."""
+    proposals = [broker for step in case.steps if step.verb == "metadata_proposal" for broker in step.brokers]
+    return len(proposals) < 2 and all(is_legal(step, case.base) for step in case.steps)
 
 
 # ---- drawing, playing, shrinking -------------------------------------------------------------------------------------------------
@@ -211,13 +217,14 @@ def judge(case: Case, folder: Path) -> Judgement:
     with tempfile.TemporaryDirectory(dir=folder.parent) as holder:
         after = started(folder, Path(holder) / "started")
         then = {broker: [after / path.name for path in paths] for broker, paths in directories.items()}
+        role, voters = BASES[case.base].role, BASES[case.base].voters
         differences = chain(
-            seen, visible(then, name, BASES[case.base].role), futures(then, name), _identities(directories, name), by_votes(directories),
-            by_owners(directories), by_metadata(directories), by_elections(directories, case.base), by_creation(directories),
+            seen, visible(then, name, role), futures(then, name, role), _identities(directories, name), by_votes(directories, voters),
+            by_owners(directories), by_metadata(directories), by_elections(directories, voters), by_creation(directories),
             by_own_snapshots(directories, case.base),
         )  # fmt: skip
         first = next(differences, None)
-        is_legal_now = first is None and all(is_legal(step, case.base) for step in case.steps) and is_comparable(then, name)
+        is_legal_now = first is None and are_legal(case) and is_comparable(then, name)
     return Judgement(() if first is None else (first,), is_legal_now)
 
 

@@ -454,25 +454,34 @@ def together(logs: list[Log], role: Role) -> Iterator[str]:
 def by_key(one: Log, other: Log, low: int, high: int, cleaned_to: int) -> Iterator[str]:
     """Compacted logs: at the same offset the same record, and for each key the same newest value; where cleaners were, what is left of a
     batch on both has the same epoch, attributes, producer, sequence and last offset."""
-    found = []
+    found: list[dict[int, tuple[bytes, bytes]]] = []
+    yield from by_survivors(one, other, low, high, cleaned_to, found)
+    newest = [{key: value for _, (key, value) in sorted(side.items())} for side in found]
+    for key in newest[0].keys() | newest[1].keys() if newest else ():
+        if newest[0].get(key) != newest[1].get(key):
+            yield f"brokers {one.broker} and {other.broker} have different values of key {key!r}"
+            return
+
+
+def by_survivors(
+    one: Log, other: Log, low: int, high: int, cleaned_to: int, found: list[dict[int, tuple[bytes, bytes]]]
+) -> Iterator[str]:
+    """What both still have at an offset is the same. `found` gets the records of both, if it is."""
     kept = [{batch.base: batch for batch in log.batches if low <= batch.base < min(high, cleaned_to)} for log in (one, other)]
     for base in sorted(kept[0].keys() & kept[1].keys()):
         mine, theirs = (batch.raw[12:17] + batch.raw[21:27] + batch.raw[43:57] for batch in (kept[0][base], kept[1][base]))
         if mine != theirs:
             yield f"brokers {one.broker} and {other.broker} kept different batches at {base}"
             return
+    held = []
     for log in (one, other):
         sound = [batch for batch in log.batches if batch.last >= low and batch.base < high and batch.is_sound]
-        found.append({batch.base + delta: (key, value) for batch in sound for delta, key, value in records(batch)})
-    for offset in sorted(found[0].keys() & found[1].keys()):
-        if found[0][offset] != found[1][offset]:
+        held.append({batch.base + delta: (key, value) for batch in sound for delta, key, value in records(batch)})
+    for offset in sorted(held[0].keys() & held[1].keys()):
+        if held[0][offset] != held[1][offset]:
             yield f"brokers {one.broker} and {other.broker} kept different records at {offset}"
             return
-    newest = [{key: value for _, (key, value) in sorted(side.items())} for side in found]
-    for key in newest[0].keys() | newest[1].keys():
-        if newest[0].get(key) != newest[1].get(key):
-            yield f"brokers {one.broker} and {other.broker} have different values of key {key!r}"
-            return
+    found += held
 
 
 def records(batch: Stored) -> Iterator[tuple[int, bytes, bytes]]:

@@ -163,15 +163,16 @@ def by_high_watermarks(logs: list[Log], role: Role) -> Iterator[str]:
         yield f"logs end at {sorted(ends)}, and nobody knows what is committed"
 
 
-def by_votes(directories: dict[int, list[Path]]) -> Iterator[str]:
-    """A voter that forgets its epoch or its vote may vote twice; two voters do not know two leaders of one epoch. All brokers here are
-    voters, where any of them has a metadata log."""
+def by_votes(directories: dict[int, list[Path]], voters: tuple[int, ...]) -> Iterator[str]:
+    """A voter that forgets its epoch or its vote may vote twice; two nodes do not know two leaders of one epoch. An observer without a
+    metadata log fetches it again."""
     leaders: dict[int, set[int]] = {}
     copies = {broker: [path / "__cluster_metadata-0" for path in paths] for broker, paths in directories.items()}
     held = {broker: next((path for path in paths if path.is_dir()), None) for broker, paths in copies.items()}
     for broker, path in held.items() if any(held.values()) else ():
         if path is None:
-            yield f"node {broker} has no metadata log, and is a voter"
+            if broker in voters:
+                yield f"node {broker} has no metadata log, and is a voter"
             continue
         try:
             state = json.loads((path / "quorum-state").read_text())

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from helpers.log_oracle import Log, parse, read_log
+from helpers.log_oracle import Log, Role, by_survivors, parse, read_log
 
 
 def start(directory: Path) -> None:
@@ -47,8 +47,9 @@ def _end(file: Path) -> int:
     return batches[-1].last + 1 if batches else _offset(file)
 
 
-def futures(directories: dict[int, list[Path]], name: str) -> Iterator[str]:
-    """A future log that replaces a log keeps those of its leader epochs that the log also has."""
+def futures(directories: dict[int, list[Path]], name: str, role: Role) -> Iterator[str]:
+    """A future log that replaces a log keeps those of its leader epochs that the log also has. What cleaners removed from the log since,
+    the copy may still have: a start's cleaner works before the copying goes on (ReplicaManager.maybeAddLogDirFetchers pauses it)."""
     for broker, paths in directories.items():
         try:
             own = next((log for path in paths if (log := read_log(path, broker, name)) is not None), None)
@@ -57,12 +58,14 @@ def futures(directories: dict[int, list[Path]], name: str) -> Iterator[str]:
             continue
         for future in copies if own is not None else ():
             if own is not None and future is not None:
-                yield from _differs(own, future)
+                yield from _differs(own, future, role.cleaned_to)
 
 
-def _differs(own: Log, future: Log) -> Iterator[str]:
+def _differs(own: Log, future: Log, cleaned_to: int) -> Iterator[str]:
     held = {batch.base: batch for batch in own.batches}
-    for batch in (one for one in future.batches if one.last >= own.start):
+    if cleaned_to:
+        yield from by_survivors(own, future, own.start, min(cleaned_to, own.end, future.end), cleaned_to, [])
+    for batch in (one for one in future.batches if one.last >= own.start and one.base >= cleaned_to):
         same = held.get(batch.base)
         if same is None or not batch.is_sound:
             yield f"broker {own.broker}: its copy has a batch at {batch.base} that the log has not"

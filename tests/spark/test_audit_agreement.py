@@ -140,7 +140,7 @@ def test_a_stray_log_has_a_history(tmp_path: Path, name: str, topic_id: bytes, c
     log = with_voters()
     change(log)
     result = audit(cluster(tmp_path, log, name=name, topic_id=topic_id))
-    assert result.outcome == outcome and verdicts(result)[name] == ("MATCH" if outcome == "PASS" else "INCOMPLETE")
+    assert result.outcome == outcome and verdicts(result).get(name) == (None if outcome == "PASS" else "INCOMPLETE")
 
 
 @pytest.mark.parametrize(("before", "outcome"), [(BROKERS, "PASS"), ((1, 2), "INCOMPLETE")])

@@ -19,6 +19,7 @@ from minikafka.spark import (
     ledger,
     logical,
     metadata_log,
+    metadata_snapshots,
     planning,
     quorum,
     scan,
@@ -90,10 +91,10 @@ def test_keys_are_compared_in_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_snapshot_larger_than_is_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(metadata_log.check_snapshots(str(VOTER))) == []
+    assert list(metadata_snapshots.check_snapshots(str(VOTER))) == []
     monkeypatch.setattr(metadata_log, "SNAPSHOT_BYTES_MAX", 1000)
     monkeypatch.setattr(quorum, "SNAPSHOT_BYTES_MAX", 1000)
-    found = list(metadata_log.check_snapshots(str(VOTER)))
+    found = list(metadata_snapshots.check_snapshots(str(VOTER)))
     assert {one.check for one in found} == {"metadata-snapshot"} and "larger than 1000 bytes" in found[0].message
     assert any(quorum.read_node("1", str(VOTER)).voters.values()), "the voters stand at the beginning, and in smaller snapshots"
 

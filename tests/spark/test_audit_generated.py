@@ -57,6 +57,16 @@ WRONG_ONCE = {
         Step("metadata_epoch", (1,), (1,)), Step("directory_identity", (3,), ("other",)))),
     "a pipe in the place of an index that the next start makes anew": Case("made again", (Step("pipe", (2,), (".timeindex",)),)),
     "a time index entry beyond the end of a cleaned segment": Case("compacted", (Step("entry", (1, 2), (".timeindex", 6205, 3, 16)),)),
+    "a copy that has what a cleaner removed from the log since": Case("compacted transactions", (
+        Step("interrupt", (2,), (8408, "beside")), Step("foreign", (2,), ("future",)), Step("interrupt", (2,), (48725, "alone")))),
+    "a topic that never was, where the newest metadata begin with a snapshot": Case("a leader's uncopied tail", (
+        Step("stray", (1,), ("topic",)),)),
+    "an observer of the quorum without a metadata log": Case("metadata that begins with a snapshot", (Step("votes", (2,), ("no log",)),)),
+    "a removal of a compacted topic that two controllers hold": Case("compacted transactions", (
+        Step("metadata_proposal", (3,), ("removed",)), Step("metadata_proposal", (1,), ("removed",)))),
+    "logs of which retention deleted everything": Case("Apache Kafka's mixed-0", (Step("roll", (1, 2, 3)), Step("retain", (1, 2, 3)))),
+    "null in place of the log directories in a snapshot of the metadata": Case("metadata snapshots of their own", (
+        Step("metadata_snapshot", (1,), (51920, "bit", 1)),)),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
 

@@ -12,7 +12,8 @@ from helpers.golden_logs import ROOT
 from helpers.log_clusters import MetadataLog, Partition, directory_id, plain, quorum_state, uuid_text, write_broker
 
 from minikafka.spark.coverage import Account
-from minikafka.spark.metadata_log import ClusterImage, apply_record, check_snapshots
+from minikafka.spark.metadata_log import ClusterImage, apply_record
+from minikafka.spark.metadata_snapshots import check_snapshots
 from minikafka.spark.quorum import read_node
 
 METADATA = "__cluster_metadata-0"
