@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -198,11 +198,10 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
 
     executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
     node = Node(config, _environment(config, executor))
-    stopping = asyncio.Event()
+    stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, _request, stop_requested)
     http = await _http(node)
-    stop_requested = asyncio.ensure_future(stopping.wait())
     garbage = GarbagePauses()
     garbage.start()
     if not await done_before(stop_requested, node.start()):
@@ -226,6 +225,11 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         await http.stop()
     executor.shutdown(wait=False)
     return status
+
+
+def _request(stop: asyncio.Future[None]) -> None:
+    if not stop.done():
+        stop.set_result(None)
 
 
 def _environment(config: BrokerConfig, executor: ThreadPoolExecutor) -> Environment:
@@ -280,7 +284,7 @@ def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] 
     if not topics or not node.config.is_broker:
         return None
     host, port, _ = node.registered_listeners[node.config.inter_broker_listener]
-    return asyncio.ensure_future(create_topics(f"{host}:{port}", topics, node.security.inter_broker))
+    return _beside(node, create_topics(f"{host}:{port}", topics, node.security.inter_broker), "creation of the first topics")
 
 
 def _announce(node: Any) -> asyncio.Task[None]:
@@ -292,4 +296,12 @@ def _announce(node: Any) -> asyncio.Task[None]:
     listeners = listeners_of(node)
     for line in table(listeners):
         logger.info("%s", line)
-    return asyncio.ensure_future(warn(node, listeners))
+    return _beside(node, warn(node, listeners), "the check of advertised addresses")
+
+
+def _beside(node: Any, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Work that ends alone if it fails."""
+    from minikafka.broker.supervise import Ends
+
+    task: asyncio.Task[None] = node.supervisor.start(work, name, ends=Ends("task", logger.error))
+    return task

@@ -18,13 +18,13 @@ FEW = 16
 
 
 class DelayedOperation(Protocol):
-    """A parked operation. Once `is_done` is true it stays true. One that waits for very many keys may have `wake_by(key)`, too: it is
-    called instead of `try_complete` when something happened to the key."""
+    """A parked operation. Once `is_done` is true it stays true."""
 
     is_done: bool
 
-    def try_complete(self) -> bool:
-        """Complete if the condition holds now. Returns whether the operation is done. Must do nothing if it is done already."""
+    def try_complete(self, key: Hashable = None, /) -> bool:
+        """Complete if the condition holds now. Returns whether the operation is done. Must do nothing if it is done already. `key`: what
+        something happened to, for operations that wait for very many keys; None: look at all of them."""
 
     def expire(self) -> None:
         """The time is up: complete with the results so far."""
@@ -96,9 +96,8 @@ class Purgatory:
                 if self._on_rest is not None:
                     self._on_rest(self, key)
                 break
-            wake_by = getattr(operation, "wake_by", None)
             try:
-                is_complete = operation.try_complete() if wake_by is None else wake_by(key)
+                is_complete = operation.try_complete(key)
             except Exception as error:
                 self._failed(operation, error)
                 continue

@@ -38,7 +38,6 @@ SENDFILE_BYTES_MIN = 24 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _SIZE = struct.Struct(">i")
-_ERRORS_OF_PEERS = (ConnectionError, TimeoutError, OSError)
 
 
 class SocketConnection:
@@ -67,15 +66,17 @@ class SocketConnection:
         self.handler: ConnectionHandler | None = None
         self.state: Any = None
         self.principal = ANONYMOUS
+        #: `_buffer[_start:_end]` has arrived and was not served; `_view` is a view of the whole buffer.
         self._buffer = bytearray(RECEIVE_BYTES_INITIAL)
         self._view = memoryview(self._buffer)
         self._start = self._end = self._small_receives = 0
+        #: Pieces in the order in which they leave, of `_out_bytes`. `_regions`: file regions. `_region_sent`: what left of a first one.
         self._out: deque[Any] = deque()
         self._out_bytes = self._region_sent = self._regions = 0
-        self._flush_wanted = False
-        self._writing = False
-        self._next_ticket = 0
-        self._head_ticket = 0
+        #: Whether this turn's end sends; and whether the socket is full, so that its writability sends. Never both.
+        self._flush_wanted = self._writing = False
+        #: Tickets from `_head_ticket` to before `_next_ticket` have no queued response; that of the first one leaves next.
+        self._next_ticket = self._head_ticket = 0
         self._ready: dict[int, list[Piece]] = {}
         #: Bytes in `_ready`: responses that wait for an earlier one.
         self._held_bytes = 0
@@ -88,17 +89,16 @@ class SocketConnection:
         self._frame_since: tuple[float, int] | None = None
         self._writing_since: tuple[float, int] | None = None
         self._muted: asyncio.TimerHandle | None = None
+        #: How many others keep this connection from reading.
         self._holds = 0
         #: Whether others use the frame that is being served, and so the buffer, after the call.
         self._keeps_frame = False
         self._turn_s = 0.0
         self._after_frames: Callable[[], None] | None = None
         self.bytes_behind = 0
-        self.paused = False
-        self.closed = False
+        self.paused = self.closed = False
         self.last_active_s = loop.time()
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
 
     def __repr__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
@@ -132,7 +132,7 @@ class SocketConnection:
             count = self._socket.recv_into(self._view[self._end :])
         except (BlockingIOError, InterruptedError):
             return
-        except _ERRORS_OF_PEERS as error:
+        except OSError as error:
             self.close(str(error))
             return
         if not count:
@@ -445,7 +445,7 @@ class SocketConnection:
             return
         try:
             done = self._write()
-        except _ERRORS_OF_PEERS as error:
+        except OSError as error:
             self.close(str(error))
             return
         if not done:
@@ -460,7 +460,7 @@ class SocketConnection:
     def _writable(self) -> None:
         try:
             done = self._write()
-        except _ERRORS_OF_PEERS as error:
+        except OSError as error:
             self.close(str(error))
             return
         if done:

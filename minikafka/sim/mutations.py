@@ -167,7 +167,7 @@ def _end_of_next_epoch(original: Any) -> Any:
 
 
 def _produce_from_any_epoch(original: Any) -> Any:
-    def try_complete(self: Any) -> bool:
+    def try_complete(self: Any, key: Any = None) -> bool:
         if self._replica.leader is not None:
             self._leader = self._replica.leader
         return bool(original(self))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from minikafka.core.purgatory import EXPIRED_AT_ONCE, Purgatory
 from minikafka.core.timers import TimerQueue
@@ -17,7 +17,7 @@ class Operation:
         self.story, self.name, self.needs = story, name, needs
         self.is_done = False
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         self.needs -= 1
         if self.needs <= 0:
             self.is_done = True
@@ -70,9 +70,9 @@ def test_an_operation_that_is_parked_while_waking_is_kept() -> None:
     second = Operation(story, "second")
 
     class First(Operation):
-        def try_complete(self) -> bool:
+        def try_complete(self, key: Hashable = None) -> bool:
             purgatory.park(second, ["p"], 100)
-            return super().try_complete()
+            return super().try_complete(key)
 
     purgatory.park(First(story, "first"), ["p"], 100)
     assert purgatory.wake("p") == 1
@@ -116,7 +116,7 @@ def test_timers_come_out_by_deadline_then_by_order_and_can_be_moved() -> None:
 class Broken(Operation):
     """Raises when it is its turn."""
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         raise KeyError(self.name)
 
     def expire(self) -> None:

@@ -19,7 +19,7 @@ A scenario is a text of steps, one a line or separated by semicolons (`#` begins
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -92,7 +92,7 @@ class Parked:
     is_done: bool = False
     code: ErrorCode | None = None
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         leader = self.replica.partition.leader
         self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER if leader is None else leader.is_replicated(self.required)
         self.is_done = self.code is not None

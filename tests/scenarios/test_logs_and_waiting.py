@@ -76,7 +76,7 @@ class Waiting:
     def __init__(self) -> None:
         self.is_done = False
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         self.is_done = True
         return True
 

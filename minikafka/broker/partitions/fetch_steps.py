@@ -115,20 +115,14 @@ class FetchInSteps(ABC):
 
     # -- events while parked ---------------------------------------------------------------------------------------
 
-    def try_complete(self) -> bool:
-        """Answer if there is enough, or something to report."""
+    def try_complete(self, key: Hashable = None) -> bool:
+        """Answer if there is enough, or something to report. `key`: the partition to which something happened."""
         if self._is_busy:
             self._is_woken = True
-        elif not self.is_done:
+        elif not self.is_done and (key is None or not self.is_unmoved_by(key)):
             self._is_woken = True
             self.start(self.until_nothing_happens())
         return self.is_done
-
-    def wake_by(self, key: Hashable) -> bool:
-        """As `try_complete`, when something happened to one partition."""
-        if not self._is_busy and not self.is_done and self.is_unmoved_by(key):
-            return False
-        return self.try_complete()
 
     def is_unmoved_by(self, key: Hashable) -> bool:
         """Whether what happened to one partition is certainly no reason to answer, and the others need not be looked at."""

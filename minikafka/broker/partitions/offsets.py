@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.broker.front.named_twice import last_of_each
@@ -123,7 +123,7 @@ class _DelayedDelete:
     def keys(self) -> list[tuple[str, int]]:
         return [entry[0].key for entry in self._waiting]
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         left = []
         for partition, offset, result in self._waiting:
             leader = partition.leader

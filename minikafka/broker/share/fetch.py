@@ -5,7 +5,7 @@ Rules: KafkaApis.handleShareFetchRequest, DelayedShareFetch of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.fetch_steps import FetchTurns
@@ -59,7 +59,7 @@ class _WithoutSession:
     def close(self, reason: str) -> None:
         self._context.close(reason)
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         return False
 
     def expire(self) -> None:

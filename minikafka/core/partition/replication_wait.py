@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Protocol
 
 from minikafka.core.partition.leader import PartitionLeader
@@ -33,7 +34,7 @@ class ReplicationWait(ABC):
         self._required = required
         self.is_done = False
 
-    def try_complete(self) -> bool:
+    def try_complete(self, key: Hashable = None) -> bool:
         """Settle if everything is replicated, or can no longer be replicated in this epoch."""
         leader = self._leader
         if leader is None or self._replica.leader is not leader:
