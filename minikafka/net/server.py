@@ -159,6 +159,7 @@ class SocketListener:
         #: A connection that is accepted and will be served after a pause, in which no other is accepted; None outside of a pause.
         self._delayed: socket.socket | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_due_s = 0.0
         self._accepting = False
         self._closed = False
 
@@ -348,10 +349,13 @@ class SocketListener:
 
     def _schedule_sweep(self) -> None:
         if self._limits.idle_ms > 0:
-            self._sweep = self._loop.call_later(max(self._limits.idle_ms / 4000, 0.05), self._drop_idle)
+            after_s = max(self._limits.idle_ms / 4000, 0.05)
+            self._sweep_due_s = self._loop.time() + after_s
+            self._sweep = self._loop.call_later(after_s, self._drop_idle)
 
     def _drop_idle(self) -> None:
-        now = self._loop.time()
+        # A process that was suspended has not read what came meanwhile: that time makes nobody idle.
+        now = min(self._loop.time(), self._sweep_due_s)
         idle_s = self._limits.idle_ms / 1000
         for connection in list(self.connections.values()):
             if connection.last_active_s < now - idle_s:

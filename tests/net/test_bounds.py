@@ -240,6 +240,30 @@ async def test_the_listener_closes_stuck_connections() -> None:
     listener.close()
 
 
+@pytest.mark.parametrize("sends", [True, False])
+async def test_the_time_in_which_the_process_was_suspended_makes_nobody_idle(sends: bool) -> None:
+    """A client that asked while the broker was suspended for longer than connections.max.idle.ms was disconnected, unread."""
+    loop, handler = asyncio.get_running_loop(), Handler(b"x")
+    listener = await SocketNetwork(loop).listen("127.0.0.1", 0, lambda _: handler, ConnectionLimits(idle_ms=600_000))  # type: ignore[arg-type]
+    listener.accept()
+    with socket.create_connection(("127.0.0.1", listener.port)) as peer:
+        peer.sendall(frame(20))
+        await until(lambda: handler.sizes)
+        (connection,) = listener.connections.values()
+        now_s = loop.time()
+        connection.last_active_s, listener._sweep_due_s = now_s - 700, now_s - 650
+        if sends:
+            peer.sendall(frame(20))
+        listener._drop_idle()
+        assert not handler.closed
+        if sends:
+            await until(lambda: len(handler.sizes) == 2)
+        listener._sweep_due_s = loop.time()
+        listener._drop_idle()
+        assert handler.closed == ("" if sends else "idle longer than connections.max.idle.ms")
+    listener.close()
+
+
 @pytest.fixture
 def few_descriptors() -> Iterator[Any]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
