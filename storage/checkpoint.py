@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import FileSystem, write_all, write_atomically
+from minikafka.storage.filesystem import FileSystem, write_atomically
 
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -105,17 +105,9 @@ def uuid_bytes(text: str) -> bytes:
 def write_partition_metadata(
     filesystem: FileSystem, path: str, topic_id: bytes, *, sync: bool = True, is_new: bool = False
 ) -> None:
-    """Write partition.metadata (PartitionMetadataFile), without a newline at the end. `is_new`: there is no such file yet, so it is
-    written in place: no older content can be torn."""
+    """Write partition.metadata (PartitionMetadataFile), without a newline at the end. `is_new`: its directory was created just now."""
     data = f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
-    if sync or not is_new:
-        write_atomically(filesystem, path, data, sync=sync)
-        return
-    file = filesystem.open(path, create=True)
-    try:
-        write_all(file, data, 0)
-    finally:
-        file.close()
+    write_atomically(filesystem, path, data, sync=sync, is_new=is_new)
 
 
 def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:

@@ -30,6 +30,7 @@ class Durability:
         "is_flush_requested",
         "is_whole_flush_requested",
         "recovery_point",
+        "stale_point",
         "truncations",
         "unsynced_files",
         "unsynced_snapshots",
@@ -42,6 +43,9 @@ class Durability:
         self._watermarks = watermarks
         #: Everything below this offset is durable. Never beyond the log end offset; a truncation lowers it.
         self.recovery_point = 0
+        #: The recovery point that the log directory's checkpoint may still have since a truncation lowered it; 0 if it has none such. What
+        #: is appended below it is not synced, but a start after a power cut would not check it.
+        self.stale_point = 0
         #: Whether something other than appended records must be synced soon.
         self.is_flush_requested = False
         #: Whether the active segment must be synced soon, too, so that its file can be closed.
@@ -66,10 +70,15 @@ class Durability:
         return self.is_whole_flush_requested or (self._segments.may_have_gaps and active.size - active.synced_size > SYNC_AHEAD_BYTES)
 
     @property
+    def has_stale_point(self) -> bool:
+        """Whether the log directory's checkpoint may have a recovery point that is too high."""
+        return self.stale_point > self.recovery_point
+
+    @property
     def must_sync_for_roll(self) -> bool:
         """Whether the next roll will sync, unless the log is flushed before it."""
         has_unsynced = self.recovery_point < self._watermarks.log_end_offset or self.has_unsynced_names
-        return self._segments.may_have_gaps and has_unsynced
+        return (self._segments.may_have_gaps or self.has_stale_point) and has_unsynced
 
     def request_flush(self) -> None:
         """Ask for a flush soon: the log got its first records, and its other files are not synced yet."""
@@ -81,9 +90,12 @@ class Durability:
         self.is_flush_requested = True
 
     def before_roll(self) -> None:
-        """Make durable what must be before a new segment begins: a truncation of the active segment. Raises StorageError, OSError."""
+        """Make durable what must be before a new segment begins: a truncation of the active segment, and what a start after a power cut
+        would not check. Raises StorageError, OSError."""
         if self.is_cut:
             self.sync_cut()
+        if self.has_stale_point:
+            self.flush()
 
     def sync_names(self) -> None:
         """Sync the directory if it has unsynced entries. Raises OSError.
@@ -103,7 +115,9 @@ class Durability:
 
     def cut_at(self, offset: int) -> None:
         """The log was truncated and now ends at `offset`."""
-        self.recovery_point = min(self.recovery_point, offset)
+        if offset < self.recovery_point:
+            self.stale_point = max(self.stale_point, self.recovery_point)
+            self.recovery_point = offset
         self.truncations += 1
         self.is_cut = True
         self._cut_sync = None

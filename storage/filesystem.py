@@ -207,11 +207,12 @@ class OsFileSystem:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
 
-def write_atomically(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
+def write_atomically(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = True, is_new: bool = False) -> None:
     """Write `<path>.tmp`, fsync, rename, fsync the directory: readers see the old content or the new, even after a power cut
-    (KAFKA-16541). Without `sync` a power cut may leave an empty or torn file until it is synced."""
+    (KAFKA-16541). Without `sync` a power cut may leave an empty or torn file until it is synced. `is_new`: no earlier attempt can have left
+    its temporary file."""
     temporary = path + ".tmp"
-    if filesystem.exists(temporary):
+    if not is_new and filesystem.exists(temporary):
         filesystem.unlink(temporary)
     file = filesystem.open(temporary, create=True)
     try:

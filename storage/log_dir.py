@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from minikafka.storage import checkpoint
 from minikafka.storage.config import LogConfig
+from minikafka.storage.directory_files import Checkpoint, DirectorySync, DirectoryTask, RecoveryPoints, RemovedLines
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
-from minikafka.storage.filesystem import FileSystem, Lock, is_shortage, write_atomically
+from minikafka.storage.filesystem import FileSystem, Lock, is_shortage
 from minikafka.storage.log import Log
 from minikafka.storage.open_files import OPEN_FILES_MAX, OpenFiles
 from minikafka.storage.recovery import load_log
@@ -85,35 +86,6 @@ def read_meta_properties(filesystem: FileSystem, path: str) -> MetaProperties | 
         raise NotFormatted(f"{name}: {error}", path=path) from error
 
 
-class Checkpoint:
-    """A checkpoint file to be written. `run` blocks and may be called on any thread. If it raises OSError, call `disk_failed`."""
-
-    __slots__ = ("_data", "_filesystem", "path")
-
-    def __init__(self, filesystem: FileSystem, path: str, data: bytes) -> None:
-        self._filesystem = filesystem
-        self.path = path
-        self._data = data
-
-    def run(self) -> None:
-        """Write, sync and rename."""
-        write_atomically(self._filesystem, self.path, self._data)
-
-
-class DirectorySync:
-    """The sync of a log directory's entries. Use it as Checkpoint."""
-
-    __slots__ = ("_filesystem", "path")
-
-    def __init__(self, filesystem: FileSystem, path: str) -> None:
-        self._filesystem = filesystem
-        self.path = path
-
-    def run(self) -> None:
-        """Sync the directory."""
-        self._filesystem.fsync_dir(self.path)
-
-
 def future_name(topic: str, partition: int, topic_id: bytes) -> str:
     """The name of the directory of a copy (LocalLog.logFutureDirName). A start reads the topic from it, so that it cannot be cut."""
     return f"{topic}-{partition}.{topic_id.hex()}{_FUTURE}"
@@ -157,6 +129,8 @@ class LogDirectory:
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
         self.cleaned: dict[tuple[str, int], int] = {}
+        #: Partitions whose logs were removed, but may still have lines in the checkpoints.
+        self._removed: set[tuple[str, int]] = set()
 
     @property
     def is_offline(self) -> bool:
@@ -302,6 +276,8 @@ class LogDirectory:
                 open_files=self._open_files,
             )
         log.assign_topic_id(topic_id)
+        if log.is_new and (topic, partition) in self._removed:
+            log.durability.stale_point = checkpoint.INT64_MAX  # the checkpoint may still have the earlier log's
         self.logs[topic, partition] = log
         return log
 
@@ -370,6 +346,7 @@ class LogDirectory:
                 del self.logs[log.topic, log.partition]
                 log.close_files()
                 self.cleaned.pop((log.topic, log.partition), None)
+                self._removed.add((log.topic, log.partition))
             if self.filesystem.is_dir(target):
                 self._unlink_all(target)
             self.filesystem.rename(path, target)
@@ -476,10 +453,26 @@ class LogDirectory:
         offsets = {key: log.high_watermark for key, log in self.logs.items()}
         return self._checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets)
 
-    def recovery_points(self) -> Checkpoint | None:
-        """recovery-point-offset-checkpoint (every log.flush.offset.checkpoint.interval.ms)."""
-        offsets = {key: log.recovery_point for key, log in self.logs.items()}
-        return self._checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT, offsets)
+    def recovery_points(self) -> RecoveryPoints | None:
+        """recovery-point-offset-checkpoint (every log.flush.offset.checkpoint.interval.ms, and when a truncation lowered a point)."""
+        return RecoveryPoints(self.filesystem, self.path, self.logs) if self._is_loaded else None
+
+    @property
+    def has_stale_points(self) -> bool:
+        """Whether the file may have points that truncations lowered since."""
+        return self._is_loaded and any(log.durability.has_stale_point for log in self.logs.values())
+
+    @property
+    def has_removed_lines(self) -> bool:
+        """Whether checkpoints may have lines of removed logs."""
+        return bool(self._removed)
+
+    def prepare_removal(self) -> RemovedLines | None:
+        """The task that takes the lines of removed logs out of the checkpoints (LogManager.asyncDelete); None if there are none."""
+        if not self._removed or self.failure is not None or not self._is_loaded:
+            return None
+        written = (self.recovery_points(), self.log_start_offsets(), self.cleaned_offsets())
+        return RemovedLines(self.path, [one for one in written if one is not None], self._removed)
 
     def log_start_offsets(self) -> Checkpoint | None:
         """log-start-offset-checkpoint, with only the logs that start inside a segment. Also requests a flush of the logs whose epoch file
@@ -493,11 +486,12 @@ class LogDirectory:
         """cleaner-offset-checkpoint (after every round of compaction)."""
         return self._checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, self.cleaned)
 
-    def write_checkpoint(self, made: Checkpoint | None) -> None:
+    def write_checkpoint(self, made: DirectoryTask | None) -> None:
         """Write a checkpoint now, blocking. Raises StorageError."""
         if made is not None:
             with self._disk("checkpoint"):
                 made.run()
+            made.finish()
 
     def write_checkpoints(self) -> None:
         """Write all checkpoints of a clean shutdown. Raises StorageError."""

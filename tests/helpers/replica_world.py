@@ -131,6 +131,9 @@ class SilentEvents:
     def truncated(self, partition: Partition, records: int) -> None:
         pass
 
+    async def cut_is_synced(self, partition: Partition) -> None:
+        pass
+
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         pass
 

@@ -19,7 +19,7 @@ from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_direc
 from minikafka.storage.recovery import load_log
 
 #: Calls of the FileSystem protocol for a log that gets a topic id and a leader epoch: its directory, and three files.
-CALLS_OF_A_NEW_LOG = 9
+CALLS_OF_A_NEW_LOG = 10
 
 
 class CountingFile(OsFile):

@@ -298,7 +298,7 @@ class Fetcher:
                 self._truncate(partition, diverging.epoch, diverging.end_offset)
                 if partition.log.durability.is_cut:
                     follower.syncing(followed)
-                    sync = sync_cut(partition.log, self._replication.environment.run_blocking)
+                    sync = self._sync_cut(partition)
                     self._start(self._go_on_behind(sync, followed, partition), f"syncing the truncation of {partition}")
             elif step is Step.LOCATE:
                 self._start(self._locate(followed, partition), f"looking for the offset of {partition}")
@@ -365,6 +365,11 @@ class Fetcher:
             before - log.log_end_offset,
         )  # fmt: skip
 
+    async def _sync_cut(self, partition: Partition) -> None:
+        """Raises StorageError."""
+        await sync_cut(partition.log, self._replication.environment.run_blocking)
+        await self._events.cut_is_synced(partition)
+
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._supervisor.start(work, name)
         self._tasks[task] = None
@@ -409,7 +414,7 @@ class Fetcher:
             before = log.log_end_offset
             log.truncate_to(leader_end, self._clock.wall_ms())
             partition.count_truncation("out_of_range", before - log.log_end_offset)
-            await sync_cut(partition.log, self._replication.environment.run_blocking)
+            await self._sync_cut(partition)
             return
         leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
         found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
@@ -421,7 +426,7 @@ class Fetcher:
             held = log.log_end_offset - log.log_start_offset
             log.truncate_fully_and_start_at(leader_start, self._clock.wall_ms())
             partition.count_truncation("start_moved", held)
-            await sync_cut(partition.log, self._replication.environment.run_blocking)
+            await self._sync_cut(partition)
         elif found is OutOfRange.MOVE_START:
             log.update_high_watermark(max(log.high_watermark, leader_start))
             log.increment_log_start_offset(leader_start)

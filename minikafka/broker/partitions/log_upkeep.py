@@ -13,9 +13,10 @@ from minikafka.storage.errors import StorageError
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
+    from minikafka.storage.directory_files import DirectoryTask
     from minikafka.storage.durability import FlushTask
     from minikafka.storage.log import Log
-    from minikafka.storage.log_dir import Checkpoint, DirectorySync, LogDirectory
+    from minikafka.storage.log_dir import LogDirectory
 
 logger = logging.getLogger("minikafka.replicas")
 FLUSH_INTERVAL_S = 1.0
@@ -35,8 +36,10 @@ class LogUpkeep:
         self._flushing: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
-        self._to_write: dict[str, list[Checkpoint | DirectorySync]] = {}
+        self._to_write: dict[str, list[DirectoryTask]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
+        #: By directory: what those wait for who need the next write of recovery points; its result is why it failed.
+        self._lowering: dict[str, asyncio.Future[StorageError | None]] = {}
         self._is_stopping = False
         self.flushes = Durations(environment.monotonic_s)
 
@@ -87,26 +90,74 @@ class LogUpkeep:
             self._write(directory, directory.recovery_points())
             self._write(directory, directory.log_start_offsets())
 
-    def _write(self, directory: LogDirectory, work: Checkpoint | DirectorySync | None) -> None:
+    def _write(self, directory: LogDirectory, work: DirectoryTask | None) -> None:
         """Do the work in a thread, after the directory's earlier writes; a checkpoint replaces one that is still waiting."""
         if work is None:
             return
         waiting = self._to_write.setdefault(directory.path, [])
         waiting[:] = [other for other in waiting if other.path != work.path]
         waiting.append(work)
+        self._begin_writes(directory)
+
+    def _begin_writes(self, directory: LogDirectory) -> None:
         if directory.path not in self._writing:
+            waiting = self._to_write.setdefault(directory.path, [])
             self._writing[directory.path] = self._environment.supervisor.start(self._run_writes(directory, waiting), "checkpoints")
 
-    async def _run_writes(self, directory: LogDirectory, waiting: list[Checkpoint | DirectorySync]) -> None:
+    async def _run_writes(self, directory: LogDirectory, waiting: list[DirectoryTask]) -> None:
         try:
-            while waiting and not directory.is_offline:
-                try:
-                    await self._environment.run_blocking(waiting.pop(0).run)
-                except OSError as error:
-                    logger.error("%s", directory.disk_failed("write a checkpoint of", error))
+            while not directory.is_offline:
+                waiter = self._lowering.pop(directory.path, None)
+                work: DirectoryTask | None
+                if waiter is not None:
+                    work = directory.recovery_points()
+                elif (work := directory.prepare_removal()) is None:
+                    if not waiting:
+                        break
+                    work = waiting.pop(0)
+                failure = await self._run_write(directory, work) if work is not None else None
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(failure)
+                if failure is not None and directory.has_removed_lines:
+                    break  # tried again with the next flush
         finally:
             waiting.clear()
             del self._writing[directory.path]
+            waiter = self._lowering.pop(directory.path, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(directory.failure)
+
+    async def _run_write(self, directory: LogDirectory, work: DirectoryTask) -> StorageError | None:
+        try:
+            await self._environment.run_blocking(work.run)
+        except OSError as error:
+            failure = directory.disk_failed("write a checkpoint of", error)
+            logger.error("%s", failure)
+            return failure
+        work.finish()
+        return None
+
+    def forget_removed(self) -> None:
+        """Take the lines of removed logs out of the checkpoints, soon."""
+        for directory in self._online():
+            if directory.has_removed_lines:
+                self._begin_writes(directory)
+
+    async def lower_recovery_point(self, log: Log) -> None:
+        """Wait until the checkpoint has no recovery point any more that a truncation of the log lowered (LogManager.truncateTo). Several
+        logs share a write. Raises StorageError."""
+        key = log.topic, log.partition
+        directory = next((one for one in self._online() if one.logs.get(key) is log), None)
+        if directory is None or not log.durability.has_stale_point:
+            return
+        waiter = self._lowering.get(directory.path)
+        if waiter is None:
+            waiter = self._lowering[directory.path] = asyncio.get_running_loop().create_future()
+        self._begin_writes(directory)
+        await asyncio.wait([waiter])
+        failure = waiter.result()
+        if failure is not None:
+            raise failure
 
     def _retain(self) -> None:
         if self._retaining is None or self._retaining.done():
@@ -126,9 +177,12 @@ class LogUpkeep:
 
     def _flush(self) -> None:
         wall_ms = self._environment.clock.wall_ms()
+        self.forget_removed()
         for directory in self._online():
             self._unlink(directory, wall_ms)
             self._write(directory, directory.prepare_sync())
+            if directory.has_stale_points:
+                self._write(directory, directory.recovery_points())
             directory.request_syncs()
         if self._flushing is None or self._flushing.done():
             logs = (log for directory in self._online() for log in directory.logs.values())

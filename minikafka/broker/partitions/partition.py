@@ -48,6 +48,9 @@ class PartitionEvents(Protocol):
     def truncated(self, partition: Partition, records: int) -> None:
         """The log was truncated by `records` offsets; fetches may have to be answered."""
 
+    async def cut_is_synced(self, partition: Partition) -> None:
+        """A truncation is durable. Returns when nothing on disk says more of the log. Raises StorageError."""
+
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """The leader asks the controller to change the in-sync set."""
 

@@ -378,6 +378,7 @@ class ReplicaManager:
             self._publish_role(partition, False)
         self.changed(partition)
         self.placement.remove(partition, wall_ms, reason)
+        self.upkeep.forget_removed()
 
     def _apply_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if not delta.changed_configs:
@@ -434,6 +435,10 @@ class ReplicaManager:
         """Count the truncation, and wake requests that wait for the removed records."""
         self.truncated_records += records
         self.waiting.fetches.wake(partition.key)
+
+    async def cut_is_synced(self, partition: Partition) -> None:
+        """Take a lowered recovery point out of the checkpoint. Raises StorageError."""
+        await self.upkeep.lower_recovery_point(partition.log)
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask the controller for a change of the in-sync set."""

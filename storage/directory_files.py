@@ -1,0 +1,97 @@
+"""What is written of a log directory as a whole: its checkpoints and its entries.
+
+Each task is created on the loop. `run` blocks and may be called on another thread, one at a time for a directory, in order. If it raises
+OSError, call `LogDirectory.disk_failed`; else call `finish` on the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from minikafka.storage import checkpoint
+from minikafka.storage.filesystem import FileSystem, write_atomically
+
+if TYPE_CHECKING:
+    from minikafka.storage.log import Log
+
+Key = tuple[str, int]
+
+
+class Checkpoint:
+    """A checkpoint file to be written."""
+
+    __slots__ = ("_data", "_filesystem", "path")
+
+    def __init__(self, filesystem: FileSystem, path: str, data: bytes) -> None:
+        self._filesystem = filesystem
+        self.path = path
+        self._data = data
+
+    def run(self) -> None:
+        """Write, sync and rename."""
+        write_atomically(self._filesystem, self.path, self._data)
+
+    def finish(self) -> None:
+        """It is written."""
+
+
+class RecoveryPoints(Checkpoint):
+    """recovery-point-offset-checkpoint. Once it is written, it has no point any more that a truncation lowered before."""
+
+    __slots__ = ("_lowered",)
+
+    def __init__(self, filesystem: FileSystem, directory: str, logs: Mapping[Key, Log]) -> None:
+        offsets = {key: log.recovery_point for key, log in logs.items()}
+        super().__init__(filesystem, f"{directory}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", checkpoint.encode_offsets(offsets))
+        self._lowered = [(log.durability, log.durability.truncations) for log in logs.values() if log.durability.stale_point]
+
+    def finish(self) -> None:
+        """Forget the points that are in no file any more, unless the log was cut again meanwhile."""
+        for durability, truncations in self._lowered:
+            if durability.truncations == truncations:
+                durability.stale_point = 0
+
+
+class RemovedLines:
+    """Writes checkpoints without the lines of removed logs, which a later topic of the same name would inherit after a crash."""
+
+    __slots__ = ("_checkpoints", "_removed", "_taken", "path")
+
+    def __init__(self, directory: str, checkpoints: Iterable[Checkpoint], removed: set[Key]) -> None:
+        """`removed` loses its present members once they are in no file any more."""
+        self.path = f"{directory}/removed"
+        self._checkpoints = list(checkpoints)
+        self._removed, self._taken = removed, frozenset(removed)
+
+    def run(self) -> None:
+        """Write all of them."""
+        for one in self._checkpoints:
+            one.run()
+
+    def finish(self) -> None:
+        """They are written."""
+        for one in self._checkpoints:
+            one.finish()
+        self._removed -= self._taken
+
+
+class DirectorySync:
+    """The sync of a log directory's entries."""
+
+    __slots__ = ("_filesystem", "path")
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self.path = path
+
+    def run(self) -> None:
+        """Sync the directory."""
+        self._filesystem.fsync_dir(self.path)
+
+    def finish(self) -> None:
+        """It is synced."""
+
+
+#: Of two tasks with one path, the later one does what the earlier one would.
+DirectoryTask = Checkpoint | RemovedLines | DirectorySync
