@@ -288,7 +288,8 @@ def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
         console.print(f"  export MINIKAFKA_COMMAND_CONFIG={client_files[0]}", soft_wrap=True)
     console.print("  echo hello | minikafka produce greetings")
     console.print("  minikafka consume greetings --from-beginning -n 1")
-    console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
+    victim = min(2, len(made.brokers))
+    console.print(f"  minikafka cluster kill {victim}; minikafka cluster status; minikafka cluster start {victim}")
     if client_files is not None:
         console.print(f"Client settings: {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
     console.print("Ctrl-C stops it." if is_kept else "Ctrl-C stops it and deletes its data; --directory keeps the data.")

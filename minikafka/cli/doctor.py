@@ -100,15 +100,15 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
     except ConnectionRefusedError:
         return "the connection is refused", "Nothing listens there. Is the broker running? Does its container publish this port?"
     except AuthenticationFailed as error:
-        return await _mismatch(host, port, properties) or (str(error), refusal_advice(str(error)))
+        text = str(error).removeprefix(f"{host}:{port}: ")
+        return await _mismatch(host, port, properties) or (text, refusal_advice(text))
     except TimeoutError:
         return await _mismatch(host, port, properties) or (
             "no answer", "A firewall drops the packets, or a program that does not speak Kafka's protocol listens there."
         )  # fmt: skip
     except (OSError, WireError) as error:
-        return await _mismatch(host, port, properties) or (
-            f"the connection breaks ({error})", "The other side closes the connection. Is it a Kafka broker?"
-        )  # fmt: skip
+        advice = refusal_advice(str(error), "The other side closes the connection. Is it a Kafka broker?")
+        return await _mismatch(host, port, properties) or (f"the connection breaks ({error})", advice)
     channel.close()
     # A SASL listener answers ApiVersions before authentication.
     return None if properties.get("sasl.mechanism") else await _mismatch(host, port, properties)

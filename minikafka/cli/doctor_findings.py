@@ -12,11 +12,11 @@ REFUSALS = (
     ("not yet valid", "Correct this machine's clock: the certificate is not valid until later."),
     ("ostname mismatch", "Connect by a name in the certificate, or add this name to the certificate (subjectAltName)."),
     ("IP address mismatch", "Connect by a name in the certificate, or add this address to the certificate (subjectAltName)."),
+    ("requires a client certificate", "Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location."),
     (
-        "certificate verify failed",
+        "certificate is not accepted",
         "Trust the authority that signed it: set ssl.truststore.location (PEM: ssl.truststore.type=PEM) or ssl.ca.location.",
     ),
-    ("certificate required", "The listener requires a client certificate: set ssl.keystore.location or ssl.certificate.location."),
     ("uthentication failed", "Check the user and password (sasl.jaas.config, sasl.username, sasl.password)."),
 )
 COMPARE = "Compare security.protocol, ssl.* and sasl.* of --command-config (or -X) with what the listener requires."
@@ -68,6 +68,6 @@ def mismatch(heard: Heard, properties: Mapping[str, str]) -> tuple[str, str] | N
     return None
 
 
-def refusal_advice(text: str) -> str:
+def refusal_advice(text: str, otherwise: str = COMPARE) -> str:
     """How to fix a TLS or SASL error with this text."""
-    return next((advice for part, advice in REFUSALS if part in text), COMPARE)
+    return next((advice for part, advice in REFUSALS if part in text), otherwise)

@@ -73,7 +73,7 @@ class ClientSecurity:
         agreed = cast(SaslHandshakeResponse, await channel.request(handshake, HANDSHAKE_VERSION, timeout_ms))
         if agreed.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             raise AuthenticationFailed(
-                f"{where}: SASL mechanism {self.mechanism} is not enabled there, but {', '.join(agreed.mechanisms) or 'none'}"
+                f"{where}: SASL mechanism {self.mechanism} is not enabled there; enabled: {', '.join(agreed.mechanisms) or 'none'}"
             )
         if agreed.error_code:
             raise AuthenticationFailed(f"{where}: SASL is refused ({ErrorCode(agreed.error_code).name}); is it a SASL listener?")
