@@ -251,7 +251,7 @@ class BrokerControl:
             entering = BrokerRegistrationChangeRecord(
                 broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
             )
-            return [entering, *leaving]
+            return [*leaving, entering]
         if broker.fenced:
             return []
         return (yield from self.fence(broker))
@@ -273,6 +273,7 @@ class BrokerControl:
         records: list[Any] = []
         offline = [directory for directory in request.offline_log_dirs if directory in broker.log_dirs]
         if offline:
+            records += yield from self._partitions.offline_directories(broker, offline)
             records.append(
                 BrokerRegistrationChangeRecord(
                     broker_id=broker.broker_id,
@@ -280,7 +281,6 @@ class BrokerControl:
                     log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
                 )
             )
-            records += yield from self._partitions.offline_directories(broker, offline)
         cordoned = request.cordoned_log_dirs
         if cordoned is not None and tuple(cordoned) != broker.cordoned_log_dirs:
             records.append(

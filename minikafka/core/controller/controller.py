@@ -97,7 +97,8 @@ class Controller:
         self._balance_ms: int | None = None
         if config.auto_leader_rebalance_enable:
             self._balance_ms = now_ms + config.leader_imbalance_check_interval_ms
-        self._unclean_ms: int = now_ms + config.unclean_leader_election_interval_ms
+        #: At once: the predecessor may have ended while it elected leaders for very many partitions, because a broker had come back.
+        self._unclean_ms: int = now_ms
         self._methods = self._table()
         self._of_topics: Mapping[type, Callable[[Any, int, Spend | None, Forwarded | None], Result | Steps[Result]]] = {
             CreateTopicsRequest: lambda request, version, spend, forwarded: self.topics.create(request, spend, forwarded),
