@@ -56,6 +56,8 @@ class ControlServer:
         self._socket: socket.socket | None = None
         #: Ids of nodes that were stopped or killed by a command.
         self.ended: set[int] = set()
+        #: Brokers that did not answer during this command; they are not asked again.
+        self._silent: set[int] = set()
 
     def __enter__(self) -> ControlServer:
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -88,6 +90,7 @@ class ControlServer:
     def _answer(self, line: bytes) -> dict[str, str]:
         from minikafka.testing.errors import ClusterError
 
+        self._silent.clear()
         try:
             request = json.loads(line)
             return {"text": ACTIONS[request["action"]](self, [int(node) for node in request["nodes"]], bool(request.get("wipe")))}
@@ -170,29 +173,54 @@ class ControlServer:
 
     def status(self, _: list[int], __: bool) -> str:
         """Brokers and partitions as JSON: the newest metadata, and what each replica reports about itself."""
-        cluster = self._cluster
-        controller = cluster.controller
+        quorums = self._answers("quorum")
+        if not quorums:
+            from minikafka.testing.errors import ClusterError
+
+            raise ClusterError("no broker answers" if self._silent else "no broker is running")
+        controller = max(quorums.values(), key=lambda quorum: quorum["epoch"])["leader"]
+        partitions = self._partitions()
         brokers = [
             {
-                "broker": b.node_id, "address": b.address, "state": "paused" if b.paused else "running" if b.running else "ended",
+                "broker": b.node_id, "address": b.address, "state": self._state(b),
                 "controller": "active" if b.node_id == controller else "voter" if b.is_controller else "",
             }
-            for b in cluster.brokers
+            for b in self._cluster.brokers
         ]  # fmt: skip
-        return json.dumps({"brokers": brokers, "partitions": self._partitions()})
+        return json.dumps({"brokers": brokers, "partitions": partitions})
+
+    def _state(self, broker: Any) -> str:
+        if broker.node_id in self._silent:
+            return "silent"
+        return "paused" if broker.paused else "running" if broker.running else "ended"
+
+    def _answers(self, command: str, **arguments: Any) -> dict[int, Any]:
+        """What the brokers answer, by node id. One that hangs does not keep the others from being asked."""
+        from minikafka.testing.errors import ClusterError
+
+        found = {}
+        for broker in self._cluster.brokers:
+            if broker.node_id not in self._silent and broker.running and not broker.paused:
+                try:
+                    found[broker.node_id] = broker.ask(command, **arguments)
+                except ClusterError:
+                    self._silent.add(broker.node_id)
+        return found
 
     def _partitions(self) -> list[dict[str, Any]]:
         replicas: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
-        for broker in self._cluster.brokers:
-            if broker.running and not broker.paused:
-                for row in broker.ask("replicas"):
-                    replicas.setdefault((row["topic"], row["partition"]), {})[broker.node_id] = row
+        for node, rows in self._answers("replicas").items():
+            for row in rows:
+                replicas.setdefault((row["topic"], row["partition"]), {})[node] = row
         partitions = []
         for (topic, index), found in sorted(replicas.items()):
-            partition = self._cluster.partition(topic, index)
+            images = self._answers("partition", topic=topic, partition=index).values()
+            partition = max(images, key=lambda image: image["offset"], default={"partition": None})["partition"]
+            if partition is None:
+                continue
             said = {node: {key: row[key] for key in REPLICA_FIELDS} for node, row in found.items()}
-            row = {"topic": topic, "partition": index, "leader": partition.leader, "leader_epoch": partition.leader_epoch}
-            partitions.append(row | {"replicas": list(partition.replicas), "isr": sorted(partition.isr), "said": said})
+            row = {"topic": topic, "partition": index, "leader": partition["leader"], "leader_epoch": partition["leader_epoch"]}
+            partitions.append(row | {"replicas": list(partition["replicas"]), "isr": sorted(partition["isr"]), "said": said})
         return partitions
 
 

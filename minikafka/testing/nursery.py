@@ -34,6 +34,9 @@ class _Child:
     channel: socket.socket
     status: int | None = None
     received: bytes = b""
+    #: Commands sent. Each answer names its command, because one may come after its time. The report that the node is in service names 0.
+    asked: int = 0
+    start: dict[str, Any] | None = None
 
 
 class Nursery:
@@ -132,8 +135,9 @@ class Nursery:
         child = self._children[number]
         child.channel.settimeout(timeout_s)
         try:
-            child.channel.sendall(json.dumps([command, arguments]).encode() + b"\n")
-            return self._answer(child)
+            child.asked += 1
+            child.channel.sendall(json.dumps([child.asked, command, arguments]).encode() + b"\n")
+            return self._answer(child, child.asked)
         except TimeoutError:
             raise TimeoutError("it does not answer") from None
         except OSError as error:
@@ -145,19 +149,25 @@ class Nursery:
         child = self._children[number]
         child.channel.settimeout(timeout_s)
         try:
-            self._answer(child)
+            self._answer(child, 0)
         except TimeoutError:
             return False
         return True
 
-    def _answer(self, child: _Child) -> Any:
-        while b"\n" not in child.received:
-            chunk = child.channel.recv(1 << 16)
-            if not chunk:
-                raise ConnectionError("it has ended")
-            child.received += chunk
-        line, _, child.received = child.received.partition(b"\n")
-        answer = json.loads(line)
+    def _answer(self, child: _Child, number: int) -> Any:
+        answer = child.start if number == 0 else None
+        while answer is None:
+            while b"\n" not in child.received:
+                chunk = child.channel.recv(1 << 16)
+                if not chunk:
+                    raise ConnectionError("it has ended")
+                child.received += chunk
+            line, _, child.received = child.received.partition(b"\n")
+            found = json.loads(line)
+            if found["to"] == 0:
+                child.start = found
+            if found["to"] == number:
+                answer = found
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer["ok"]
@@ -215,9 +225,9 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
             return 0
     except BaseException as error:
         channel.setblocking(True)
-        channel.sendall(json.dumps({"error": f"{error or type(error).__name__}"}).encode() + b"\n")
+        channel.sendall(json.dumps({"to": 0, "error": f"{error or type(error).__name__}"}).encode() + b"\n")
         raise
-    commands.say({"ok": None})
+    commands.say(0, {"ok": None})
     GarbagePauses().start()
     ends: list[asyncio.Future[Any]] = [stop_requested, runner.node.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -247,17 +257,17 @@ class _Commands:
         self._received += chunk
         while b"\n" in self._received:
             line, _, self._received = self._received.partition(b"\n")
-            command, arguments = json.loads(line)
+            number, command, arguments = json.loads(line)
             try:
-                self.say({"ok": self._runner.handle(command, arguments)})
+                self.say(number, {"ok": self._runner.handle(command, arguments)})
             except Exception as error:
-                self.say({"error": f"{error or type(error).__name__}"})
+                self.say(number, {"error": f"{error or type(error).__name__}"})
 
-    def say(self, answer: dict[str, Any]) -> None:
-        """Send one line to the nursery. Blocking is fine, because the nursery is waiting for it."""
+    def say(self, number: int, answer: dict[str, Any]) -> None:
+        """Answer a command of the nursery. Blocking is fine, because the nursery is waiting for it."""
         self._channel.setblocking(True)
         try:
-            self._channel.sendall(json.dumps(answer).encode() + b"\n")
+            self._channel.sendall(json.dumps({"to": number, **answer}).encode() + b"\n")
         finally:
             self._channel.setblocking(False)
 

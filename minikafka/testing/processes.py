@@ -165,6 +165,14 @@ class ProcessHost:
                 pass
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process; False where the system does not tell (proc(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
 class ProcessNode:
     """One node in its own process."""
 
@@ -172,8 +180,13 @@ class ProcessNode:
         self._host = host
         self._layout = layout
         self.pid = -1
-        self.paused = False
+        self._is_paused = False
         self.failure: BaseException | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused, by `pause` or by anyone else's SIGSTOP."""
+        return self._is_paused or (self.pid > 0 and is_stopped(self.pid))
 
     @property
     def running(self) -> bool:
@@ -183,7 +196,7 @@ class ProcessNode:
     def start(self) -> Future[None]:
         """Begin to start. The future ends when the node is in service, or with the error that prevents it."""
         number = self._layout.node_id
-        self.paused = False
+        self._is_paused = False
         output = str(self._layout.directory / "broker.log")
         self.pid = self._host.call("spawn", number=number, properties=self._layout.properties, output=output, level=self._host.log_level)
         return _Started(self._host, number)
@@ -207,18 +220,18 @@ class ProcessNode:
     def pause(self) -> None:
         """SIGSTOP: the node hangs with its connections open."""
         self._signal("SIGSTOP")
-        self.paused = True
+        self._is_paused = True
 
     def resume(self) -> None:
         """SIGCONT."""
         self._signal("SIGCONT")
-        self.paused = False
+        self._is_paused = False
 
     def _signal(self, name: str) -> None:
         self._host.call("signal", number=self._layout.node_id, name=name)
 
     def _wait(self, timeout_s: float) -> None:
-        self.paused = False
+        self._is_paused = False
         if self.pid > 0 and self._host.call("wait", number=self._layout.node_id, timeout_s=timeout_s) is None:
             raise ClusterError(f"broker {self._layout.node_id} did not end within {timeout_s:g} s")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,7 +19,8 @@ from click.testing import CliRunner, Result
 from minikafka.cli import cluster_control, cluster_up
 from minikafka.cli.cluster_control import ControlServer, socket_path
 from minikafka.cli.main import cli
-from minikafka.testing import EmbeddedCluster
+from minikafka.testing import EmbeddedCluster, processes
+from minikafka.testing.processes import ProcessNode
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,36 @@ def test_a_broker_is_cut_off_and_links_heal(cluster: EmbeddedCluster) -> None:
     assert say(cluster, "heal").output == "all links work\n"
     cluster.wait_healthy()
     assert say(cluster, "status", "--topic", "t").output.count("leads in") == 1
+
+
+def test_a_broker_that_hangs_does_not_keep_the_others_from_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has stopped it. What it answers later is no answer to another command: the control channel was out of step for good."""
+    with EmbeddedCluster(3, topics=["t"], mode="process") as cluster, ControlServer(cluster):
+        hung = cluster.broker(cluster.controller)
+        pid, number = hung.process.pid, hung.node_id
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            cluster.wait_until(lambda: hung.paused)
+            states = {row["broker"]: row["state"] for row in json.loads(say(cluster, "status", "-o", "json").output)[0]["brokers"]}
+            assert states == {node: "paused" if node == number else "running" for node in (1, 2, 3)}
+            monkeypatch.setattr(processes, "is_stopped", lambda pid: False)
+            answer, asked = ProcessNode.ask, list[ProcessNode]()
+
+            def briefly(node: ProcessNode, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+                asked.append(node)
+                return answer(node, command, arguments, 0.2 if node is hung.process else timeout_s)
+
+            monkeypatch.setattr(ProcessNode, "ask", briefly)
+            found = json.loads(say(cluster, "status", "-o", "json").output)[0]
+            assert {row["broker"]: row["state"] for row in found["brokers"]}[number] == "silent"
+            assert asked.count(hung.process) == 1, "it is not asked again"
+            shown = next(row for row in found["partitions"] if row["topic"] == "t")
+            assert len(shown["said"]) == 2 and str(number) not in shown["said"]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            monkeypatch.undo()
+        assert {"epoch", "leader"} <= set(hung.ask("quorum"))
+        assert "silent" not in say(cluster, "status").output
 
 
 def test_stop_pause_and_resume(cluster: EmbeddedCluster) -> None:

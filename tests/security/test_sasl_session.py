@@ -8,12 +8,15 @@ import random
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from helpers.live_node import live_node
 
 from minikafka.broker.node import Node
+from minikafka.broker.security.sasl_session import SaslSession
+from minikafka.net.network import ConnectionLimits
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
@@ -191,6 +194,30 @@ async def test_authenticating_anew(tmp_path: Path) -> None:
         await asyncio.sleep(0.65)
         client.send(MetadataRequest(topics=[]), 12)
         await client.ended()
+
+
+@pytest.mark.parametrize(
+    ("reauth_ms", "left_ms", "reason"),
+    [
+        (600, None, "connections.max.reauth.ms"),
+        (600, 700, "connections.max.reauth.ms"),
+        (600, 500, "its delegation token's time is over"),
+        (0, 500, "its delegation token's time is over"),
+        (0, -1, "its delegation token's time is over"),
+    ],
+)
+async def test_the_end_of_a_session_says_what_has_ended_it(reauth_ms: int, left_ms: int | None, reason: str) -> None:
+    now, closed, loop = [1000], list[str](), asyncio.get_running_loop()
+    sasl = SimpleNamespace(session_lifetime_ms=lambda mechanism: reauth_ms)
+    dispatcher = SimpleNamespace(session=lambda listener: SimpleNamespace(on_frame=lambda connection, frame: None))
+    clock = SimpleNamespace(now_ms=lambda: now[0], wall_ms=lambda: 5000 + now[0])
+    session = SaslSession(sasl, dispatcher, "L", ConnectionLimits(), clock, loop)  # type: ignore[arg-type]
+    session._server = SimpleNamespace(user="a", expiry_ms=None if left_ms is None else 6000 + left_ms)  # type: ignore[assignment]
+    connection: Any = SimpleNamespace(close=closed.append)
+    session._done(connection)
+    now[0] += 601
+    session.on_frame(connection, memoryview(bytes(20)))
+    assert closed == [f"its authentication has expired ({reason}), and it did not re-authenticate"]
 
 
 async def test_garbage_never_gets_in_and_never_hurts_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -100,6 +100,8 @@ class SaslSession:
         self._authenticated_as: tuple[str, str] | None = None
         #: When the authentication expires, in ms; 0 = never.
         self._expires_ms = 0
+        #: What set that time.
+        self._limited_by = ""
         #: When the last re-authentication started, in ms.
         self._restarted_ms: int | None = None
         #: Set while an authentication is in progress.
@@ -127,7 +129,7 @@ class SaslSession:
                 self._state = _HANDSHAKE
                 self.begin(connection)
             elif self._expires_ms and self._clock.now_ms() > self._expires_ms:
-                connection.close("its authentication has expired (connections.max.reauth.ms), and it did not re-authenticate")
+                connection.close(f"its authentication has expired ({self._limited_by}), and it did not re-authenticate")
                 return
             else:
                 self._inner.on_frame(connection, frame)
@@ -271,9 +273,11 @@ class SaslSession:
         name = f"{USER_TYPE}:{server.user}"
         connection.principal = name if server.expiry_ms is None else TokenPrincipal(name)
         lifetime_ms = self._sasl.session_lifetime_ms(self._mechanism)
+        self._limited_by = "connections.max.reauth.ms"
         if server.expiry_ms is not None:
             left_ms = max(0, server.expiry_ms - self._clock.wall_ms())
-            lifetime_ms = min(left_ms, lifetime_ms) if lifetime_ms else left_ms
+            if not lifetime_ms or left_ms <= lifetime_ms:
+                lifetime_ms, self._limited_by = left_ms, "its delegation token's time is over"
         is_limited = bool(lifetime_ms) or server.expiry_ms is not None
         # With a token that has expired already, the next request is too late.
         self._expires_ms = self._clock.now_ms() + (lifetime_ms or -1) if is_limited else 0
