@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from helpers.pages import FIRST_TERMINAL, Block, Reader
 
 from minikafka.cli.main import cli
 
@@ -44,6 +45,39 @@ def test_pytest_takes_these_options() -> None:
     plugin = (ROOT / "minikafka" / "testing" / "pytest_plugin.py").read_text()
     options = [word.partition("=")[0] for line in commands() if line.startswith("pytest") for word in line.split()[1:]]
     assert options and all(f'"{option}"' in plugin for option in options)
+
+
+PRODUCING = """
+import confluent_kafka, os
+
+def test_an_order{fixtures}:
+    producer = confluent_kafka.Producer({configuration})
+    producer.produce({topic}, value="apples")
+    assert producer.flush(30) == 0
+"""
+ON_THE_CLUSTER = {"fixtures": "()", "configuration": '{"bootstrap.servers": os.environ["MINIKAFKA_BOOTSTRAP"]}', "topic": '"orders"'}
+IN_THE_TEST = {"fixtures": "(kafka, kafka_topic)", "configuration": 'kafka.client_config("confluent")', "topic": "kafka_topic"}
+
+
+@pytest.mark.docs
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("job", "suite", "left"), [("gitlab", ON_THE_CLUSTER, "audit/junit.xml"), ("github", IN_THE_TEST, "kafka-logs")])
+def test_the_job_passes(job: str, suite: dict[str, str], left: str, tmp_path: Path) -> None:
+    """The commands of the file, in its order, in a project with one test. pip is left out: the package is there."""
+    if job == "gitlab":
+        lines = yaml.safe_load((CI / "gitlab-ci.yml").read_text())["tests"]["script"]
+    else:
+        steps = yaml.safe_load((CI / "github-actions.yml").read_text())["jobs"]["tests"]["steps"]
+        lines = [step["run"] for step in steps if "run" in step]
+    with Reader(tmp_path / "project") as reader:
+        (reader.directory / "test_orders.py").write_text(PRODUCING.format(**suite))
+        ran = 0
+        for line in lines:
+            if not line.startswith("pip "):
+                note = FIRST_TERMINAL if line.endswith(" &") else ""
+                reader.run(Block("bash", note, line.removesuffix(" &").replace("pytest", "python -m pytest"), None))
+                ran += 1
+        assert ran and (reader.directory / left).exists()
 
 
 def test_the_images_are_those_of_the_compose_file() -> None:
