@@ -1,7 +1,8 @@
 """The five codecs of record batches.
 
-gzip and zstd are plain frames, lz4 is the LZ4 frame format, snappy is read raw and in the xerial framing that Kafka's Java code writes (a
-16-byte header, then blocks of length and raw snappy) and written in that framing. Decompression is bounded: it stops with CorruptRecord
+gzip and zstd are plain frames, lz4 is the LZ4 frame format of independent blocks, snappy is read raw and in the xerial framing that Kafka's
+Java code writes (a 16-byte header, then blocks of length and raw snappy) and written in that framing. As in Kafka's Java code several
+members of gzip, frames of zstd and streams of snappy are read, and one frame of lz4. Decompression is bounded: it stops with CorruptRecord
 when the output would exceed what the caller allows, whatever the input claims.
 """
 
@@ -25,6 +26,11 @@ SNAPPY_RATIO_MAX = 64
 LZ4_LEVEL_DEFAULT = 0
 ZSTD_LEVEL_DEFAULT = 3
 GZIP_WINDOW = 31
+#: Java reads so much at a time. It looks for another member if it has not read all, or if so much is left (GZIPInputStream.readTrailer).
+_GZIP_READ_BYTES, _GZIP_REST_MIN = 8192, 27
+_GZIP_HEADER_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
+#: Of the descriptor of a frame of lz4: version 1 and independent blocks; bits that Kafka reserves (one is for dictionaries).
+_LZ4_FLAGS, _LZ4_FLAGS_MASK, _LZ4_SIZES_MASK = 0x60, 0xE3, 0x8F
 _ZSTD_SKIPPABLE, _ZSTD_HEADER_BYTES_MAX = 0x184D2A50, 18
 
 _CUT = "the compressed records are truncated"
@@ -143,26 +149,80 @@ def _windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Itera
 
 
 def _gzip_windows(view: memoryview) -> Iterator[bytes]:
-    decoder = zlib.decompressobj(GZIP_WINDOW)
-    # Each call copies the input that it does not consume, so the input is given in small pieces.
-    for start in range(0, len(view), INPUT_BYTES):
-        piece: Buffer = view[start : start + INPUT_BYTES]
-        while piece and not decoder.eof:
-            if window := decoder.decompress(piece, WINDOW_BYTES):
-                yield window
-            piece = decoder.unconsumed_tail
-        if decoder.eof:
+    position = read_from = _gzip_header(view, 0)
+    while True:
+        member = _GzipMember()
+        yield from member.windows(view, position)
+        end = member.end
+        read_to = min(len(view), read_from + -(-(end - read_from) // _GZIP_READ_BYTES) * _GZIP_READ_BYTES)
+        member.check(view[end : end + 8])
+        if max(read_to, end + 8) >= len(view) and read_to - end < _GZIP_REST_MIN:
             return
-    # The decompressor may hold back output after the last input.
-    while window := decoder.decompress(b"", WINDOW_BYTES):
-        yield window
-    if not decoder.eof:
+        try:
+            position = _gzip_header(view, end + 8)
+        except CorruptRecord:  # whatever follows, it is no member
+            return
+        if position >= read_to:
+            read_from = position
+
+
+class _GzipMember:
+    """`end`: where the compressed data end."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(-15)
+        self._crc = self._size = self.end = 0
+
+    def windows(self, view: memoryview, position: int) -> Iterator[bytes]:
+        """Decompress the data at `position`. Each call copies the input that it does not consume, so the input is given in small pieces."""
+        decoder = self._decoder
+        while not decoder.eof:
+            piece: Buffer = view[position : position + INPUT_BYTES]
+            position += len(piece)
+            window = decoder.decompress(piece, WINDOW_BYTES)
+            while window:
+                self._crc, self._size = zlib.crc32(window, self._crc), self._size + len(window)
+                yield window
+                window = b"" if decoder.eof else decoder.decompress(decoder.unconsumed_tail, WINDOW_BYTES)
+            if not len(piece) and not decoder.eof:
+                raise CorruptRecord(_CUT)
+        self.end = position - len(decoder.unused_data)
+
+    def check(self, trailer: memoryview) -> None:
+        """Raises CorruptRecord if the trailer does not fit."""
+        if len(trailer) < 8:
+            raise CorruptRecord(_CUT)
+        if struct.unpack("<II", trailer) != (self._crc, self._size & 0xFFFFFFFF):
+            raise CorruptRecord("the gzip records do not match their checksum")
+
+
+def _gzip_header(view: memoryview, position: int) -> int:
+    """Where the compressed data begin (GZIPInputStream.readHeader). Raises CorruptRecord."""
+    start, flags = position, view[position + 3] if position + 10 <= len(view) else 0
+    if position + 10 > len(view) or bytes(view[position : position + 3]) != b"\x1f\x8b\x08":
+        raise CorruptRecord("no gzip header")
+    position += 10
+    if flags & _GZIP_EXTRA:
+        position += 2 + int.from_bytes(view[position : position + 2], "little")
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        while flags & flag:
+            position += 1
+            if position > len(view) or view[position - 1] == 0:
+                break
+    if flags & _GZIP_HEADER_CRC:
+        if int.from_bytes(view[position : position + 2], "little") != zlib.crc32(view[start:position]) & 0xFFFF:
+            raise CorruptRecord("the gzip header does not match its checksum")
+        position += 2
+    if position > len(view):
         raise CorruptRecord(_CUT)
+    return position
 
 
 def _lz4_windows(view: memoryview) -> Iterator[bytes]:
     import lz4.frame
 
+    if len(view) < 6 or view[4] & _LZ4_FLAGS_MASK != _LZ4_FLAGS or view[5] & _LZ4_SIZES_MASK:
+        raise CorruptRecord("the lz4 frame has a descriptor that Kafka refuses, such as blocks that depend on each other")
     decoder = lz4.frame.LZ4FrameDecompressor()
     for start in range(0, len(view), INPUT_BYTES):
         window = decoder.decompress(bytes(view[start : start + INPUT_BYTES]), WINDOW_BYTES)
@@ -223,10 +283,14 @@ def _snappy_windows(view: memoryview, size_max: int) -> Iterator[bytes]:
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         yield _decompress_snappy_block(view, size_max)
         return
-    position, size_left = len(XERIAL_HEADER), size_max
-    while position < len(view):
-        if position + 4 > len(view):
-            raise CorruptRecord("a snappy block's length is truncated")
+    position, size_left = 0, size_max
+    while position + 4 <= len(view):  # what is shorter ends the stream, and another stream may follow (SnappyInputStream)
+        if view[position : position + 4] == XERIAL_MAGIC[:4]:
+            header = bytes(view[position : position + len(XERIAL_HEADER)])
+            if len(header) < len(XERIAL_HEADER) or header[:8] != XERIAL_MAGIC or int.from_bytes(header[8:12], "big", signed=True) < 1:
+                raise CorruptRecord("a snappy header is not valid")
+            position += len(XERIAL_HEADER)
+            continue
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if not 0 <= size <= len(view) - position:

@@ -19,6 +19,8 @@ RECORDS_BYTES_MAX = 256 << 20
 LOCKSTEP_MIN = 128
 SCALAR_BYTES_MAX = 64 << 20
 GZIP_PIECE_BYTES = 512
+#: What Java reads at a time, and the least that may be another member: trailer, header, trailer.
+GZIP_FILL_BYTES, GZIP_REST_BYTES_MIN = 8192, 27
 GZIP_MAGIC = b"\x1f\x8b\x08"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 ZSTD_SKIPPABLE, ZSTD_HEADER_BYTES_MAX = 0x184D2A50, 18
@@ -55,20 +57,51 @@ def decompress(codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX)
 
 
 def _gzip(data: memoryview, bytes_max: int) -> bytes:
-    """All members. What follows the last one and is no member is ignored, as Java does."""
-    result, position, is_first = bytearray(), 0, True
-    while (is_first or data[position : position + len(GZIP_MAGIC)] == GZIP_MAGIC) and len(result) <= bytes_max:
-        is_first = False
-        position = _gzip_member(data, position, result, bytes_max)
-    return bytes(result)
+    """All members that Java reads (GZIPInputStream): it looks for another one unless it has read all, in fills of GZIP_FILL_BYTES, and less
+    is left than a member takes. It ignores what follows and does not begin as a member does."""
+    result = bytearray()
+    filled_from = position = _gzip_body(data, 0)
+    while True:
+        end = _gzip_member(data, position, result, bytes_max)
+        filled_to = filled_from + -(-(end - filled_from) // GZIP_FILL_BYTES) * GZIP_FILL_BYTES
+        is_all_read = max(filled_to, end + 8) >= len(data)
+        if len(result) > bytes_max or (is_all_read and len(data) - end < GZIP_REST_BYTES_MIN):
+            return bytes(result)
+        try:
+            position = _gzip_body(data, end + 8)
+        except FormatError:
+            return bytes(result)
+        filled_from = position if position >= filled_to else filled_from
+
+
+def _gzip_body(data: memoryview, position: int) -> int:
+    """Where the compressed data of the member at `position` begin. Raises FormatError."""
+    begin, flags = position, data[position + 3] if position + 10 <= len(data) else 0
+    if position + 10 > len(data) or data[position : position + 3] != GZIP_MAGIC:
+        raise FormatError("gzip data has no header")
+    position += 10
+    if flags & 4:  # an extra field
+        position += 2 + int.from_bytes(data[position : position + 2], "little")
+    for flag in (8, 16):  # a name, a comment
+        while flags & flag:
+            position += 1
+            if position > len(data) or data[position - 1] == 0:
+                break
+    if flags & 2:
+        position += 2
+        if int.from_bytes(data[position - 2 : position], "little") != zlib.crc32(data[begin : position - 2]) & 0xFFFF:
+            raise FormatError("the checksum of a gzip header is wrong")
+    if position > len(data):
+        raise FormatError("gzip data is truncated")
+    return position
 
 
 def _gzip_member(data: memoryview, position: int, result: bytearray, bytes_max: int) -> int:
-    """Append the member at `position` to the result, at most up to one byte more than `bytes_max`. Returns its end.
+    """Append the data at `position` to the result, at most up to one byte more than `bytes_max`. Returns their end.
 
     zlib copies what it was given behind a member's end. So it is given pieces that grow with the member, not all the rest each time.
     """
-    inflate = zlib.decompressobj(31)
+    inflate, before = zlib.decompressobj(-15), len(result)
     size = GZIP_PIECE_BYTES
     while not inflate.eof and len(result) <= bytes_max:
         piece = data[position : position + size]
@@ -77,7 +110,12 @@ def _gzip_member(data: memoryview, position: int, result: bytearray, bytes_max: 
         result += inflate.decompress(piece, bytes_max + 1 - len(result))
         position += len(piece)
         size *= 2
-    return position - len(inflate.unused_data)
+    end = position - len(inflate.unused_data)
+    if len(result) <= bytes_max:
+        crc, length = zlib.crc32(memoryview(result)[before:]), len(result) - before
+        if len(data) < end + 8 or data[end : end + 8] != crc.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little"):
+            raise FormatError("the checksum of gzip data is wrong or missing")
+    return end
 
 
 def _snappy(data: memoryview, bytes_max: int) -> bytes:

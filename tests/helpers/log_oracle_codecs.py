@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import struct
 import zlib
 
@@ -22,16 +21,47 @@ def unpacked(codec: int, data: bytes) -> bytes | None:
 
 
 def _gzip(data: bytes) -> bytes:
-    """All members are read; Java ignores what follows the last one and is none (GZIPInputStream)."""
-    found = b""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            while piece := file.read(1):
-                found += piece
-    except gzip.BadGzipFile as error:
-        if "Not a gzipped file" not in str(error) or not found:
-            raise ValueError from error
-    return found
+    """Members as GZIPInputStream reads them out of fills of 8 KiB: the next one if anything is unread, or more than 26 bytes are; what does
+    not begin as one is ignored."""
+    found, at = b"", _gzip_body(data, 0)
+    fills = at
+    while True:
+        inflate = zlib.decompressobj(-15)
+        part = inflate.decompress(data[at:])
+        if not inflate.eof:
+            raise EOFError
+        end = len(data) - len(inflate.unused_data)
+        if struct.unpack_from("<II", data, end) != (zlib.crc32(part), len(part) % (1 << 32)):
+            raise ValueError("trailer")
+        found += part
+        while fills < end:
+            fills += 8192
+        if len(data) <= max(fills, end + 8) and len(data) - end <= 26:
+            return found
+        try:
+            at = _gzip_body(data, end + 8)
+        except (ValueError, IndexError, struct.error):
+            return found
+        fills = max(fills, at)
+
+
+def _gzip_body(data: bytes, start: int) -> int:
+    magic, method, flags = struct.unpack_from("<HBB6x", data, start)
+    if (magic, method) != (0x8B1F, 8):
+        raise ValueError(magic)
+    at = start + 10
+    if flags & 4:
+        at += 2 + struct.unpack_from("<H", data, at)[0]
+    for flag in (8, 16):
+        if flags & flag:
+            at = data.index(0, at) + 1
+    if flags & 2:
+        if struct.unpack_from("<H", data, at)[0] != zlib.crc32(data[start:at]) & 0xFFFF:
+            raise ValueError("header")
+        at += 2
+    if at > len(data):
+        raise ValueError("cut")
+    return at
 
 
 def _snappy(data: bytes) -> bytes:
@@ -102,7 +132,7 @@ def _lz4(data: bytes) -> bytes:
         raise ValueError("checksum of the descriptor")
     position += 1
     block_max, found = 1 << (2 * (sizes >> 4) + 8), b""
-    while size := struct.unpack_from("<I", data, position)[0]:
+    while (size := struct.unpack_from("<I", data, position)[0]) & ~INCOMPRESSIBLE:
         position, length = position + 4, size & ~INCOMPRESSIBLE
         block = data[position : position + length]
         if length > block_max or len(block) < length:

@@ -149,8 +149,11 @@ def test_what_follows_a_compressed_stream_is_read_as_java_reads_it() -> None:
     assert bytes(decompress(3, memoryview(lz4.frame.compress(b"one") + b"rubbish"))) == b"one"
     with pytest.raises(FormatError):
         decompress(4, memoryview(zstandard.compress(b"one") + b"rubbish"))
+    with pytest.raises(FormatError, match="checksum"):
+        decompress(1, memoryview(gzip.compress(b"one") + gzip.compress(b"two")[:-2]))
     with pytest.raises(FormatError, match="truncated"):
-        decompress(1, memoryview(gzip.compress(b"one") + gzip.compress(b"two")[:-9]))
+        decompress(1, memoryview(gzip.compress(b"one") + gzip.compress(bytes(range(99)))[:-20]))
+    assert bytes(decompress(1, memoryview(gzip.compress(b"one") + gzip.compress(b"two")[:-9]))) == b"one", "too short for a member"
 
 
 def test_names() -> None:

@@ -7,6 +7,7 @@ import gzip
 import random
 import struct
 import tracemalloc
+import zlib
 
 import lz4.frame
 import pytest
@@ -46,7 +47,7 @@ def by_library(codec: CompressionType, data: bytes) -> bytes:
     if codec is CompressionType.SNAPPY:
         return snappy.compress(data)
     if codec is CompressionType.LZ4:
-        return lz4.frame.compress(data)
+        return lz4.frame.compress(data, block_linked=False)
     return zstandard.ZstdCompressor().compress(data) if codec is CompressionType.ZSTD else data
 
 
@@ -56,7 +57,7 @@ def streamed(codec: CompressionType, data: bytes) -> bytes:
         encoder = zstandard.ZstdCompressor().compressobj()
         return encoder.compress(data) + encoder.flush()
     if codec is CompressionType.LZ4:
-        return lz4.frame.compress(data, store_size=False, block_linked=True)
+        return lz4.frame.compress(data, store_size=False, block_linked=False)
     return compress(codec, data)
 
 
@@ -136,8 +137,8 @@ def test_cut_input_is_damaged(codec: CompressionType) -> None:
     payload = random.Random(4).randbytes(5000) + bytes(200_000)
     packed = compress(codec, payload)
     for cut in (*range(1, 40), len(packed) // 2, len(packed) - 9, len(packed) - 1):
-        if codec is CompressionType.SNAPPY and cut <= 16:
-            continue  # the header alone is an empty stream
+        if codec is CompressionType.SNAPPY and cut < 20:
+            continue  # the header alone is an empty stream, and less than a length ends it
         with pytest.raises(CorruptRecord):
             decompress(codec, packed[:cut], 1 << 30)
 
@@ -169,3 +170,60 @@ def test_an_unknown_codec_is_a_corrupt_record() -> None:
     for codec in (5, 6, 7):
         with pytest.raises(CorruptRecord, match="unknown"):
             decompress(codec, b"abc", 100)
+
+
+# ---- what Kafka's Java code reads, and what it refuses (checked against kafka-clients 4.3.1 on Java 17) ---------------------------
+
+
+def stored(data: bytes) -> bytes:
+    """A member of gzip that takes 28 bytes more than its data."""
+    encoder = zlib.compressobj(0, zlib.DEFLATED, 31)
+    return encoder.compress(data) + encoder.flush()
+
+
+@pytest.mark.parametrize("behind", [b"", b"rubbish", gzip.compress(b"")[:18], bytes(40), b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 30])
+def test_members_of_gzip_are_read_on(behind: bytes) -> None:
+    assert decompress(CompressionType.GZIP, gzip.compress(b"one") + gzip.compress(b"") + gzip.compress(b"two") + behind, 99) == b"onetwo"
+
+
+def test_a_cut_member_of_gzip_is_damaged() -> None:
+    for cut in range(1, 8):
+        with pytest.raises(CorruptRecord):
+            decompress(CompressionType.GZIP, gzip.compress(b"one") + gzip.compress(b"second")[:-cut], 99)
+
+
+@pytest.mark.parametrize("size", [8170, 8187, 8188, 8192, 20_000])
+def test_members_of_gzip_end_anywhere(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    assert decompress(CompressionType.GZIP, stored(data) + stored(b"second"), 1 << 20) == data + b"second"
+
+
+@pytest.mark.parametrize(("flag", "field"), [(4, b"\3\0abc"), (8, b"name\0"), (16, b"words\0")])
+def test_fields_of_a_gzip_header(flag: int, field: bytes) -> None:
+    packed = bytearray(gzip.compress(b"x" * 99))
+    packed[3] |= flag | 2
+    head = bytes(packed[:10]) + field
+    checksum = struct.pack("<H", zlib.crc32(head) & 0xFFFF)
+    assert decompress(CompressionType.GZIP, head + checksum + packed[10:], 99) == b"x" * 99
+    with pytest.raises(CorruptRecord, match="header"):
+        decompress(CompressionType.GZIP, head + b"\0\0" + packed[10:], 99)
+
+
+@pytest.mark.parametrize(("at", "bits", "text"), [(4, 0x20, "depend on each"), (4, 1, "refuses"), (4, 2, "refuses"), (5, 1, "refuses")])
+def test_descriptors_of_lz4_that_kafka_refuses(at: int, bits: int, text: str) -> None:
+    packed = bytearray(compress(CompressionType.LZ4, b"x" * 99))
+    packed[at] ^= bits
+    with pytest.raises(CorruptRecord, match=text):
+        decompress(CompressionType.LZ4, packed, 99)
+
+
+def test_blocks_of_lz4_that_depend_on_each_other_are_refused() -> None:
+    with pytest.raises(CorruptRecord, match="depend"):
+        decompress(CompressionType.LZ4, lz4.frame.compress(bytes(200_000), block_linked=True, block_size=4), 1 << 20)
+
+
+def test_streams_of_snappy_are_read_on() -> None:
+    one, two = compress(CompressionType.SNAPPY, b"one"), compress(CompressionType.SNAPPY, b"two")
+    assert decompress(CompressionType.SNAPPY, one + two + b"abc", 99) == b"onetwo"
+    with pytest.raises(CorruptRecord, match="header"):
+        decompress(CompressionType.SNAPPY, one + two[:11] + b"\0" + two[12:], 99)
