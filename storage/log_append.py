@@ -19,6 +19,7 @@ from minikafka.storage.segment import Segment
 from minikafka.storage.truncation import Truncation
 from minikafka.storage.types import AppendInfo
 from minikafka.storage.validation import (
+    LIGHT_BYTES_MAX,
     RECORD_BYTES_MIN,
     SMALL_BATCH_RECORDS,
     Fitting,
@@ -30,6 +31,8 @@ from minikafka.storage.validation import (
     one_batch,
 )
 from minikafka.wire.batch import (
+    ATTRIBUTES_LOW_BYTE,
+    CODEC_MASK,
     CONTROL_BIT,
     HEADER,
     LOG_OVERHEAD,
@@ -344,10 +347,11 @@ class LogAppender:
 
     def is_heavy(self, records: memoryview) -> bool:
         """Whether a client's batch takes so long to check and convert that `prepare` must do it before the append."""
-        if len(records) < OVERHEAD:
+        size = len(records)
+        if size < OVERHEAD or (size <= LIGHT_BYTES_MAX and not records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK):
             return False
         header: Header = HEADER.unpack_from(records)
-        return len(records) <= self._batch_bytes_max and is_heavy(records, header, self._config)
+        return size <= self._batch_bytes_max and is_heavy(records, header, self._config)
 
     def must_sync_first(self, records: memoryview, wall_ms: int) -> bool:
         """Whether to flush the log on another thread before these batches are appended: they begin a segment, and before that the log

@@ -13,10 +13,12 @@ from struct import Struct
 from minikafka.storage.batch_scan import CRC_FROM
 from minikafka.storage.config import LogConfig
 from minikafka.wire.batch import (
+    ATTRIBUTES_LOW_BYTE,
     CODEC_MASK,
     CONTROL_BIT,
     HEADER,
     LOG_OVERHEAD,
+    MAGIC,
     OVERHEAD,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
@@ -60,10 +62,7 @@ _CRC = Struct(">I")
 _DELETE_HORIZON_BIT = 0x40
 _DEFINED_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | _DELETE_HORIZON_BIT
 _LEGACY_OVERHEAD = 14
-#: Positions in a batch: the magic byte, and the low byte of the attributes, which holds the codec.
-_MAGIC_AT = 16
-_UP_TO_MAGIC = _MAGIC_AT + 1
-_CODEC_AT = 22
+_UP_TO_MAGIC = MAGIC + 1
 #: The most bytes before the value of a record that `is_simple_record` accepts: two lengths of three bytes, four fields of one, a key.
 _SIMPLE_HEAD_BYTES = 3 + 4 + 63 + 3
 
@@ -74,8 +73,8 @@ def one_batch(records: memoryview) -> memoryview:
     size = _whole_batch_size(records, 0)
     if size is None:
         raise ApiError(ErrorCode.INVALID_RECORD, "exactly one whole record batch is expected per partition")
-    if records[_MAGIC_AT] != 2:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic version 2, not {records[_MAGIC_AT]}")
+    if records[MAGIC] != 2:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic version 2, not {records[MAGIC]}")
     if size < OVERHEAD:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {size} bytes is shorter than its header")
     if _whole_batch_size(records, size) is not None:
@@ -234,7 +233,7 @@ def is_heavy(records: memoryview, header: Header, config: LogConfig) -> bool:
 def is_simple_record(records: memoryview, size: int) -> bool:
     """Whether an uncompressed batch of `size` bytes holds exactly one record of the usual form (deltas 0, with or without a key, a value,
     no headers) and nothing else. A quick check: if it gives False, use check_records."""
-    if records[_CODEC_AT] & CODEC_MASK or records[size - 1]:
+    if records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK or records[size - 1]:
         return False
     # Bytes are read faster from a copy than through the view.
     head = bytes(records[OVERHEAD : OVERHEAD + _SIMPLE_HEAD_BYTES])

@@ -21,6 +21,8 @@ PARTITION_LEADER_EPOCH = 12
 MAGIC = 16
 CRC = 17
 ATTRIBUTES = 21
+#: The low byte of the attributes, which has all that is in use.
+ATTRIBUTES_LOW_BYTE = 22
 LAST_OFFSET_DELTA = 23
 BASE_TIMESTAMP = 27
 MAX_TIMESTAMP = 35

@@ -207,7 +207,11 @@ def entries_of(request: Request, cuts: list[Cut]) -> int:
 
 def is_much(request: Request) -> bool:
     """Whether a request makes more than one part, and so is served in parts even if its frame is short."""
-    return any(_weight_below(request, cut.entries, cut.weights) > PART_ENTRIES for cut in cuts_of(request))
+    for cut in CUTS.get(type(request), ()):
+        entries = getattr(request, cut.entries[0])
+        if entries and _weight_below(request, cut.entries, cut.weights) > PART_ENTRIES:
+            return True
+    return False
 
 
 def _weight_below(owner: Any, lists: tuple[str, ...], weights: tuple[int, ...]) -> int:
@@ -215,7 +219,10 @@ def _weight_below(owner: Any, lists: tuple[str, ...], weights: tuple[int, ...]) 
     weight = weights[0] if weights else 1
     if len(lists) == 1:
         return len(entries) * weight
-    return sum(_weight_below(entry, lists[1:], weights[1:]) or weight for entry in entries)
+    below, weights_below, total = lists[1:], weights[1:], 0
+    for entry in entries:
+        total += _weight_below(entry, below, weights_below) or weight
+    return total
 
 
 def all_parts(request: Request, cuts: list[Cut], *, are_named: bool = True) -> Iterator[Any]:

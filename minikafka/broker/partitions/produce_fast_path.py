@@ -21,7 +21,7 @@ from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSIO
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
-from minikafka.wire.batch import TRANSACTIONAL_BIT
+from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.frame import response_bytes
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from minikafka.storage.log_append import BatchRun
 
 FLEXIBLE_VERSION_MIN = 9
-#: Position of the attributes byte in a batch that says whether it is transactional.
-ATTRIBUTES_BYTE = 22
 TEMPLATES_MAX = 512
 VARINT_BYTES_MAX = 5
 LENGTHS_MAX = 4
@@ -126,7 +124,7 @@ class _ParkedAppend(ReplicationWait):
 
 
 def _may_be_transactional(records: memoryview) -> bool:
-    return len(records) <= ATTRIBUTES_BYTE or bool(records[ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT)
+    return len(records) <= ATTRIBUTES_LOW_BYTE or bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
 
 
 class _Reserved:

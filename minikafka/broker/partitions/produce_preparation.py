@@ -30,9 +30,20 @@ Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData, bool]"]
 
 def keep_last_of_each(request: ProduceRequest) -> None:
     """If a partition is named twice, its last records count, and nothing may look at the others, as in Kafka."""
-    if len(request.topic_data) > 1 or any(len(topic.partition_data) > 1 for topic in request.topic_data):
+    if _names_one_twice(request):
         for _ in last_of_each(request, ("topic_data", "partition_data"), ("index",)):
             pass  # long requests come in parts
+
+
+def _names_one_twice(request: ProduceRequest) -> bool:
+    topics = request.topic_data
+    if len(topics) > 1 and len({(topic.name, topic.topic_id) for topic in topics}) < len(topics):
+        return True
+    for topic in topics:
+        count = len(topic.partition_data)
+        if count > 1 and len({data.index for data in topic.partition_data}) < count:
+            return True
+    return False
 
 
 class Preparation:
@@ -46,6 +57,7 @@ class Preparation:
     def heavy(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Heavy:
         """The partitions of a request whose batches must be prepared."""
         found: Heavy = []
+        wall_ms = self._wall_ms()
         for topic in request.topic_data:
             topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
             for data in topic.partition_data:
@@ -59,7 +71,7 @@ class Preparation:
                 if partition.leader is None:
                     continue
                 is_heavy = log.is_heavy(records)
-                if is_heavy or log.must_sync_first(records, self._wall_ms()):
+                if is_heavy or log.must_sync_first(records, wall_ms):
                     found.append((partition, data, is_heavy))
         return found
 

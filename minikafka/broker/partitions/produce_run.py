@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.handover import is_handed_on
 from minikafka.broker.partitions.leader_hint import name_leader
@@ -21,7 +21,7 @@ from minikafka.broker.supervise import Ends
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
-from minikafka.wire.batch import CODEC_MASK
+from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, CODEC_MASK
 from minikafka.wire.compression import CompressionType
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import received
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 ACKS = (ACKS_ALL, 0, 1)
 LEADER_HINT_VERSION_MIN = 10
 ZSTD_VERSION_MIN = 7
-CODEC_BYTE = 22
 #: Kafka's own tools use this client id to write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 EXPECTED_FAILURES = frozenset(
@@ -138,12 +137,16 @@ class ProduceRun:
 
     def run(self) -> ProduceResponse | None:
         """Handle every partition. Returns the response, or None if it follows later or never (acks=0)."""
+        left = self._left
         for topic in self._request.topic_data:
-            answers = [_Answer(index=data.index) for data in topic.partition_data]
+            answers: list[_Answer] = []
             self._response.responses.append(_TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-            self._left.extend((topic, data, answer) for data, answer in zip(topic.partition_data, answers, strict=True))
+            for data in topic.partition_data:
+                answer = _Answer(index=data.index)
+                answers.append(answer)
+                left.append((topic, data, answer))
         self._produce_some()
-        if not self._left:
+        if not left:
             return self._end()
         context = self._context
         context.connection.keep_frame()
@@ -156,7 +159,7 @@ class ProduceRun:
         left, is_over = self._left, self._parts.environment.shares.begin()
         while left:
             self._produce(*left.popleft())
-            if is_over():
+            if left and is_over():
                 break
         if not left and self._on_appended is not None:
             self._on_appended()
@@ -192,7 +195,7 @@ class ProduceRun:
                     answer.log_start_offset = partition.log.log_start_offset
             return
         partition.produces += 1
-        partition.bytes_in += len(received(data.records or b""))
+        partition.bytes_in += len(cast("memoryview", data.records))
         partition.messages_in += info.last_offset - info.first_offset + 1
         answer.base_offset = info.first_offset
         answer.log_append_time_ms = info.log_append_time_ms
@@ -214,10 +217,13 @@ class ProduceRun:
 
     def _append(self, partition: Partition, data: _Data, verification: Verification | None) -> AppendInfo:
         """Append the records. Raises ApiError, with nothing appended."""
-        fitting = self._prepared.get(partition.key, Fitting.HERE)
-        if isinstance(fitting, ApiError):
-            raise fitting
-        view = _EMPTY if data.records is None else cast(memoryview, data.records)
+        fitting = Fitting.HERE
+        if self._prepared:
+            prepared = self._prepared.get(partition.key, Fitting.HERE)
+            if isinstance(prepared, ApiError):
+                raise prepared
+            fitting = prepared
+        view: Any = _EMPTY if data.records is None else data.records
         return partition.append(view, self._request.acks, self._wall_ms, self._now_ms, verification=verification, fitting=fitting)
 
     def _check(self, partition: Partition, records: object) -> None:
@@ -227,8 +233,8 @@ class ProduceRun:
         if (
             self._context.api_version < ZSTD_VERSION_MIN
             and isinstance(records, memoryview)
-            and len(records) > CODEC_BYTE
-            and records[CODEC_BYTE] & CODEC_MASK == CompressionType.ZSTD
+            and len(records) > ATTRIBUTES_LOW_BYTE
+            and records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK == CompressionType.ZSTD
         ):
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
 

@@ -12,8 +12,8 @@ from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
 from minikafka.storage.producer_state import Verification
-from minikafka.wire.batch import HEADER, MAGIC_V2, TRANSACTIONAL_BIT
-from minikafka.wire.batch_header import ATTRIBUTES, BASE_SEQUENCE, MAGIC, PRODUCER_EPOCH, PRODUCER_ID, Header
+from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, HEADER, MAGIC, MAGIC_V2, TRANSACTIONAL_BIT
+from minikafka.wire.batch_header import BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID, Header
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import RecordsValue, received
 
@@ -201,16 +201,26 @@ def lacks_transactional_id(request: ProduceRequest) -> bool:
     """Whether there is a transactional batch in a request without a transactional id, which Kafka refuses as a whole."""
     if request.transactional_id is not None:
         return False
-    return any(_transactional_header(data.records) is not None for topic in request.topic_data for data in topic.partition_data)
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if _is_transactional(data.records):
+                return True
+    return False
+
+
+def _is_transactional(records: RecordsValue | None) -> bool:
+    """Whether the first batch is transactional. The formats before 2 have no transactions, and other fields in these places."""
+    if records is None or len(batch := received(records)) < HEADER.size:
+        return False
+    return batch[MAGIC] == MAGIC_V2 and bool(batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
 
 
 def _transactional_header(records: RecordsValue | None) -> Header | None:
-    """The header of the first batch, if it is transactional. The formats before 2 have no transactions, and other fields in these
-    places."""
-    if records is None or len(batch := received(records)) < HEADER.size:
+    """The header of the first batch, if it is transactional."""
+    if records is None or not _is_transactional(records):
         return None
-    header: Header = HEADER.unpack_from(batch)
-    return header if header[MAGIC] == MAGIC_V2 and header[ATTRIBUTES] & TRANSACTIONAL_BIT else None
+    header: Header = HEADER.unpack_from(received(records))
+    return header
 
 
 def _header_with_producer(records: RecordsValue | None) -> Header | None:

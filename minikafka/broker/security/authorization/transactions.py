@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.front.error_responses_data import TRANSACTIONS_VERSION_MIN, refused_produce, refused_txn_commit
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
-from minikafka.broker.partitions.produce_fast_path import ATTRIBUTES_BYTE
 from minikafka.broker.security.authorization.groups import require_group
 from minikafka.broker.security.authorization.guard import Verdict
 from minikafka.broker.security.authorization.topics import split, topic_name
 from minikafka.core.authorizer.acl import Operation, ResourceType
-from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT
+from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, HEADER, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import received
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -81,7 +80,7 @@ def split_produce(authority: Authority, context: Any, request: ProduceRequest, *
 
 def _is_transactional(request: ProduceRequest) -> bool:
     return any(
-        len(records := received(data.records)) >= HEADER.size and records[ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT != 0
+        len(records := received(data.records)) >= HEADER.size and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT != 0
         for topic in request.topic_data
         for data in topic.partition_data
         if data.records is not None
