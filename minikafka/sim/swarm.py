@@ -29,6 +29,8 @@ DEAD_LETTERS_SHARE = 0.6
 STREAMS_SHARE = 0.15
 #: Share of the seeds in which work is divided among turns of the loop.
 LONG_STEPS_SHARE = 0.4
+#: With longer steps followers need more than one batch from each fetch.
+SHORT_STEP_S_MAX = 0.004
 #: Share of the seeds whose producers send several partitions in one request.
 GATHERING_SHARE = 0.3
 #: Share of the seeds in which frames arrive together.
@@ -287,6 +289,8 @@ def _steps(options: Options) -> None:
     generator = random.Random(f"swarm/steps/{options.seed}")
     if generator.random() < LONG_STEPS_SHARE:
         options.step_s = generator.choice((0.001, 0.004, 0.02))
+        if options.step_s > SHORT_STEP_S_MAX:
+            options.properties["replica.fetch.max.bytes"] = "1048576"
 
 
 def _gathering(options: Options) -> None:

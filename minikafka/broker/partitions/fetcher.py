@@ -192,7 +192,9 @@ class Fetcher:
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
 
     def _request(self, plan: FetchPlan) -> FetchRequest:
-        config = self._config
+        config, wait_ms_max = self._config, self._config.replica_fetch_wait_max_ms
+        if plan.wait_ms_max is not None:
+            wait_ms_max = min(plan.wait_ms_max, wait_ms_max)
         topics: dict[bytes, FetchRequest.FetchTopic] = {}
         for (topic_id, index), (fetch_offset, leader_epoch, last_fetched_epoch, log_start_offset) in plan.positions:
             topic = topics.get(topic_id)
@@ -213,7 +215,7 @@ class Fetcher:
             forgotten.setdefault(topic_id, []).append(index)
         return FetchRequest(
             replica_state=FetchRequest.ReplicaState(replica_id=self._replication.broker_id, replica_epoch=self._replication.broker_epoch()),
-            max_wait_ms=config.replica_fetch_wait_max_ms if plan.may_wait else 0,
+            max_wait_ms=wait_ms_max,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=plan.session_id,

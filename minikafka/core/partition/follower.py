@@ -19,6 +19,8 @@ Key = tuple[bytes, int]
 Position = tuple[int, int, int, int]
 
 BACKOFF_MS_MIN = 10
+#: How long a leader without a session may hold a fetch while a partition that the fetch leaves out is about to join.
+JOIN_WAIT_MS_MAX = 20
 IN_FLIGHT_MAX = 2
 SESSION_EPOCH_MAX = 0x7FFFFFFF
 #: Errors that go away once leader and follower have the same metadata.
@@ -119,7 +121,8 @@ class FollowedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """One fetch: the changes for the leader's session. `may_wait`: the leader may hold it until there is data."""
+    """One fetch: the changes for the leader's session. `wait_ms_max`: how long the leader may hold it until there is data; None = as long
+    as it is configured."""
 
     connection: int
     number: int
@@ -127,7 +130,7 @@ class FetchPlan:
     session_epoch: int
     positions: list[tuple[Key, Position]]
     forgotten: list[Key]
-    may_wait: bool
+    wait_ms_max: int | None
 
 
 class Follower:
@@ -216,8 +219,16 @@ class Follower:
             self._session_epoch = self._session_epoch + 1 if self._session_epoch < SESSION_EPOCH_MAX else 1
         self._in_flight += 1
         self.fetches += 1
-        # Partitions can join while a fetch is parked only if there is a session, so the fetch that asks for a session must not be parked.
-        return FetchPlan(self._connection, self.fetches, self._session_id, self._session_epoch, positions, forgotten, self._is_answered)
+        wait_ms_max = self._wait_ms_max()
+        return FetchPlan(self._connection, self.fetches, self._session_id, self._session_epoch, positions, forgotten, wait_ms_max)
+
+    def _wait_ms_max(self) -> int | None:
+        """Partitions can join while a fetch is parked only if there is a session. So the fetch that asks for a session must not be parked,
+        and without sessions a fetch must not be parked for long while a partition is about to join."""
+        if not self._is_answered:
+            return 0
+        is_joined_late = self._session_id == 0 and any(followed.phase is Phase.LOCATING for followed in self.partitions.values())
+        return JOIN_WAIT_MS_MAX if is_joined_late else None
 
     def _has_joining(self, now_ms: int) -> bool:
         return any(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from minikafka.core.partition.follower import BACKOFF_MS_MIN, FetchPlan, FollowedPartition, Follower, Key, Phase, Step
+from minikafka.core.partition.follower import BACKOFF_MS_MIN, JOIN_WAIT_MS_MAX, FetchPlan, FollowedPartition, Follower, Key, Phase, Step
 from minikafka.core.partition.truncation import OutOfRange, is_beyond_leader, out_of_range
 from minikafka.core.replication_quota import ReplicationQuota
 from minikafka.wire.errors import ErrorCode
@@ -82,12 +82,12 @@ def test_the_first_fetch_asks_for_a_session_and_is_not_parked() -> None:
     replica = Replica(log=Log(3, 8, 4))
     leader = Leader(replica)
     first = leader.asked()
-    assert (first.session_id, first.session_epoch, first.may_wait) == (0, 0, False)
+    assert (first.session_id, first.session_epoch, first.wait_ms_max) == (0, 0, 0)
     assert first.positions == [(replica.key, (8, 5, 4, 3))]
     assert leader.ask() is None, "one is under way, and there is no session to tell anything"
     assert leader.say(first, replica) is Step.APPEND
     second = leader.asked()
-    assert (second.session_id, second.session_epoch, second.may_wait) == (SESSION, 1, True)
+    assert (second.session_id, second.session_epoch, second.wait_ms_max) == (SESSION, 1, None)
     assert names(second) == ([], []), "the session knows where the partition is"
 
 
@@ -120,9 +120,23 @@ def test_a_leader_without_fetch_sessions_gets_full_fetches() -> None:
     leader = Leader(one, other)
     leader.answer(leader.asked(), session_id=0)
     plan = leader.asked()
-    assert names(plan) == ([0, 1], []) and plan.may_wait
+    assert names(plan) == ([0, 1], []) and plan.wait_ms_max is None
     leader.answer(plan, session_id=0)
     assert names(leader.asked()) == ([0, 1], [])
+
+
+def test_a_leader_without_fetch_sessions_does_not_hold_a_fetch_while_a_partition_is_synced() -> None:
+    """The partition joins with the next fetch, which would wait for the end of this one."""
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.answer(leader.asked(), session_id=0)
+    leader.follower.syncing(leader.followed(other))
+    plan = leader.asked()
+    assert names(plan) == ([0], []) and plan.wait_ms_max == JOIN_WAIT_MS_MAX
+    leader.follower.located(leader.followed(other), leader.now_ms, is_found=True)
+    leader.answer(plan, session_id=0)
+    plan = leader.asked()
+    assert names(plan) == ([0, 1], []) and plan.wait_ms_max is None
 
 
 def test_a_refused_session_and_a_broken_connection_begin_anew_and_late_answers_are_dropped() -> None:
@@ -133,7 +147,7 @@ def test_a_refused_session_and_a_broken_connection_begin_anew_and_late_answers_a
     second = leader.asked()
     assert not leader.answer(second, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     third = leader.asked()
-    assert third.session_id == 0 and not third.may_wait and names(third) == ([0], [])
+    assert third.session_id == 0 and third.wait_ms_max == 0 and names(third) == ([0], [])
     assert not leader.follower.is_current(first)
     leader.follower.disconnected()
     assert not leader.follower.is_current(third)
@@ -204,7 +218,7 @@ def test_a_session_that_ends_with_its_last_partition_is_followed_by_a_new_one() 
     leader.now_ms += BACKOFF_MS_MIN
     leader.answer(last, session_id=0)
     new = leader.asked()
-    assert (new.session_id, new.session_epoch, new.may_wait, names(new)) == (0, 0, False, ([0], []))
+    assert (new.session_id, new.session_epoch, new.wait_ms_max, names(new)) == (0, 0, 0, ([0], []))
 
 
 @pytest.mark.parametrize("change", ["epoch", "leader", "removed"])
