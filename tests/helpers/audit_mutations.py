@@ -20,7 +20,7 @@ QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS = "tests/spark/test_audit_coordinators.py"
 KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
-AGREEMENT = "tests/spark/test_audit_agreement.py"
+AGREEMENT, HISTORY = "tests/spark/test_audit_agreement.py", "tests/spark/test_audit_history.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
 
@@ -285,6 +285,10 @@ _ALL = (
     _mutant("elections of the quorum", "an epoch may have no majority", "quorum:_unelected", _nothing, AGREEMENT),
     _mutant("own snapshots", "snapshots are not held against other nodes' logs", "claims:compare_with_logs", _nothing, AGREEMENT),
     _mutant("strays", "logs that nobody ever made are set aside", "sources:never_was", _constant(""), AGREEMENT),
+    _mutant("agreement", "nothing in the metadata log is agreed on", "claims:agreed_ends", _constant({}), HISTORY),
+    _mutant("pasts", "what was before a snapshot is not asked of others", "metadata_history:complete", _none, HISTORY),
+    _mutant("eligible", "eligible leaders are never cleared", "metadata_log:_clear_elr", _none, HISTORY),
+    _mutant("record ends", "bytes behind a record's last field pass", "metadata_log:Fields.finish", _none, HISTORY),
     _mutant("pipes", "pipes are opened as files", "regular_files:_is_regular", _constant(True), AGREEMENT),
     # checks
     _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing, GOLDEN),
