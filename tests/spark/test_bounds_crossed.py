@@ -220,7 +220,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_page_draws_the_worst_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch, forked: dict[str, Any]) -> None:
     monkeypatch.setattr(report_html, "PARTITIONS_DRAWN_MAX", 3)
     page = report_html.html(forked)
-    assert "6 more partitions are in report.json" in page and "6 more topics are in report.json" in page
+    assert "6 more partitions in report.json" in page and "6 more topics in report.json" in page
     assert "t8-0 on broker 3" in page and "t7-0 on broker 3" not in page
     monkeypatch.setattr(report_html, "FINDINGS_DRAWN_MAX", 0)
     assert re.search(r"[1-9]\d* more findings were counted", report_html.html(forked))
@@ -239,7 +239,7 @@ def test_batches_and_records_around_an_offset(monkeypatch: pytest.MonkeyPatch, t
     place = Partition("t-0", [plain(offset, 4) for offset in range(0, 80, 4)]).write(tmp_path)
     lines = list(explain.around(str(place), 41))
     assert sum(".." in line for line in lines) == 2 * shown + 1
-    assert f"and {4 - shown} more records" in " ".join(lines)
+    assert f"and {4 - shown} more record" in " ".join(lines)
 
 
 def test_stretches_of_offsets_in_words() -> None:
