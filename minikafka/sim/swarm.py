@@ -29,8 +29,8 @@ DEAD_LETTERS_SHARE = 0.6
 STREAMS_SHARE = 0.15
 #: Share of the seeds in which work is divided among turns of the loop.
 LONG_STEPS_SHARE = 0.4
-#: With longer steps followers need more than one batch from each fetch.
-SHORT_STEP_S_MAX = 0.004
+#: With longer delays of each fetch, followers need more than one batch from it.
+SHORT_DELAY_S_MAX = 0.005
 #: Share of the seeds whose producers send several partitions in one request.
 GATHERING_SHARE = 0.3
 #: Share of the seeds in which frames arrive together.
@@ -272,8 +272,8 @@ def _arrivals(options: Options) -> None:
     options.wake_s = generator.choice((0.0, 0.001, 0.005, 0.02))
     options.batch_bytes_max = generator.choice((1, 1, 100, 1 << 18))
     options.batch_records_max = generator.choice((3, 8, 8))
-    if options.batch_bytes_max < Options(0).batch_bytes_max:
-        # Followers that take one batch with each fetch could not keep up with so many small ones.
+    if options.batch_bytes_max < Options(0).batch_bytes_max or options.wake_s > SHORT_DELAY_S_MAX:
+        # Followers that take one batch with each fetch could not keep up with so many small ones, or with so long a way.
         options.properties["replica.fetch.max.bytes"] = "1048576"
 
 
@@ -289,7 +289,7 @@ def _steps(options: Options) -> None:
     generator = random.Random(f"swarm/steps/{options.seed}")
     if generator.random() < LONG_STEPS_SHARE:
         options.step_s = generator.choice((0.001, 0.004, 0.02))
-        if options.step_s > SHORT_STEP_S_MAX:
+        if options.step_s > SHORT_DELAY_S_MAX:
             options.properties["replica.fetch.max.bytes"] = "1048576"
 
 
