@@ -220,6 +220,11 @@ def _weight_below(owner: Any, lists: tuple[str, ...], weights: tuple[int, ...]) 
     if len(lists) == 1:
         return len(entries) * weight
     below, weights_below, total = lists[1:], weights[1:], 0
+    if len(below) == 1:
+        (name,), weight_below = below, weights_below[0] if weights_below else 1
+        for entry in entries:
+            total += len(getattr(entry, name) or ()) * weight_below or weight
+        return total
     for entry in entries:
         total += _weight_below(entry, below, weights_below) or weight
     return total

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions import log_flush
@@ -58,18 +58,15 @@ class Preparation:
         """The partitions of a request whose batches must be prepared."""
         found: Heavy = []
         wall_ms = self._wall_ms()
+        by_id: Mapping[tuple[Any, int], Partition] = self._replicas.partitions_by_id
+        by_name: Mapping[tuple[Any, int], Partition] = self._replicas.partitions
         for topic in request.topic_data:
-            topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
+            name, found_by = (topic.topic_id, by_id) if context.api_version >= TOPIC_ID_VERSION_MIN else (topic.name, by_name)
             for data in topic.partition_data:
-                if data.records is None:
-                    continue
-                try:
-                    partition = self._replicas.require(topic.name, topic_id, data.index)
-                except ApiError:
+                partition = found_by.get((name, data.index))
+                if partition is None or data.records is None or partition.leader is None or partition.log.failure is not None:
                     continue
                 log, records = partition.log, cast("memoryview", data.records)
-                if partition.leader is None:
-                    continue
                 is_heavy = log.is_heavy(records)
                 if is_heavy or log.must_sync_first(records, wall_ms):
                     found.append((partition, data, is_heavy))

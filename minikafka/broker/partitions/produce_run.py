@@ -107,7 +107,7 @@ class ProduceRun:
     """
 
     __slots__ = (
-        "_by_id", "_context", "_has_failed", "_held", "_left", "_now_ms", "_on_appended", "_parts", "_prepared", "_refusals",
+        "_by_id", "_context", "_has_failed", "_held", "_is_odd", "_left", "_now_ms", "_on_appended", "_parts", "_prepared", "_refusals",
         "_request", "_response", "_verdicts", "_waits", "_waits_left", "_wall_ms",
     )  # fmt: skip
 
@@ -123,6 +123,8 @@ class ProduceRun:
         self._verdicts = verdicts
         self._prepared = prepared
         self._by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        #: Whether each partition has to be looked at before its log is asked.
+        self._is_odd = verdicts is not None or request.acks not in ACKS or context.api_version < ZSTD_VERSION_MIN
         self._refusals = parts.replicas.refusals
         clock = parts.environment.clock
         self._now_ms, self._wall_ms = clock.now_ms(), clock.wall_ms()
@@ -156,11 +158,15 @@ class ProduceRun:
 
     def _produce_some(self) -> None:
         """Handle partitions until this turn's share is used up: each of them may begin a segment."""
-        left, is_over = self._left, self._parts.environment.shares.begin()
-        while left:
+        left = self._left
+        if len(left) == 1:
             self._produce(*left.popleft())
-            if left and is_over():
-                break
+        else:
+            is_over = self._parts.environment.shares.begin()
+            while left:
+                self._produce(*left.popleft())
+                if left and is_over():
+                    break
         if not left and self._on_appended is not None:
             self._on_appended()
 
@@ -185,7 +191,7 @@ class ProduceRun:
         partition, has_reached_log = None, False
         try:
             partition = self._parts.replicas.require(topic.name, topic.topic_id if self._by_id else None, data.index)
-            verdict = self._admit(partition, topic, data)
+            verdict = self._admit(partition, topic, data) if self._is_odd or partition.is_internal or self._refusals.entries else None
             has_reached_log = True
             info = self._append(partition, data, verdict)
         except ApiError as error:
