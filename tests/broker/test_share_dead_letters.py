@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from minikafka.broker.share import dead_letters
 from minikafka.client.share_consumer import ACCEPT, REJECT, RELEASE, ShareConsumer, SharedRecord
 from minikafka.core.share.partition import DeadLetter
 from minikafka.core.share.state import SharePartitionKey
+from minikafka.storage.slice import FileSlice
 from minikafka.testing import EmbeddedCluster
 from minikafka.wire.batch import build_batch, iterate_batches
 from minikafka.wire.compression import CompressionType
@@ -226,6 +228,39 @@ def test_a_record_that_the_topic_does_not_take_goes_without_its_contents_and_kee
     assert found[1][1] is None
 
 
+def copying_queues() -> dead_letters.DeadLetterQueues:
+    """Queues that copy the contents of records to the topic "dlq", without a cluster."""
+    loop = asyncio.get_running_loop()
+    rules = SimpleNamespace(dead_letter_topic="dlq", copies_dead_letters=True)
+    settings: Any = SimpleNamespace(rules=lambda group: rules, fault_of_dead_letter_topic=lambda topic: None, message_bytes_max=1 << 20)
+    image = SimpleNamespace(topics_by_name={"dlq": None}, config=lambda kind, name: {})
+    anything: Any = SimpleNamespace(
+        image=image, inter_broker_listener="P", clock=SimpleNamespace(wall_ms=lambda: 1),
+        run_blocking=lambda function, *arguments: loop.run_in_executor(None, function, *arguments),
+    )  # fmt: skip
+    return dead_letters.DeadLetterQueues(anything, anything, anything, anything, anything, settings)
+
+
+async def test_records_of_a_disk_that_fails_are_written_without_contents_and_it_goes_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 8503520."""
+    log = coordinator_log("t")
+    log.append_as_leader(memoryview(build_batch([Record(0, 1, b"key", b"value")])), 0, 1)
+    log.update_high_watermark(log.log_end_offset)
+    queues, found = copying_queues(), list[Record]()
+
+    async def written(topic: str, source: int, batch: bytes) -> None:
+        found.extend(next(iterate_batches(memoryview(batch))).records())
+
+    def fails(piece: FileSlice) -> bytes:
+        raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(queues, "_written", written)
+    monkeypatch.setattr(FileSlice, "read", fails)
+    partition: Any = SimpleNamespace(topic="t", key=("t", 0), log=log)
+    await queues.enqueue(SharePartitionKey("g", b"i" * 16, 0), partition, DeadLetter(0, 0, 1, True))
+    assert [(record.key, record.value) for record in found] == [(None, None)] and log.failure is not None
+
+
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
 async def test_contents_are_copied_of_more_records_than_one_read_has(
     compression: CompressionType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -236,15 +271,7 @@ async def test_contents_are_copied_of_more_records_than_one_read_has(
         log.append_as_leader(memoryview(build_batch(records, compression=compression)), 0, 1)
     log.update_high_watermark(log.log_end_offset)
     count = log.log_end_offset
-    loop = asyncio.get_running_loop()
-    rules = SimpleNamespace(dead_letter_topic="dlq", copies_dead_letters=True)
-    settings: Any = SimpleNamespace(rules=lambda group: rules, fault_of_dead_letter_topic=lambda topic: None, message_bytes_max=1 << 20)
-    image = SimpleNamespace(topics_by_name={"dlq": None}, config=lambda kind, name: {})
-    anything: Any = SimpleNamespace(
-        image=image, inter_broker_listener="P", clock=SimpleNamespace(wall_ms=lambda: 1),
-        run_blocking=lambda function, *arguments: loop.run_in_executor(None, function, *arguments),
-    )  # fmt: skip
-    queues = dead_letters.DeadLetterQueues(anything, anything, anything, anything, anything, settings)
+    queues = copying_queues()
     found: list[tuple[bytes, int]] = []
 
     async def written(topic: str, source: int, batch: bytes) -> None:
@@ -290,8 +317,7 @@ async def test_a_write_is_tried_so_often(failures: int, fault: str | None, monke
 
 def test_contents_of_a_batch_whose_bits_have_flipped_are_not_copied() -> None:
     batch = bytearray(build_batch([Record(0, 1, b"key", b"value")]))
-    data = SimpleNamespace(read=lambda: batch, size=len(batch))
-    assert dead_letters._records(data, 0, 0) == ({0: (b"key", b"value")}, 1)
+    assert dead_letters._records(bytes(batch), 0, 0) == ({0: (b"key", b"value")}, 1)
     batch[-3] ^= 1
     with pytest.raises(CorruptRecord):
-        dead_letters._records(data, 0, 0)
+        dead_letters._records(bytes(batch), 0, 0)

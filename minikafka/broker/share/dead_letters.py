@@ -129,14 +129,12 @@ class DeadLetterQueues:
         contents."""
         log = partition.log
         try:
-            found = log.read(offset, READ_BYTES, end_offset=log.high_watermark)
-            try:
-                contents: tuple[Mapping[int, Content], int] = await self._environment.run_blocking(
-                    _records, found.slice, offset, last_offset
-                )
-                return contents
-            finally:
-                found.slice.release()
+            piece = log.read(offset, READ_BYTES, end_offset=log.high_watermark).slice
+            with log.disk("read for a dead-letter queue"):
+                data = piece.read()
+            piece.release()
+            contents: tuple[Mapping[int, Content], int] = await self._environment.run_blocking(_records, data, offset, last_offset)
+            return contents
         except (ApiError, StorageError, CorruptRecord) as error:
             logger.warning("%s: writing records from %d on to the dead-letter queue without contents: %s", partition.key, offset, error)
             return {}, last_offset + 1
@@ -180,12 +178,12 @@ class DeadLetterQueues:
         return answer
 
 
-def _records(data: Any, offset: int, last_offset: int) -> tuple[dict[int, Content], int]:
+def _records(data: bytes, offset: int, last_offset: int) -> tuple[dict[int, Content], int]:
     """The records' contents by offset, and the offset to which they reach. Raises CorruptRecord
     for flipped bits, which would get a valid checksum in the dead-letter topic. Runs in a thread."""
     found: dict[int, Content] = {}
     end = last_offset + 1
-    for batch in iterate_batches(memoryview(data.read()) if data.size else memoryview(b"")):
+    for batch in iterate_batches(memoryview(data)):
         end = min(batch.next_offset, last_offset + 1)
         if batch.base_offset > last_offset:
             break
