@@ -181,7 +181,11 @@ def stored(data: bytes) -> bytes:
     return encoder.compress(data) + encoder.flush()
 
 
-@pytest.mark.parametrize("behind", [b"", b"rubbish", gzip.compress(b"")[:18], bytes(40), b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 30])
+@pytest.mark.parametrize(
+    "behind",
+    [b"", b"rubbish", gzip.compress(b"", mtime=0)[:18], bytes(40), b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 30],
+    ids=["nothing", "rubbish", "a cut member", "zeros", "a header without an end"],
+)
 def test_members_of_gzip_are_read_on(behind: bytes) -> None:
     assert decompress(CompressionType.GZIP, gzip.compress(b"one") + gzip.compress(b"") + gzip.compress(b"two") + behind, 99) == b"onetwo"
 
