@@ -13,6 +13,7 @@ from helpers.control_plane import ControlPlane
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import StartError
+from minikafka.broker.partitions import produce_transactional
 from minikafka.broker.partitions.produce_transactional import TransactionalProduce
 from minikafka.broker.quorum.raft_delivery import Delivery, Piece
 from minikafka.broker.supervise import BrokenInvariant, Supervisor
@@ -138,20 +139,22 @@ class Coordinator:
         self.asked.append(request[-1])
 
 
-async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it() -> None:
+async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor, coordinator = Supervisor(asyncio.get_running_loop()), Coordinator()
-    produce = TransactionalProduce(None, coordinator, lambda: 0, supervisor)  # type: ignore[arg-type]
     state = SimpleNamespace(begin_verification=lambda *_, **__: object())
-    partition = SimpleNamespace(key=("t", 0), log=SimpleNamespace(producer_state=state))
-    produce._batches = lambda context, request: iter([(partition, (0,) * 13)])  # type: ignore[method-assign, assignment, arg-type, return-value]
+    partition = SimpleNamespace(key=("t", 0), leader=object(), log=SimpleNamespace(producer_state=state))
+    replicas: Any = SimpleNamespace(require=lambda topic, topic_id, index: partition)
+    produce = TransactionalProduce(replicas, coordinator, lambda: 0, supervisor)  # type: ignore[arg-type]
+    monkeypatch.setattr(produce_transactional, "_batches", lambda context, request: iter([("t", ("t", None), 0, (0,) * 13)]))
     request: Any = SimpleNamespace(transactional_id="id", topic_data=[])
     first, served = Context(), []
 
     def fails(verdicts: object, appended: object) -> None:
         raise KeyError("an error of ours")
 
-    assert produce.hold(first, request, fails)  # type: ignore[arg-type]
-    assert produce.hold(Context(), request, lambda verdicts, appended: served.append("second") or appended())  # type: ignore[arg-type]
+    assert produce.hold(first, request, fails) is None  # type: ignore[arg-type]
+    second: Any = Context()
+    assert produce.hold(second, request, lambda verdicts, appended: served.append("second") or appended()) is None
     assert len(coordinator.asked) == 1
     coordinator.asked.pop()({})
     coordinator.asked.pop()({})

@@ -11,7 +11,7 @@ from helpers.control_plane import ControlPlane, join, registration
 
 from minikafka.broker.front.forwarding import address_bytes, principal_bytes
 from minikafka.broker.quorum import controller_host
-from minikafka.broker.quorum.controller_host import RECORDS_PER_BATCH, STEP_LINES, STEP_RECORDS
+from minikafka.broker.quorum.controller_host import STEP_LINES, STEP_RECORDS
 from minikafka.core.controller import state, topics
 from minikafka.core.controller.change import PartitionChange
 from minikafka.core.metadata.image import PartitionRegistration
@@ -156,7 +156,7 @@ async def test_a_broker_of_very_many_partitions_leaves_in_many_turns(work: Work,
     await event(plane)
     watching.cancel()
     assert work.most["decided"] <= STEP_ITEMS and work.most["encoded"] <= STEP_RECORDS
-    assert work.most["logged"] <= STEP_LINES and work.most["indexed"] <= max(RECORDS_PER_BATCH, state.STEP_RECORDS)
+    assert work.most["logged"] <= STEP_LINES and work.most["indexed"] <= max(state.RECORDS_PER_BATCH, state.STEP_RECORDS)
     partitions = plane.metadata.image.topics_by_name["many"].partitions.values()
     assert all(partition.leader == 1 and 2 not in partition.isr for partition in partitions)
     changes = [record for record in plane.raft.records[written:] if isinstance(record, PartitionChangeRecord)]

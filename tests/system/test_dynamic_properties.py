@@ -72,7 +72,7 @@ def test_num_replica_fetchers(cluster: ProcessCluster) -> None:
     assert connections(cluster, 2, 1) == 1
     for count in (3, 1):
         alter(cluster, "", "num.replica.fetchers", str(count))
-        said(cluster, 2, f"{count} fetchers for each leader")
+        said(cluster, 2, "1 fetcher for each leader" if count == 1 else f"{count} fetchers for each leader")
         asyncio.run(write(3))
         cluster.wait_for(lambda: connections(cluster, 2, 1) == count, f"{count} connections")  # noqa: B023
     asyncio.run(write(3))

@@ -192,9 +192,9 @@ class Fetcher:
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
 
     def _request(self, plan: FetchPlan) -> FetchRequest:
-        config, wait_ms_max = self._config, self._config.replica_fetch_wait_max_ms
-        if plan.wait_ms_max is not None:
-            wait_ms_max = min(plan.wait_ms_max, wait_ms_max)
+        config, wait_ms_max = self._config, plan.wait_ms_max
+        if wait_ms_max is None:
+            wait_ms_max = config.replica_fetch_wait_max_ms
         topics: dict[bytes, FetchRequest.FetchTopic] = {}
         for (topic_id, index), (fetch_offset, leader_epoch, last_fetched_epoch, log_start_offset) in plan.positions:
             topic = topics.get(topic_id)

@@ -17,6 +17,7 @@ from minikafka.broker.quorum.raft_host import NotLeader
 from minikafka.broker.supervise import Ends
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
 from minikafka.core.controller.controller import Controller
+from minikafka.core.controller.state import RECORDS_PER_BATCH
 from minikafka.core.controller.topics import random_uuid
 from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("minikafka.controller")
 
-#: Changes that need not be atomic are written in batches of this many records. Kafka's batches have up to 10,000; those who follow the log
-#: apply a batch in one turn of their loop.
-RECORDS_PER_BATCH = 512
 #: Records encoded, or lines logged, in one step.
 STEP_RECORDS, STEP_LINES = 256, 64
 #: A longer reconnection means that the broker was cut off; it is no measure of its connection time.

@@ -9,7 +9,7 @@ from typing import Any
 from minikafka.core.controller.config import ControllerConfig
 from minikafka.core.controller.partitions import PartitionControl
 from minikafka.core.controller.sessions import BrokerSessions
-from minikafka.core.controller.state import ControllerState, Result
+from minikafka.core.controller.state import RECORDS_PER_BATCH, ControllerState, Result
 from minikafka.core.metadata.image import (
     METADATA_VERSION,
     BrokerRegistration,
@@ -35,6 +35,8 @@ from minikafka.wire.records.metadata_records import (
 FENCE = 1
 UNFENCE = -1
 IN_CONTROLLED_SHUTDOWN = 1
+#: So many records of a decision are in one batch, also where a heartbeat leads to two decisions.
+TOGETHER_MAX = RECORDS_PER_BATCH // 2
 
 # States of a broker as the controller sees it (BrokerControlState).
 FENCED = "fenced"
@@ -251,7 +253,7 @@ class BrokerControl:
             entering = BrokerRegistrationChangeRecord(
                 broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
             )
-            return [*leaving, entering]
+            return _ordered(entering, leaving)
         if broker.fenced:
             return []
         return (yield from self.fence(broker))
@@ -273,14 +275,9 @@ class BrokerControl:
         records: list[Any] = []
         offline = [directory for directory in request.offline_log_dirs if directory in broker.log_dirs]
         if offline:
-            records += yield from self._partitions.offline_directories(broker, offline)
-            records.append(
-                BrokerRegistrationChangeRecord(
-                    broker_id=broker.broker_id,
-                    broker_epoch=broker.epoch,
-                    log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
-                )
-            )
+            left = [directory for directory in broker.log_dirs if directory not in offline]
+            change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, log_dirs=left)
+            records += _ordered(change, (yield from self._partitions.offline_directories(broker, offline)))
         cordoned = request.cordoned_log_dirs
         if cordoned is not None and tuple(cordoned) != broker.cordoned_log_dirs:
             records.append(
@@ -343,3 +340,9 @@ def _registration(request: BrokerRegistrationRequest, epoch: int, same: BrokerRe
         in_controlled_shutdown=same.in_controlled_shutdown if same is not None else False,
         log_dirs=list(request.log_dirs),
     )
+
+
+def _ordered(of_broker: BrokerRegistrationChangeRecord, of_partitions: list[Any]) -> list[Any]:
+    """What is said of a broker first, as in Kafka, if all of it is written together. Otherwise last: once it is said, a successor would not
+    go on with the partitions."""
+    return [of_broker, *of_partitions] if len(of_partitions) < TOGETHER_MAX else [*of_partitions, of_broker]

@@ -28,6 +28,9 @@ CLUSTER_DEFAULT = ""
 
 #: Records applied, or partitions put into the indexes, in one step, at a few microseconds each.
 STEP_RECORDS = 512
+#: Changes that need not be atomic are written in batches of this many records. Kafka's batches have up to 10,000; those who follow the log
+#: apply a batch in one turn of their loop.
+RECORDS_PER_BATCH = 512
 
 PartitionKey = tuple[bytes, int]
 

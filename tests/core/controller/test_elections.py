@@ -188,7 +188,7 @@ def test_controlled_shutdown_moves_leaders_first_and_waits_until_others_know() -
     answer = driver.heartbeat(1, want_shut_down=True)
 
     assert not answer.should_shut_down
-    assert [type(record).__name__ for record in driver.last_records] == ["PartitionChangeRecord", "BrokerRegistrationChangeRecord"]
+    assert [type(record).__name__ for record in driver.last_records] == ["BrokerRegistrationChangeRecord", "PartitionChangeRecord"]
     assert driver.image.brokers[1].in_controlled_shutdown
     assert driver.partition("t").leader == 2
     assert driver.partition("t").isr == (2, 3)

@@ -9,10 +9,17 @@ from collections.abc import Callable, Iterator
 import pytest
 from helpers.controller_core import ControllerDriver, directory_of
 
+from minikafka.core.controller import brokers
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 
 PARTITIONS = 6
 SOON_MS = 1000
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decisions do not fit into a batch."""
+    monkeypatch.setattr(brokers, "TOGETHER_MAX", 1)
 
 
 def interrupted(prepare: Callable[[ControllerDriver], None], decide: Callable[[ControllerDriver], None]) -> Iterator[ControllerDriver]:
