@@ -236,8 +236,8 @@ class ProcessNode:
             raise ClusterError(f"broker {self._layout.node_id} did not end within {timeout_s:g} s")
 
     def ask(self, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        """Run a command in the node. Raises ClusterError if it does not answer."""
-        if self.paused:
+        """Run a command in the node. Raises ClusterError if it does not answer. One that someone else has stopped may go on in time."""
+        if self._is_paused:
             raise ClusterError(f"broker {self._layout.node_id} does not answer (paused)")
         try:
             return self._host.call("ask", number=self._layout.node_id, command=command, arguments=arguments, timeout_s=timeout_s)
