@@ -30,7 +30,7 @@ STREAMS_SHARE = 0.15
 #: Share of the seeds in which work is divided among turns of the loop.
 LONG_STEPS_SHARE = 0.4
 #: With longer delays of each fetch, followers need more than one batch from it.
-SHORT_DELAY_S_MAX = 0.005
+SHORT_DELAY_S_MAX = 0.004
 #: Share of the seeds whose producers send several partitions in one request.
 GATHERING_SHARE = 0.3
 #: Share of the seeds in which frames arrive together.
