@@ -17,7 +17,7 @@ from minikafka.broker.partitions.partition import Partition, PartitionEvents
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
 from minikafka.core.partition.truncation import OutOfRange, is_beyond_leader, out_of_range, truncation_for
-from minikafka.net.channel import Channel, ConnectionLost, UnsupportedVersion
+from minikafka.net.channel import CONNECT_TIMEOUT_MS, Channel, ConnectionLost, UnsupportedVersion
 from minikafka.storage.errors import ResourceShortage, StorageError, UnexpectedAppendOffset
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
@@ -101,7 +101,8 @@ class Fetcher:
                 host,
                 port,
                 client_id=f"broker-{self._replication.broker_id}-fetcher-{self.key[1]}",
-                timeout_ms=self._config.replica_socket_timeout_ms,
+                # Kafka's followers, too, give a connection less time to open (socket.connection.setup.timeout.ms) than a fetch.
+                timeout_ms=min(self._config.replica_socket_timeout_ms, CONNECT_TIMEOUT_MS),
                 security=self._replication.security,
             )
         except (OSError, TimeoutError) as error:
