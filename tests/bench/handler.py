@@ -112,8 +112,8 @@ async def run(profile: bool) -> None:
         node = await started(directory)
         assert node.broker is not None
         async with Admin(f"127.0.0.1:{node.listeners['PLAINTEXT'].port}") as admin:
-            for topic in ("produce", "fetch"):
-                await admin.create_topic(topic, partitions=1, replication_factor=1)
+            for topic, partitions in (("produce", 1), ("fetch", 1), ("spread", 2)):
+                await admin.create_topic(topic, partitions=partitions, replication_factor=1)
         on_frame = node.broker.dispatcher.session("PLAINTEXT").on_frame
         connection: Any = NullConnection()
         fill = bytearray(produce_frame("fetch", 16 << 10, 1)[4:])
@@ -124,6 +124,8 @@ async def run(profile: bool) -> None:
             ("8 together", produce_frame("produce", 100, 1), 30_000, 8),
             ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000, 1),
             ("fetch 64 KiB", fetch_frame("fetch", 64 << 10), 20_000, 1),
+            # As the Java client sends them; no fast path takes them.
+            ("produce 2x16 KiB", produce_frame("spread", 16 << 10, 1, 2), 5_000, 1),
         ):
             measure(on_frame, connection, name, data, count, together, profile)
         await node.stop()

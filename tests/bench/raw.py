@@ -43,10 +43,10 @@ def frame(request: Any, version: int) -> bytes:
     return b"".join(bytes(piece) for piece in encode_request(request, version, 1, "bench"))
 
 
-def produce_frame(topic: str, size: int, acks: int) -> bytes:
+def produce_frame(topic: str, size: int, acks: int, partitions: int = 1) -> bytes:
     batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, None, os.urandom(max(size - 75, 1)), ())] * 1))
-    data = ProduceRequest.PartitionProduceData(index=0, records=batch)
-    topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in range(partitions)]
+    topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
     return frame(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topics), 9)
 
 
