@@ -1,4 +1,4 @@
-"""The invariants S1-S29 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
+"""The invariants S1-S29 and L1-L9 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
 
 The reference data are kept here, where no broker can change them: the committed batches of each log, the leader of each epoch, the votes.
 A log's committed prefix grows when a high watermark first covers it, on any replica; from then on all replicas have to agree.
@@ -18,6 +18,7 @@ from minikafka.sim.memberships import GROUPS_TOPIC, Memberships
 from minikafka.sim.replicas import Batch, Truth, batch_at, durable_log, first_difference, from_offset, is_durable, log_of
 from minikafka.sim.rot import METADATA_DIRECTORY
 from minikafka.sim.shares import Shares
+from minikafka.sim.stalls import Stalls
 from minikafka.sim.transactors import HASTY
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Invariants:
         self.isolation = Isolation(self)
         self.memberships = Memberships(self)
         self.shares = Shares(self)
+        self.stalls = Stalls(self)
         #: Rule -> how often something was compared with what it demands.
         self.checked: Counter[str] = Counter()
         self.appended_together = 0
@@ -478,6 +480,7 @@ class Invariants:
             self._fail("S18", f"{node} {partition}: {fetchers} fetchers, {'leader' if leader else 'follower'}")
         if leader is not None:
             self._watch_leader(node, partition, leader)
+            self.stalls.watch(node, partition)
         if not self.is_compacted(log.topic):
             self.isolation.check_reach(node, partition)
         if with_logs:

@@ -27,6 +27,7 @@ from minikafka.sim.member_mutations import MEMBER_MUTATIONS
 from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.rot_mutations import ROT_MUTATIONS
 from minikafka.sim.runner import run_drawn
+from minikafka.sim.stall_mutations import STALL_MUTATIONS
 from minikafka.sim.storage_mutations import STORAGE_MUTATIONS
 from minikafka.sim.supervision_mutations import SUPERVISION_MUTATIONS
 from minikafka.sim.swarm import draw
@@ -66,7 +67,7 @@ class Caught:
 _ALL = (
     *MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *FOLLOWER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS,
     *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS, *GROUP_MUTATIONS, *MEMBER_MUTATIONS,
-    *DOUBT_MUTATIONS, *ARRIVAL_MUTATIONS,
+    *DOUBT_MUTATIONS, *ARRIVAL_MUTATIONS, *STALL_MUTATIONS,
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 

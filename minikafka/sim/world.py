@@ -45,7 +45,7 @@ LOGGERS = ("minikafka", "asyncio")
 
 
 class Violation(AssertionError):
-    """An invariant does not hold, or the cluster does not work after healing. `rule`: S1..S29, L1..L8."""
+    """An invariant does not hold, or the cluster does not work after healing. `rule`: S1..S29, L1..L9."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")

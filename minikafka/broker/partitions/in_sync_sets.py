@@ -53,9 +53,13 @@ class InSyncSets:
         self._alter.submit(partition, proposal)
 
     def shrink(self, partitions: Iterable[Partition]) -> None:
-        """Propose to remove the replicas that have lagged too long."""
+        """Propose to remove the replicas that have lagged too long. Let high watermarks go on that waited for others, which have lagged as
+        long without being in sync."""
         now_ms = self._clock.now_ms()
         for partition in partitions:
+            leader = partition.leader
+            if leader is not None and leader.high_watermark < leader.log_end_offset and leader.advance(now_ms):
+                partition.high_watermark_moved()
             proposal = None if partition.leader is None else partition.leader.shrinkage(now_ms)
             if proposal is not None:
                 logger.info(
@@ -80,11 +84,11 @@ class InSyncSets:
             return
         before = leader.isr.committed
         outcome, has_moved = leader.altered(proposal, error, isr, partition_epoch, self._clock.now_ms())
+        if has_moved:
+            partition.high_watermark_moved()
         if outcome is AlterOutcome.COMMITTED:
             self._note(partition, before, isr, partition_epoch, "as this leader asked")
-            if has_moved:
-                partition.high_watermark_moved()
-            else:
+            if not has_moved:
                 self._events.changed(partition)
         elif outcome is not AlterOutcome.STALE and error is not ErrorCode.NONE:
             self.refusals += 1

@@ -170,7 +170,7 @@ class Partition:
         self.leader_id = self._rules.broker_id
         if self.leader is not None and registration.leader_epoch == self.leader_epoch:
             self.leader.update_replicas(registration.replicas, min_isr, now_ms)
-            if self.leader.committed(registration.isr, registration.partition_epoch, now_ms):
+            if self.leader.committed(registration.isr, registration.partition_epoch, now_ms) or self.leader.advance(now_ms):
                 self.high_watermark_moved()
             else:
                 self._events.changed(self)

@@ -144,7 +144,7 @@ class PartitionLeader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the fetch is of an earlier incarnation of broker {broker_id}")
         before = follower.log_end_offset
         follower.fetched(offset, log_start_offset, self.log_end_offset, broker_epoch, now_ms)
-        if offset == before and broker_id in self.isr.maximal:
+        if offset == before and broker_id in self.isr.maximal and self.high_watermark == self.log_end_offset:
             return False
         return self.advance(now_ms)
 
@@ -152,7 +152,8 @@ class PartitionLeader:
         """Recompute the high watermark; True when it moved.
 
         Replicas outside the in-sync set that have caught up hold it back as well. They will be proposed as members, and under load a high
-        watermark that ran ahead of them would keep them out forever.
+        watermark that ran ahead of them would keep them out forever. When such a replica falls silent, only the time tells: the host asks
+        every replica.lag.time.max.ms / 2, so that the high watermark does not wait for the next record (Apache Kafka's does).
         """
         maximal = self.isr.maximal
         if len(self.isr.committed) < self.min_isr:
@@ -254,7 +255,7 @@ class PartitionLeader:
         if self.isr.pending is not proposal:
             return AlterOutcome.STALE, False
         if error is not ErrorCode.NONE:
-            return self.refused(proposal, error), False
+            return self.refused(proposal, error), self.advance(now_ms)
         has_moved = self.committed(isr, partition_epoch, now_ms, is_answer=True)
         return (AlterOutcome.COMMITTED if self.isr.pending is not proposal else AlterOutcome.WAIT_FOR_METADATA), has_moved
 

@@ -180,6 +180,31 @@ def test_the_meaning_of_the_controllers_answer() -> None:
     assert world.leader.isr.pending is None and world.leader.isr.committed == (1, 2, 3)
 
 
+def test_a_follower_without_progress_lets_the_high_watermark_go_on() -> None:
+    """What held it back may have gone since: here a replica that was about to join. Nobody else would look before the next record."""
+    world = World(isr=(1, 2))
+    world.catch_up(2, 3)
+    world.append()
+    world.fetch(2)
+    assert world.leader.high_watermark == 10, "3 was caught up a moment ago"
+    world.ineligible.add(3)
+    assert world.fetch(2) is True
+    assert world.leader.high_watermark == 11
+
+
+def test_a_replica_that_is_refused_no_longer_holds_the_high_watermark() -> None:
+    world = World(isr=(1, 2))
+    world.catch_up(2, 3)
+    grown = world.leader.expansion(3)
+    assert grown is not None
+    world.append()
+    world.fetch(2)
+    assert world.leader.high_watermark == 10
+    world.ineligible.add(3)
+    assert world.leader.altered(grown, ErrorCode.INELIGIBLE_REPLICA, (), -1, world.now_ms) == (AlterOutcome.REVERT, True)
+    assert world.leader.high_watermark == 11
+
+
 def test_metadata_that_come_late_do_not_take_a_later_proposal_back() -> None:
     """The answer to AlterPartition came first, a follower was proposed on top of it, and only then the metadata of the answered change are
     delivered. The high watermark waits for the proposed follower all the same: the controller may have committed it by now."""
@@ -360,7 +385,23 @@ class LeaderAgainstModel(RuleBasedStateMachine):
             self.partition_epoch += 1
             leader.committed(proposal.isr, self.partition_epoch, self.world.now_ms)  # type: ignore[attr-defined]
         else:
-            leader.refused(proposal, ErrorCode.INELIGIBLE_REPLICA)  # type: ignore[arg-type]
+            leader.altered(proposal, ErrorCode.INELIGIBLE_REPLICA, (), -1, self.world.now_ms)  # type: ignore[arg-type]
+
+    @rule(broker_id=st.sampled_from([2, 3]))
+    def fetch_again(self, broker_id: int) -> None:
+        """After the fetch of a member, the high watermark is as far as every replica that may hold it back."""
+        leader, world = self.world.leader, self.world
+        follower = leader.followers[broker_id]
+        if broker_id not in leader.isr.maximal or follower.log_end_offset < 0 or len(leader.isr.committed) < leader.min_isr:
+            return
+        world.fetch(broker_id, follower.log_end_offset)
+        holds = [
+            other.log_end_offset
+            for other_id, other in leader.followers.items()
+            if other_id in leader.isr.maximal
+            or (other.log_end_offset >= 0 and other_id not in world.ineligible and world.now_ms - other.last_caught_up_ms <= LAG_MS)
+        ]
+        assert leader.high_watermark >= min(holds)
 
     @invariant()
     def high_watermark_never_goes_back_and_is_held_by_every_member(self) -> None:
