@@ -57,6 +57,22 @@ def cluster_ids(found: Mapping[str, str]) -> list[Finding]:
     return [Finding("clusters", "error", text, "A bootstrap list and the advertised addresses must all belong to one cluster.")]
 
 
+def out_of_service(down: Iterable[int], fenced: Iterable[int]) -> list[Finding]:
+    """Registered brokers that serve nothing. `fenced`: those that accept connections all the same."""
+    return [
+        *(
+            Finding(f"broker {node_id}", "error", "is down",
+                    f"Start it. If it is gone for good: minikafka cluster unregister --id {node_id}.")
+            for node_id in down
+        ),
+        *(
+            Finding(f"broker {node_id}", "error", "answers, but is fenced: the controller receives no heartbeats from it",
+                    "See the broker's log: can it reach the controllers, and has it caught up with the metadata?")
+            for node_id in fenced
+        ),
+    ]  # fmt: skip
+
+
 def topics(found: Iterable[Topic], brokers: int) -> list[Finding]:
     """Topics that fail acks=all writes, now or once a broker is down, and topics that can lose records."""
     findings: list[Finding] = []

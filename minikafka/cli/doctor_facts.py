@@ -24,15 +24,15 @@ LOOPBACK = ("localhost", "127.", "::1")
 
 async def examine(admin: Maintenance, bootstrap: list[str]) -> list[Finding]:
     """Findings about the cluster itself, as opposed to its listeners."""
-    findings = await _health(admin)
+    findings, count = await _health(admin)
     brokers = dict(admin.cluster.brokers)
     findings += judge.addresses({node_id: (b.host, b.port) for node_id, b in brokers.items()})
     findings += judge.cluster_ids(await _cluster_ids([*bootstrap, *(f"{b.host}:{b.port}" for b in brokers.values())]))
-    findings += await _topics(admin, len(brokers))
+    findings += await _topics(admin, count)
     names = await _answer(admin.list_topics()) or []
     for node_id in sorted(brokers):
         configs = {c.name: c.value for c in await _answer(admin.describe_configs(BROKER, str(node_id))) or []}
-        findings += judge.broker_configs(node_id, configs, len(brokers), names)
+        findings += judge.broker_configs(node_id, configs, count, names)
     findings += await _groups(admin)
     findings += await _disks(admin)
     findings.append(await _clock(admin))
@@ -51,7 +51,8 @@ async def _answer(asked: Awaitable[Any]) -> Any:
         return None
 
 
-async def _health(admin: Maintenance) -> list[Finding]:
+async def _health(admin: Maintenance) -> tuple[list[Finding], int]:
+    """Findings, and the number of brokers that the cluster has, those that are down included."""
     from minikafka.cli.health import examine as examine_health
 
     report = await examine_health(admin)
@@ -61,6 +62,7 @@ async def _health(admin: Maintenance) -> list[Finding]:
         findings.append(Finding("controller", "error", "the cluster has no active controller", text))
     else:
         findings.append(Finding("controller", "ok", f"reachable through broker {report['controller_id']}"))
+    findings += judge.out_of_service(report["brokers_down"], report["brokers_fenced"])
     findings += await _versions(admin, report["brokers"])
     for title, key, state, advice in (
         ("leaderless partitions", "leaderless_partitions", "error", "Their in-sync replicas are down: start those brokers."),
@@ -69,7 +71,7 @@ async def _health(admin: Maintenance) -> list[Finding]:
     ):  # fmt: skip
         rows = report[key]
         findings.append(Finding(title, state, ", ".join(rows[:10]), advice) if rows else Finding(title, "ok", "none"))
-    return findings
+    return findings, sum(len(report[key]) for key in ("brokers", "brokers_down", "brokers_fenced"))
 
 
 async def _versions(admin: Maintenance, brokers: list[int]) -> list[Finding]:

@@ -82,8 +82,8 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
                 under.append(key)
             if p.offline_replicas:
                 offline.append(key)
-    down = sorted(node_ids - set(alive))
-    fenced = await _fenced_but_alive(admin)
+    fenced, silent = await _out_of_service(admin)
+    down = sorted((node_ids | set(silent)) - set(alive) - set(fenced))
     controller = response.controller_id
     reasons = []
     if controller < 0:
@@ -113,17 +113,18 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
     }
 
 
-async def _fenced_but_alive(admin: Maintenance) -> list[int]:
-    """Fenced brokers that accept connections: their processes run, but they serve no partitions."""
+async def _out_of_service(admin: Maintenance) -> tuple[list[int], list[int]]:
+    """Fenced brokers: those that accept connections (their processes run, but they serve no partitions), and those that do not."""
     from minikafka.client.errors import ClientError
 
     try:
         nodes = (await admin.describe_nodes(include_fenced=True)).brokers
     except ClientError:
-        return []  # brokers without KIP-1073 do not list fenced brokers
-    fenced = [node for node in nodes if getattr(node, "is_fenced", False)]
+        return [], []
+    fenced = [node for node in nodes if getattr(node, "is_fenced", False)]  # not before KIP-1073
     answers = await asyncio.gather(*(_answers(admin, node.host, node.port) for node in fenced))
-    return sorted(node.broker_id for node, alive in zip(fenced, answers, strict=True) if alive)
+    alive = {node.broker_id for node, answered in zip(fenced, answers, strict=True) if answered}
+    return sorted(alive), sorted({node.broker_id for node in fenced} - alive)
 
 
 async def _answers(admin: Maintenance, host: str, port: int) -> bool:

@@ -19,7 +19,7 @@ from minikafka.cli.doctor_cluster import Topic
 from minikafka.cli.doctor_findings import COMPARE, REFUSALS, Finding, Heard, mismatch, refusal_advice
 from minikafka.cli.doctor_listener import listen_at
 from minikafka.cli.main import cli
-from minikafka.testing import EmbeddedBroker
+from minikafka.testing import EmbeddedBroker, EmbeddedCluster, inspection
 
 PLAIN, SASL = {"security.protocol": "PLAINTEXT"}, {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 
@@ -39,6 +39,8 @@ def advised(findings: list[Finding]) -> list[tuple[str, str]]:
     [
         (judge.addresses({1: ("h", 9092), 2: ("h", 9092), 3: ("h", 9093)}), "error", "brokers 1, 2 all advertise h:9092"),
         (judge.cluster_ids({"a:1": "X", "b:1": "Y"}), "error", "a:1 belongs to X, b:1 belongs to Y"),
+        (judge.out_of_service([2], []), "error", "is down"),
+        (judge.out_of_service([], [2]), "error", "answers, but is fenced"),
         (judge.topics([topic(2, 2, min_insync_replicas="3")], 3), "error", "t: min.insync.replicas is larger"),
         (judge.topics([topic(3, 1, min_insync_replicas="2")], 3), "error", "t: fewer in sync than min.insync.replicas"),
         (judge.topics([topic(2, 2, min_insync_replicas="2")], 3), "warning", "one broker down stops writes"),
@@ -230,3 +232,17 @@ def test_certificates_that_either_side_misses() -> None:
             (found,) = json.loads(result.stdout)
             assert result.exit_code == 3 and advice in found["advice"], found
             assert found["text"].count(broker.bootstrap_servers) <= 2
+
+
+def test_a_broker_that_is_down_still_belongs_to_the_cluster() -> None:
+    """Though it has no partition. What the others need is that it comes back, not that new topics get fewer replicas."""
+    with EmbeddedCluster(brokers=4, config={"transaction.state.log.replication.factor": 4}) as cluster:
+        (idle,) = {1, 2, 3, 4} - set(cluster.partition("__consumer_offsets", 0).replicas)
+        cluster.broker(idle).kill()
+        rest = {1, 2, 3, 4} - {idle}
+        address = cluster.broker(min(rest)).address
+        cluster.wait_until(lambda: inspection.brokers_of(address) == rest, f"broker {idle} to be fenced")
+        result = CliRunner().invoke(cli, ["doctor", "-b", address, "-o", "json"])
+        assert result.exit_code == 1 and advised([Finding(**row) for row in json.loads(result.stdout)]) == [("error", "is down")]
+        result = CliRunner().invoke(cli, ["health", "-b", address])
+        assert result.exit_code == 1 and f"brokers down: {idle}" in result.output
