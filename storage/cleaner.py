@@ -217,8 +217,7 @@ class Cleaning:
             for source in group:
                 self.bytes_read += source.size
                 self._write_segment(source, cleaned)
-            for entry in transactions.kept:
-                cleaned.txn_index.append(entry)
+            cleaned.txn_index.append(transactions.kept)
             transactions.kept.clear()
             cleaned.become_inactive()
             cleaned.sync()

@@ -537,7 +537,7 @@ class LogAppender:
                 self._durability.request_flush()
             self._segments.size += end
             watermarks.log_end_offset = last + 1
-            self._publish(update, segment)
+            segment.append_aborted(self._producers.complete(update))
         except BaseException as error:
             self._undo(error)
             raise
@@ -557,14 +557,6 @@ class LogAppender:
             if header[LEADER_EPOCH] != self._epochs.latest and header[LEADER_EPOCH] >= 0:
                 self._epochs.assign(header[LEADER_EPOCH], min(end, header[BASE_OFFSET]))
             end = header[BASE_OFFSET] + header[LAST_DELTA] + 1
-
-    def _publish(self, update: ProducerUpdate, segment: Segment) -> None:
-        producers = self._producers
-        producers.publish(update)
-        for completed in update.completed:
-            if completed.is_aborted:
-                segment.append_aborted(completed, producers.last_stable_offset_after(completed))
-            producers.complete(completed)
 
     def _undo(self, error: BaseException) -> None:
         """Undo a failed append: the bytes it wrote must never be read, now or after a restart (KAFKA-19407)."""

@@ -92,6 +92,4 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, start: i
             is_control = header[ATTRIBUTES] & CONTROL_BIT
             view = memoryview(read_all(segment.file, size, position)) if is_control else _NO_BYTES
             prepare_producer(producers, update, view, 0, header)
-            producers.publish(update)
-            for completed in update.completed:
-                producers.complete(completed)
+            producers.complete(update)

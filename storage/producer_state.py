@@ -7,11 +7,12 @@ log writes the batch, and `publish` makes the copies current. Replicated batches
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.open_transactions import CompletedTransaction, OpenTransactions
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.errors import ApiError, ErrorCode
 
 BATCHES_KEPT = 5
@@ -111,24 +112,6 @@ class ProducerEntry:
         )
 
 
-@dataclass(slots=True)
-class CompletedTransaction:
-    """A transaction that ends with the marker at `last_offset`."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
-
-
-@dataclass(slots=True)
-class _OpenTransaction:
-    producer_id: int
-    first_offset: int
-    #: Offset of its marker; -1 while the transaction is open.
-    last_offset: int = -1
-
-
 class Verification:
     """A leader's question to the coordinator whether a producer may begin a transaction here (KIP-890), pending or answered.
 
@@ -175,10 +158,7 @@ class ProducerStateManager:
         self.end_offset = 0
         #: First offset of the oldest transaction that is open or whose marker is not replicated; None if there is none.
         self.first_unstable_offset: int | None = None
-        #: Open transactions by first offset.
-        self._open: dict[int, _OpenTransaction] = {}
-        #: Completed transactions by first offset, until the high watermark passes their marker.
-        self._unreplicated: dict[int, _OpenTransaction] = {}
+        self.transactions = OpenTransactions()
         self._last_snapshot_offset = 0
         #: Offsets of the snapshot files, ascending.
         self.snapshots: list[int] = []
@@ -293,10 +273,10 @@ class ProducerStateManager:
         entry.txn_first_offset = -1
 
     def publish(self, update: ProducerUpdate) -> None:
-        """Make the entries current and open the transactions. `complete` closes those that ended."""
+        """Make the entries of an append without markers current, and open its transactions."""
         self.entries.update(update.entries)
         for producer_id, first_offset in update.started:
-            self._open[first_offset] = _OpenTransaction(producer_id, first_offset)
+            self.transactions.begin(producer_id, first_offset)
             self._verifications.pop(producer_id, None)
         if len(self.entries) > PRODUCERS_MAX:
             self._forget_idle()
@@ -308,42 +288,28 @@ class ProducerStateManager:
         for entry in idle[: len(self.entries) - PRODUCERS_MAX + PRODUCERS_MAX // 16]:
             del self.entries[entry.producer_id]
 
-    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """First offset of the oldest transaction that was open when `completed` ended, else the offset after its marker.
-
-        A follower publishes all transactions of a fetch at once, so those that began after the marker must not count. Apache Kafka's
-        follower counts them (ProducerStateManager.lastStableOffset), so a search in its index may stop too early.
-        """
-        for first_offset, transaction in sorted(self._open.items()):
-            if first_offset > completed.last_offset:
-                break
-            if transaction.producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
-
-    def complete(self, completed: CompletedTransaction) -> None:
-        """Close a transaction; it stays unstable until the high watermark passes its marker."""
-        transaction = self._open.pop(completed.first_offset, None)
-        if transaction is not None:
-            transaction.last_offset = completed.last_offset
-            self._unreplicated[completed.first_offset] = transaction
+    def complete(self, update: ProducerUpdate) -> list[AbortedTransaction]:
+        """Publish an update and close the transactions that end in it; they stay unstable until the high watermark passes their markers.
+        Returns those that were aborted, in the order of their markers, for the transaction index."""
+        self.publish(update)
+        transactions, aborted = self.transactions, []
+        for ended in update.completed:
+            if ended.is_aborted:
+                stable = transactions.last_stable_offset_after(ended)
+                aborted.append(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
+            transactions.complete(ended)
+        return aborted
 
     def advance(self, end_offset: int) -> None:
-        """Note that the state covers the log below `end_offset`. Call it after publish and complete."""
+        """Note that the state covers the log below `end_offset`. Call it after publish or complete."""
         self.end_offset = end_offset
-        if self._open or self._unreplicated or self.first_unstable_offset is not None:
-            self.update_first_unstable()
+        if self.transactions.unstable or self.first_unstable_offset is not None:
+            self.first_unstable_offset = self.transactions.first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Drop completed transactions whose marker is below the high watermark: they are stable."""
-        if self._unreplicated:
-            done = [first for first, open_ in self._unreplicated.items() if open_.last_offset < high_watermark]
-            for first in done:
-                del self._unreplicated[first]
-            self.update_first_unstable()
-
-    def update_first_unstable(self) -> None:
-        self.first_unstable_offset = min((*self._open, *self._unreplicated), default=None)
+        if self.transactions.stabilize(high_watermark):
+            self.first_unstable_offset = self.transactions.first_unstable()
 
     def on_log_start_offset(self, offset: int) -> None:
         """Forget transactions that ended below the new log start (KAFKA-9105)."""
@@ -353,7 +319,7 @@ class ProducerStateManager:
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of the open transactions, oldest first."""
-        return [(open_.producer_id, first) for first, open_ in sorted(self._open.items())]
+        return self.transactions.open()
 
     def expire(self, wall_ms: int, now_ms: int) -> None:
         """Forget producers without an open transaction that were idle for producer.id.expiration.ms.
@@ -456,11 +422,13 @@ class ProducerStateManager:
                 continue
             for fields in loaded:
                 self._load_entry(fields, wall_ms)
+            entries = self.entries.values()
+            self.transactions.load((entry.txn_first_offset, entry.producer_id) for entry in entries if entry.txn_first_offset >= 0)
             self.end_offset = self._last_snapshot_offset = offset
             break
         else:
             self.end_offset = self._last_snapshot_offset = log_start_offset
-        self.update_first_unstable()
+        self.first_unstable_offset = self.transactions.first_unstable()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         for snapshot in list(self.snapshots):
@@ -523,13 +491,10 @@ class ProducerStateManager:
         if self._is_expired(entry, wall_ms):
             return
         self.entries[entry.producer_id] = entry
-        if entry.txn_first_offset >= 0:
-            self._open[entry.txn_first_offset] = _OpenTransaction(entry.producer_id, entry.txn_first_offset)
 
     def _forget(self) -> None:
         self.entries.clear()
-        self._open.clear()
-        self._unreplicated.clear()
+        self.transactions.clear()
         self.first_unstable_offset = None
 
 

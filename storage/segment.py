@@ -14,7 +14,7 @@ from minikafka.storage.epoch_cache import EpochCache
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import Buffer, File, FileSystem, copy_file, read_all, write_all
 from minikafka.storage.open_files import OpenFiles
-from minikafka.storage.producer_state import CompletedTransaction, ProducerStateManager, ProducerUpdate
+from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
 from minikafka.storage.slice import FileSlice, OnDiskError, SharedFile
 from minikafka.storage.sparse_index import OffsetIndex, TimeIndex
 from minikafka.storage.timestamp_lookup import TimestampCandidate
@@ -201,12 +201,9 @@ class Segment:
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
 
-    def append_aborted(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
-        self.txn_index.append(
-            AbortedTransaction(
-                completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
-            )
-        )
+    def append_aborted(self, aborted: list[AbortedTransaction]) -> None:
+        """Add aborted transactions to the transaction index."""
+        self.txn_index.append(aborted)
 
     def discard_after(self, size: int) -> bool:
         """After a failed append: truncate the file, so that bytes beyond `size` do not reappear at the next start. False if that fails."""
@@ -411,6 +408,7 @@ class Segment:
         self.forget_recent(NO_RECENT)
         valid = last_indexed = 0
         end = self.base_offset
+        aborted: list[AbortedTransaction] = []
         for position, size, header, view in valid_batches(self.file, self.size, self.base_offset):
             last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
             if header[MAX_TIMESTAMP] > self.max_timestamp:
@@ -424,8 +422,9 @@ class Segment:
                 epochs.on_recovered_batch(header[LEADER_EPOCH], header[BASE_OFFSET], min(end, header[BASE_OFFSET]))
             end = last_offset + 1
             if header[PRODUCER_ID] >= 0:
-                self._replay(producers, view, header)
+                aborted += self._replay(producers, view, header)
             producers.advance(last_offset + 1)
+        self.append_aborted(aborted)
         cut = self.size - valid
         if cut:
             self.file.truncate(valid)
@@ -435,14 +434,11 @@ class Segment:
         self.is_indexed = True
         return cut
 
-    def _replay(self, producers: ProducerStateManager, view: memoryview, header: Header) -> None:
+    @staticmethod
+    def _replay(producers: ProducerStateManager, view: memoryview, header: Header) -> list[AbortedTransaction]:
         update = ProducerUpdate()
         prepare_producer(producers, update, view, 0, header)
-        producers.publish(update)
-        for completed in update.completed:
-            if completed.is_aborted:
-                self.append_aborted(completed, producers.last_stable_offset_after(completed))
-            producers.complete(completed)
+        return producers.complete(update)
 
     def truncate_to(self, offset: int, wall_ms: int) -> int:
         """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. If slices in flight reach beyond the cut, the

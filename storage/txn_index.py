@@ -1,6 +1,7 @@
 """The `.txnindex` of a segment: the transactions whose abort marker lies in it (TransactionIndex, AbortedTxn).
 
 The first abort creates the file, which is never preallocated. It is opened for each write and closed again, because aborts are few.
+Those of one append, or of a recovered segment, are written together.
 """
 
 from __future__ import annotations
@@ -45,10 +46,14 @@ class TransactionIndex:
                 raise CorruptFile(f"{self.path}: {entry} is out of order")
             last = entry.last_offset
 
-    def append(self, aborted: AbortedTransaction) -> None:
+    def append(self, aborted: list[AbortedTransaction]) -> None:
+        """Add entries, with one write. Without any, no file is created."""
+        if not aborted:
+            return
         entries = self.entries
-        self._write(lambda file: write_all(file, _ENTRY.pack(0, *aborted), len(entries) * _ENTRY.size))
-        entries.append(aborted)
+        data = b"".join(_ENTRY.pack(0, *entry) for entry in aborted)
+        self._write(lambda file: write_all(file, data, len(entries) * _ENTRY.size))
+        entries.extend(aborted)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or beyond `offset`."""

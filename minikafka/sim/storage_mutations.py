@@ -9,6 +9,7 @@ from minikafka.sim.replacements import constant, nothing
 
 LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
+TRANSACTIONS = ("tests/storage/test_open_transactions.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
 ELSEWHERE = ("tests/storage/test_elsewhere.py",)
@@ -55,6 +56,18 @@ def _drop_markers_at_once(original: Any) -> Any:
             self._now_ms = kept
 
     return retained
+
+
+def _look_through(original: Any) -> Any:
+    return lambda self: min(self.unstable, default=None)
+
+
+def _one_by_one(original: Any) -> Any:
+    def append(self: Any, aborted: list[Any]) -> None:
+        for entry in aborted:
+            original(self, [entry])
+
+    return append
 
 
 def _leave_out(original: Any) -> Any:
@@ -108,4 +121,8 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "vote-not-written", "breaks": "a vote that could not be written for lack of descriptors is given all the same",
      "patches": (("minikafka.broker.quorum.raft_host:RaftHost._wait_for_resources", _leave_out),),
      "tests": ("tests/broker/test_raft_shortage.py",)},
+    {"name": "transactions-looked-through", "breaks": "each step of a replay looks at all transactions that are not stable yet",
+     "patches": (("minikafka.storage.open_transactions:OpenTransactions.first_unstable", _look_through),), "tests": TRANSACTIONS},
+    {"name": "aborts-one-by-one", "breaks": "each aborted transaction of a fetch is a write of its own",
+     "patches": (("minikafka.storage.txn_index:TransactionIndex.append", _one_by_one),), "tests": TRANSACTIONS},
 ]

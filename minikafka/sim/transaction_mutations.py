@@ -51,11 +51,7 @@ def _commit_every_marker(original: Any) -> Any:
 
 def _ignore_the_oldest(original: Any) -> Any:
     """Only open transactions determine the first unstable offset: a marker counts before it is replicated."""
-
-    def update_first_unstable(self: Any) -> None:
-        self.first_unstable_offset = min(self._open, default=None)
-
-    return update_first_unstable
+    return lambda self: self.first_open()
 
 
 def _replay_before_commit(topic: str, *, is_loaded: bool) -> Any:
@@ -176,7 +172,7 @@ def _unstable_after_truncation(original: Any) -> Any:
 
 def _later_transactions_count(original: Any) -> Any:
     def last_stable_offset_after(self: Any, completed: Any) -> int:
-        others = [first for first, transaction in self._open.items() if transaction.producer_id != completed.producer_id]
+        others = [first for producer_id, first in self.open() if producer_id != completed.producer_id]
         return int(min(others, default=completed.last_offset + 1))
 
     return last_stable_offset_after
@@ -234,12 +230,12 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.watermarks:Watermarks.last_stable_offset", lambda original: lambda self: self.high_watermark),),
      "options": _WITH},
     {"name": "stable-before-replication", "breaks": "the last stable offset passes a marker that is not replicated",
-     "patches": (("minikafka.storage.producer_state:ProducerStateManager.update_first_unstable", _ignore_the_oldest),), "options": _WITH},
+     "patches": (("minikafka.storage.open_transactions:OpenTransactions.first_unstable", _ignore_the_oldest),), "options": _WITH},
     {"name": "unstable-after-truncation", "breaks": "the last stable offset goes back after a truncation to the high watermark",
      "patches": (("minikafka.storage.watermarks:Watermarks.end_at", _unstable_after_truncation),), "profile": "crashes",
      "options": (*_WITH, ("hasty_writers", 2), ("pace_s", 0.05))},
     {"name": "stable-beyond-the-marker", "breaks": "a follower's index includes transactions that began after the marker",
-     "patches": (("minikafka.storage.producer_state:ProducerStateManager.last_stable_offset_after", _later_transactions_count),),
+     "patches": (("minikafka.storage.open_transactions:OpenTransactions.last_stable_offset_after", _later_transactions_count),),
      "tests": ("tests/storage/test_producers.py",)},
     {"name": "aborted-not-noted", "breaks": "the index of aborted transactions misses an entry",
      "patches": (("minikafka.storage.segment:Segment.append_aborted", constant(None)),), "options": _WITH},
