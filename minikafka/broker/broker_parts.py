@@ -108,7 +108,7 @@ class BrokerParts:
         self.controller_channel = _channel(node, "to-controller", session_ms)
         self.heartbeat_channel = _channel(node, "heartbeats", heartbeat_timeout_ms(session_ms))
         self.forwarding_channel = _channel(node, "forwarding", CONNECTION_TIMEOUT_MS)
-        self.forwarder = Forwarder(self.forwarding_channel, metadata, environment.random)
+        self.forwarder = Forwarder(self.forwarding_channel, metadata, environment.random, environment.supervisor)
         self.cordons = Cordons(self.settings, node.directories, node.metadata)
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas = self._make_replicas(node)

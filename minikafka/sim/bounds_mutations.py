@@ -44,6 +44,14 @@ def _unbounded_software(original: Any) -> Any:
     return note
 
 
+def _turns_at_once(original: Any) -> Any:
+    class Turns(original):  # type: ignore[misc]
+        async def next(self) -> None:
+            return
+
+    return Turns
+
+
 def _tried_at_once(original: Any) -> Any:
     def failed(self: Any, error: OSError) -> None:
         self.failed_accepts_total += 1
@@ -138,6 +146,7 @@ RUNTIME = ("tests/broker/test_coordinator_runtime.py",)
 LOG_DIR = ("tests/storage/test_log_dir.py",)
 SHARE = ("tests/broker/test_share_turns.py",)
 COORDINATORS = ("tests/broker/test_coordinator_turns.py",)
+FORWARDED = ("tests/broker/test_forwarded_turns.py",)
 CONTROLLER = ("tests/broker/test_controller_turns.py",)
 DELIVERY = ("tests/broker/test_delivery_turns.py",)
 FETCHES = ("tests/broker/test_long_fetches.py",)
@@ -204,6 +213,12 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.quorum.controller_events:ControllerEvents.add", _carried_out_at_once),)},
     {"name": "first-come-first-served", "breaks": "clients of the controller take turns", "tests": CONTROLLER,
      "patches": (("minikafka.broker.quorum.controller_events:_Turns.add", _of_one_client),)},
+    {"name": "waiting-requests-end-at-once", "breaks": "requests that wait for the controller and time out together end in many turns",
+     "tests": FORWARDED, "patches": (("minikafka.broker.front.client_turns:EXPIRED_IN_A_TURN", lambda original: 1 << 30),)},
+    {"name": "forwarded-requests-fail-at-once", "breaks": "forwarded requests that fail together are answered in many turns",
+     "tests": FORWARDED, "patches": (("minikafka.broker.front.forwarding:Turns", _turns_at_once),)},
+    {"name": "controller-full-of-clients", "breaks": "few requests of all clients are at the controller", "tests": FORWARDED,
+     "patches": (("minikafka.broker.front.client_turns:FORWARDED_AT_ONCE_OF_ALL", lambda original: 1 << 30),)},
     {"name": "delivery-in-one-step", "breaks": "a large batch of the metadata log is delivered in steps", "tests": DELIVERY,
      "patches": (("minikafka.broker.quorum.raft_delivery:paced", _unpaced),)},
     {"name": "snapshot-in-one-step", "breaks": "a large snapshot of the metadata is read in steps", "tests": DELIVERY,

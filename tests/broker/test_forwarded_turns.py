@@ -8,11 +8,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.front.forwarding import FORWARDED_AT_ONCE, Forwarder, host_of, principal_of
+import pytest
+
+from minikafka.broker.front.client_turns import FORWARDED_AT_ONCE
+from minikafka.broker.front.forwarding import Forwarder, host_of, principal_of
+from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import MetadataImage
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+#: Requests of all clients that may be at the controller.
+OF_ALL = 16
 
 
 class HeldChannel:
@@ -37,7 +44,8 @@ class HeldChannel:
 class Broker:
     def __init__(self) -> None:
         self.channel = HeldChannel()
-        self.forwarder = Forwarder(self.channel, SimpleNamespace(image=MetadataImage()), random.Random(1))  # type: ignore[arg-type]
+        supervisor, metadata = Supervisor(asyncio.get_running_loop()), SimpleNamespace(image=MetadataImage())
+        self.forwarder = Forwarder(self.channel, metadata, random.Random(1), supervisor)  # type: ignore[arg-type]
         self.running: list[asyncio.Task[Any]] = []
 
     async def forward(self, principal: str, host: str, timeout_ms: int = 30_000) -> asyncio.Task[Any]:
@@ -49,6 +57,9 @@ class Broker:
         self.running.append(task)
         await turns()
         return task
+
+    def unanswered(self) -> int:
+        return sum(not task.done() for task in self.running)
 
 
 async def turns() -> None:
@@ -91,3 +102,51 @@ async def test_a_request_waits_for_its_turn_as_long_as_for_its_answer() -> None:
         task.cancel()
     await asyncio.gather(*broker.running, return_exceptions=True)
     assert not broker.forwarder._turns._clients
+
+
+async def test_very_many_clients_have_few_requests_at_the_controller_and_take_turns() -> None:
+    broker = Broker()
+    for _ in range(2):
+        for number in range(3 * OF_ALL // 2):
+            await broker.forward(f"User:{number}", "10.0.0.1")
+    of_each = [client for client in broker.channel.clients() if client == "User:0 10.0.0.1"]
+    assert len(broker.channel.asked) == OF_ALL and len(of_each) == 1
+    for number in range(len(broker.running)):
+        broker.channel.refuse(number)
+        await turns()
+        assert sum(not future.done() for _, future in broker.channel.asked) <= OF_ALL
+    await asyncio.gather(*broker.running)
+    later = broker.channel.clients()[OF_ALL:]
+    assert later.index("User:0 10.0.0.1") < OF_ALL and not broker.forwarder._turns._clients
+
+
+MANY = 300
+
+
+@pytest.mark.parametrize("clients", [1, MANY])
+async def test_requests_whose_time_is_up_together_end_in_many_turns(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred milliseconds in one turn of the loop were seen: the answer to each may name hundreds of topics."""
+    broker, loop, now_s = Broker(), asyncio.get_running_loop(), 1000.0
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    for number in range(MANY):
+        await broker.forward(f"User:{number % clients}", "10.0.0.1", timeout_ms=1000)
+    assert len(broker.channel.asked) == min(FORWARDED_AT_ONCE * clients, OF_ALL)
+    now_s += 2
+    held = len(broker.channel.asked)
+    assert await most_in_a_turn(lambda: len(broker.forwarder._turns._waiting), 0) <= 4
+    assert await most_in_a_turn(broker.unanswered, held) <= 1
+    answers = [task.result().topics[0].error_code for task in broker.running if task.done()]
+    assert set(answers) == {ErrorCode.REQUEST_TIMED_OUT} and len(broker.channel.asked) == held
+    for number in range(held):
+        broker.channel.asked[number][1].set_exception(ConnectionError("it has ended"))
+    assert await most_in_a_turn(broker.unanswered, 0) <= 1
+    assert not broker.forwarder._turns._clients
+
+
+async def most_in_a_turn(count: Callable[[], int], least: int) -> int:
+    """By how much `count` falls in a turn at most, until it is `least`."""
+    most, before = 0, count()
+    while before > least:
+        await asyncio.sleep(0)
+        most, before = max(most, before - count()), count()
+    return most

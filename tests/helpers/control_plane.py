@@ -211,7 +211,8 @@ class ControlPlane:
         self.controller_dispatcher = Dispatcher("controller", self.clock, self.environment.supervisor)
         ControllerHandlers(self.controller).register(self.controller_dispatcher)
         self.channel = LocalControllerChannel(self.controller_dispatcher)
-        self.forwarder = Forwarder(self.channel, self.metadata, self.environment.random)  # type: ignore[arg-type]
+        supervisor = self.environment.supervisor
+        self.forwarder = Forwarder(self.channel, self.metadata, self.environment.random, supervisor)  # type: ignore[arg-type]
         self.dispatcher = Dispatcher("broker", self.clock, self.environment.supervisor)
         for handlers in (
             MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID, self.clock, self.environment.supervisor),

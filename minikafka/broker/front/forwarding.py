@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minikafka.broker.front.client_turns import ClientTurns
 from minikafka.broker.front.error_responses import failure_response
+from minikafka.broker.front.turns import Turns
 from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.delegation_token import TokenPrincipal
 from minikafka.net.channel import UnsupportedVersion
-from minikafka.net.tasks import within
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.supervise import Supervisor
     from minikafka.core.controller.config import RandomSource
     from minikafka.core.metadata.image import MetadataImage
 
@@ -36,9 +35,6 @@ CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
 CATCH_UP_MS = 1_000
 #: A client's request that was lost together with the controller is sent once more; the controller may have died for another reason.
 RESENDS_MAX = 1
-#: Requests of one client that are at the controller. It answers those of a connection in order, so whoever asks a little waits for the
-#: answers to these of whoever asks much. Apache Kafka has one request of all clients there.
-FORWARDED_AT_ONCE = 2
 #: Bytes of a topic id.
 UUID_BYTES = 16
 #: Number of a tagged field; Apache Kafka is unlikely ever to use it.
@@ -56,45 +52,16 @@ class ImageWaiter(Protocol):
         """Wait until the newest image satisfies `condition`. Returns False after the timeout."""
 
 
-class ClientTurns:
-    """Lets FORWARDED_AT_ONCE requests of each client through at a time, in the order of their arrival."""
-
-    def __init__(self) -> None:
-        #: client -> its places, and how many of its requests have or want one.
-        self._clients: dict[Hashable, tuple[asyncio.Semaphore, int]] = {}
-
-    @asynccontextmanager
-    async def turn(self, client: Hashable, timeout_ms: int) -> AsyncIterator[int]:
-        """A place, and the time that is left of `timeout_ms`. Raises TimeoutError."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        places, users = self._clients.get(client) or (asyncio.Semaphore(FORWARDED_AT_ONCE), 0)
-        self._clients[client] = places, users + 1
-        try:
-            if places.locked():
-                await within(timeout_ms / 1000, places.acquire())
-            else:
-                await places.acquire()
-            try:
-                yield max(1, timeout_ms - int(1000 * (loop.time() - began_s)))
-            finally:
-                places.release()
-        finally:
-            users = self._clients[client][1] - 1
-            if users:
-                self._clients[client] = places, users
-            else:
-                del self._clients[client]
-
-
 class Forwarder:
     """Sends requests to the active controller on behalf of clients."""
 
-    def __init__(self, controller: ControllerChannel, metadata: ImageWaiter, random: RandomSource) -> None:
+    def __init__(self, controller: ControllerChannel, metadata: ImageWaiter, random: RandomSource, supervisor: Supervisor) -> None:
         self._controller = controller
         self._metadata = metadata
         self._random = random
-        self._turns = ClientTurns()
+        self._turns = ClientTurns(supervisor)
+        #: Requests whose connection ends fail together. The answer to each may name hundreds of topics.
+        self._failures = Turns(supervisor)
 
     async def forward(self, context: Any, request: Any, version: int | None = None) -> Any:
         """The controller's response to a client's request. If the controller cannot be reached, the response carries an error.
@@ -118,6 +85,7 @@ class Forwarder:
             async with self._turns.turn(client, _timeout_ms(request)) as left_ms:
                 answer = await self._controller.request(envelope(0), left_ms, resends_max=RESENDS_MAX, again=envelope)
         except (TimeoutError, ConnectionError, UnsupportedVersion):
+            await self._failures.next()
             error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
             return failure_response(request, version, error)
         if answer.error_code != ErrorCode.NONE or answer.response_data is None:
