@@ -116,7 +116,7 @@ def load(
         listeners.append(MetricsFile(metrics_file, options))
     report, verdict = _run(source, start_engine, listeners, audited and not options.dry_run)
     if output in ("table", "wide"):
-        click.echo(_line(report, options.dry_run))
+        click.echo(_dry_line(report, options) if options.dry_run else _line(report))
         if verdict is not None:
             click.echo(one_line(verdict))
     else:
@@ -294,18 +294,27 @@ def _as_dict(report: LoadReport) -> dict[str, Any]:
     }
 
 
-def _line(report: LoadReport, dry_run: bool) -> str:
+def _dry_line(report: LoadReport, options: LoadOptions) -> str:
+    """No broker is asked, so nobody knows how many partitions an existing topic has."""
+    said = f"Dry run, nothing sent: {_contents(report)} for {report.topic}, {counted(report.partitions, 'partition')}"
+    return f"{said}{'' if options.partitions else ' assumed (--partitions)'}, in {_pace(report)}"
+
+
+def _line(report: LoadReport) -> str:
+    if report.already_done:
+        return f"Job {report.job} is already done, with {counted(report.rows, 'row')} in {report.topic}; nothing was sent"
+    line = f"Loaded {_contents(report)} into {report.topic}, {counted(report.partitions, 'partition')}, in {_pace(report)}"
+    line += f"; acknowledged by all in-sync replicas: {report.acknowledged:,}"
+    line += ", confirmed by the leaders" if report.reconciled else ""
+    line += f" ({report.repeated:,} by an earlier run)" if report.repeated else ""
+    return f"{line}; job {report.job}"
+
+
+def _contents(report: LoadReport) -> str:
     from minikafka.spark.report import human_bytes
 
-    what = "Dry run, nothing sent:" if dry_run else "Loaded"
-    rows, batches = counted(report.rows, "row"), counted(report.batches, "batch", "batches")
-    if report.already_done:
-        return f"Job {report.job} is already done, with {rows} in {report.topic}; nothing was sent"
-    line = f"{what} {rows} ({human_bytes(report.bytes)} in {batches}) into {report.topic}, "
-    line += f"{counted(report.partitions, 'partition')}, in {report.seconds:.2f} s ({counted(round(report.rows_per_second), 'row')}/s)"
-    if not dry_run:
-        line += f"; acknowledged by all in-sync replicas: {report.acknowledged:,}"
-        line += ", confirmed by the leaders" if report.reconciled else ""
-        line += f" ({report.repeated:,} by an earlier run)" if report.repeated else ""
-        line += f"; job {report.job}"
-    return line
+    return f"{counted(report.rows, 'row')} ({human_bytes(report.bytes)} in {counted(report.batches, 'batch', 'batches')})"
+
+
+def _pace(report: LoadReport) -> str:
+    return f"{report.seconds:.2f} s ({counted(round(report.rows_per_second), 'row')}/s)"

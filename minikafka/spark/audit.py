@@ -234,7 +234,7 @@ def _given_live(plan: Plan) -> None:
     plan.missing = {key: findings for key, findings in plan.missing.items() if findings}
     if absent:
         names = sorted(absent, key=lambda name: (len(name), name))
-        text = f"the log directories of {names_of(absent)} were not given: their replicas were read over the network"
+        text = f"the log directories of {names_of(absent)} were not given: what clients can read of them was read over the network"
         plan.findings.add(Finding("not-compared", text, brokers=tuple(names), level=NOTE))
 
 

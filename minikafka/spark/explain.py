@@ -38,7 +38,9 @@ def explain(report: dict[str, Any], finding: dict[str, Any]) -> Iterator[str]:
         return
     if partition.get("assigned"):
         said = partition["assigned"]
-        yield f"  controller: replicas {said['replicas']} in sync {said['isr']} leader {said['leader']} epoch {said['leader_epoch']}"
+        replicas, in_sync = ", ".join(said["replicas"]), ", ".join(said["isr"]) or "none"
+        leader = said["leader"] if int(said["leader"]) >= 0 else "none"
+        yield f"  controller: replicas {replicas}; in sync {in_sync}; leader {leader} in epoch {said['leader_epoch']}"
     for row in partition["replicas"]:
         epochs = " ".join(f"{epoch}@{start}" for epoch, start in row["epochs"]) or "none"
         high_watermark = "unknown" if row["high_watermark"] is None else row["high_watermark"]

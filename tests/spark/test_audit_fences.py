@@ -156,7 +156,7 @@ def test_directories_that_were_not_given_are_said_once(tmp_path: Path, monkeypat
     auditing._given_live(plan)
     assert [one.check for one in plan.missing["t", 0]] == ["replica-offline"]
     assert [(one.level, one.message) for one in plan.findings.kept] == [
-        ("note", "the log directories of brokers 2 and 3 were not given: their replicas were read over the network")
+        ("note", "the log directories of brokers 2 and 3 were not given: what clients can read of them was read over the network")
     ]
 
 

@@ -109,6 +109,7 @@ def test_explain_shows_both_sides(forked: Cluster, tmp_path: Path) -> None:
     run(*forked.paths, *TOPICS, "--report", str(tmp_path / "report"))
     reported = run("explain", str(tmp_path / "report"), "f1")
     assert reported.exit_code == 0
+    assert "  controller: replicas 2, 3, 1; in sync none; leader none in epoch 4\n" in reported.output
     for part in ("REPLICA-DIFFERS".lower(), "broker 1 around offset 24", "broker 3 around offset 24", "epochs 0@0 1@24 2@39", "key 'k12'"):
         assert part in reported.output
 

@@ -290,8 +290,9 @@ def test_an_empty_table_is_a_load_of_no_rows(tmp_path: Path) -> None:
 
 def test_a_dry_run_needs_no_broker(tmp_path: Path) -> None:
     parquet.write_table(flights(5000), tmp_path / "t.parquet")
-    result = run(str(tmp_path / "t.parquet"), "--topic", "t", "--dry-run", "--partitions", "3")
-    assert result.exit_code == 0 and "5,000 rows" in result.output
+    for options, partitions in ((["--partitions", "3"], "3 partitions, in"), ([], "1 partition assumed (--partitions), in")):
+        result = run(str(tmp_path / "t.parquet"), "--topic", "t", "--dry-run", *options)
+        assert result.exit_code == 0 and "5,000 rows" in result.output and f"for t, {partitions}" in result.output
 
 
 def test_compressions_have_kafkas_numbers() -> None:
