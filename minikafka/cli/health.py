@@ -70,8 +70,10 @@ async def _watch(bootstrap: str, until_healthy: bool, watch: bool, limit_s: floa
 async def examine(admin: Maintenance, expected_brokers: int | None = None) -> dict[str, Any]:
     """The state of a cluster: `healthy`, `reasons` (what is wrong), and the facts behind them. Raises ClientError, OSError."""
     response = await admin.cluster.refresh(None)
-    alive = sorted(admin.cluster.brokers)
-    node_ids, leaderless, under, offline = set(alive), [], [], []
+    fenced, silent = await _out_of_service(admin)
+    # Brokers list one that was fenced a moment ago, for clients' sake.
+    alive = sorted(set(admin.cluster.brokers) - {*fenced, *silent})
+    node_ids, leaderless, under, offline = {*alive, *silent}, [], [], []
     for topic in response.topics:
         for p in topic.partitions:
             key = (topic.name or "", p.partition_index)
@@ -82,8 +84,7 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
                 under.append(key)
             if p.offline_replicas:
                 offline.append(key)
-    fenced, silent = await _out_of_service(admin)
-    down = sorted((node_ids | set(silent)) - set(alive) - set(fenced))
+    down = sorted(node_ids - set(alive) - set(fenced))
     controller = response.controller_id
     reasons = []
     if controller < 0:
