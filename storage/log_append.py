@@ -295,7 +295,7 @@ class LogAppender:
                 admitted.add_batch(admitted.epoch, (header[BASE_SEQUENCE] + delta) & INT32_MAX, last, delta, timestamp)
             else:
                 self._producers.publish(admitted)
-        self._producers.advance(last + 1)
+        self._producers.advance(last + 1, 1, size)
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
         return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
@@ -342,7 +342,7 @@ class LogAppender:
         self._segments.size += run.size
         watermarks.log_end_offset = last + 1
         self._producers.entries.update(run.producers)
-        self._producers.advance(last + 1)
+        self._producers.advance(last + 1, len(run.batches), run.size)
         return True
 
     def is_heavy(self, records: memoryview) -> bool:
@@ -541,7 +541,7 @@ class LogAppender:
         except BaseException as error:
             self._undo(error)
             raise
-        self._producers.advance(last + 1)
+        self._producers.advance(last + 1, len(headers), end)
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
         return AppendInfo(first_offset, last, largest, -1, watermarks.log_start_offset, False, len(headers), header[LEADER_EPOCH])

@@ -40,10 +40,17 @@ class OpenTransactions:
         if is_behind:
             self._sort()
 
-    def load(self, transactions: Iterable[tuple[int, int]]) -> None:
-        """Note open transactions, (first offset, producer id) in any order."""
-        for first_offset, producer_id in sorted(transactions):
-            self.begin(producer_id, first_offset)
+    def load(self, transactions: Iterable[tuple[int, int]], completed: Iterable[tuple[int, int]] = ()) -> None:
+        """Note open transactions, (first offset, producer id) in any order, and those that `completed` gave."""
+        self._open.update(transactions)
+        self._completed.extend(completed)
+        self.unstable.update((first_offset, None) for first_offset in self._open)
+        self.unstable.update((first_offset, None) for _, first_offset in self._completed)
+        self._sort()
+
+    def completed(self) -> tuple[tuple[int, int], ...]:
+        """(offset of the marker, first offset) of the completed transactions that are not stable, ascending by the marker."""
+        return tuple(self._completed)
 
     def complete(self, completed: CompletedTransaction) -> None:
         """End a transaction; it stays unstable until the high watermark passes its marker."""

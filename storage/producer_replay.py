@@ -19,20 +19,21 @@ _NO_BYTES = memoryview(b"")
 def rebuild_producers(
     producers: ProducerStateManager, segments: Sequence[Segment], log_start_offset: int, end_offset: int, wall_ms: int
 ) -> None:
-    """Bring the state to `end_offset`: load the newest snapshot, then replay the batches after it (UnifiedLog.rebuildProducerState). Writes
-    snapshots at the base offsets of the last two segments and at the end."""
+    """Bring the state to `end_offset`: load the newest copy or snapshot, then replay the batches after it
+    (UnifiedLog.rebuildProducerState). Writes snapshots at the base offsets of the last two segments and at the end."""
     snapshot_at = {segment.base_offset for segment in segments[-2:]}
     was_empty = not producers.entries and producers.end_offset >= end_offset
-    producers.truncate_and_reload(log_start_offset, end_offset, wall_ms)
-    remember_recent_batches(producers, segments)
-    if end_offset > producers.end_offset and not was_empty:
+    if producers.truncate_and_reload(log_start_offset, end_offset, wall_ms):
+        remember_recent_batches(producers, segments)
+    # Producers that expired since a copy or a snapshot may be back: then they must be as of the end.
+    if end_offset > producers.end_offset and (producers.entries or not was_empty):
         for index, segment in enumerate(segments):
             after = segments[index + 1].base_offset if index + 1 < len(segments) else None
             if (after is not None and after <= producers.end_offset) or segment.base_offset >= end_offset:
                 continue
             start = max(segment.base_offset, producers.end_offset, log_start_offset)
             producers.advance(start)
-            if segment.base_offset in snapshot_at:
+            if segment.base_offset in snapshot_at and start == max(segment.base_offset, log_start_offset):
                 producers.save_snapshot()
             replay_producers(producers, segment, start, end_offset)
     producers.advance(end_offset)
@@ -87,9 +88,12 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, start: i
         last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
         if last_offset >= end_offset:
             break
-        if header[PRODUCER_ID] >= 0 and last_offset >= start:
+        if last_offset < start:
+            continue
+        if header[PRODUCER_ID] >= 0:
             update = ProducerUpdate()
             is_control = header[ATTRIBUTES] & CONTROL_BIT
             view = memoryview(read_all(segment.file, size, position)) if is_control else _NO_BYTES
             prepare_producer(producers, update, view, 0, header)
             producers.complete(update)
+        producers.advance(last_offset + 1, 1, size)

@@ -7,10 +7,12 @@ log writes the batch, and `publish` makes the copies current. Replicated batches
 from __future__ import annotations
 
 import contextlib
+from itertools import chain
 
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import File, FileSystem, write_all
 from minikafka.storage.open_transactions import CompletedTransaction, OpenTransactions
+from minikafka.storage.producer_copies import COPY_BATCH_SHIFT, COPY_BATCHES, CopiedProducer, ProducerCopies, ProducerCopy
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
 from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -18,7 +20,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 BATCHES_KEPT = 5
 #: Producers that one partition remembers. Kafka has no limit except that they expire.
 PRODUCERS_MAX = 20_000
-INT32_MAX = 2**31 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 #: The kept fields of a batch (Kafka's BatchMetadata): last sequence, last offset, offset delta, timestamp.
@@ -77,6 +79,20 @@ class ProducerEntry:
         other.txn_first_offset = self.txn_first_offset
         other.seen_ms, other.seen_offset, other.seen_timestamp = self.seen_ms, self.seen_offset, self.seen_timestamp
         return other
+
+    def copied(self) -> CopiedProducer:
+        """The state as a copy in memory keeps it."""
+        fields = self.producer_id, self.epoch, self.last_timestamp, self.coordinator_epoch, self.txn_first_offset
+        return *fields, *chain.from_iterable(self.batches)
+
+    @classmethod
+    def from_copy(cls, copied: CopiedProducer) -> ProducerEntry:
+        """The entry that `copied` was called of."""
+        entry = cls(copied[0])
+        _, entry.epoch, entry.last_timestamp, entry.coordinator_epoch, entry.txn_first_offset, *batches = copied
+        fields = iter(batches)
+        entry.batches = list(zip(fields, fields, fields, fields, strict=True))
+        return entry
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -159,6 +175,9 @@ class ProducerStateManager:
         #: First offset of the oldest transaction that is open or whose marker is not replicated; None if there is none.
         self.first_unstable_offset: int | None = None
         self.transactions = OpenTransactions()
+        self.copies = ProducerCopies()
+        #: What replaying the batches since the last copy would take; see COPY_BATCHES.
+        self._uncopied = 0
         self._last_snapshot_offset = 0
         #: Offsets of the snapshot files, ascending.
         self.snapshots: list[int] = []
@@ -300,11 +319,16 @@ class ProducerStateManager:
             transactions.complete(ended)
         return aborted
 
-    def advance(self, end_offset: int) -> None:
-        """Note that the state covers the log below `end_offset`. Call it after publish or complete."""
+    def advance(self, end_offset: int, batches: int = 0, size: int = 0) -> None:
+        """Note that the state covers the log below `end_offset`, `batches` of `size` bytes more than before. Call it after publish or
+        complete, when exactly these batches are in the state."""
         self.end_offset = end_offset
         if self.transactions.unstable or self.first_unstable_offset is not None:
             self.first_unstable_offset = self.transactions.first_unstable()
+        self._uncopied += batches + (size >> COPY_BATCH_SHIFT)
+        if self._uncopied >= COPY_BATCHES:
+            self._uncopied = 0
+            self.copies.add(end_offset, self.entries.values(), self.transactions.completed())
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Drop completed transactions whose marker is below the high watermark: they are stable."""
@@ -314,6 +338,7 @@ class ProducerStateManager:
     def on_log_start_offset(self, offset: int) -> None:
         """Forget transactions that ended below the new log start (KAFKA-9105)."""
         self.on_high_watermark(offset)
+        self.copies.keep_between(offset, INT64_MAX)
         self.end_offset = max(self.end_offset, offset)
         self._last_snapshot_offset = self.snapshots[-1] if self.snapshots else offset
 
@@ -404,16 +429,28 @@ class ProducerStateManager:
             return None
         return path + ".deleted"
 
-    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, wall_ms: int) -> None:
-        """Go back to the newest valid snapshot in (log start, log end]. The caller must replay the batches after it."""
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, wall_ms: int) -> bool:
+        """Go back to the newest copy or valid snapshot in (log start, log end]. The caller must replay the batches after it. True if it was
+        a snapshot, which holds only the last batch of each producer."""
         for offset in list(self.snapshots):
             if offset > log_end_offset or offset <= log_start_offset:
                 self.remove_snapshot(offset)
+        self.copies.keep_between(log_start_offset, log_end_offset)
         if log_end_offset == self.end_offset:
             self.on_log_start_offset(log_start_offset)
-            return
+            return False
         self._forget()
-        while self.snapshots:
+        copy = self.copies.newest
+        self.end_offset = self._last_snapshot_offset = log_start_offset
+        is_loaded = self._load_snapshot(wall_ms, log_start_offset if copy is None else copy.end_offset)
+        if not is_loaded and copy is not None:
+            self._load_copy(copy)
+        self.first_unstable_offset = self.transactions.first_unstable()
+        return is_loaded
+
+    def _load_snapshot(self, wall_ms: int, least: int) -> bool:
+        """Load the newest valid snapshot, removing others, unless it is below `least`. True if one was loaded."""
+        while self.snapshots and self.snapshots[-1] >= least:
             offset = self.snapshots[-1]
             try:
                 loaded = decode_snapshot(self._filesystem.read(self.snapshot_path(offset)))
@@ -422,23 +459,33 @@ class ProducerStateManager:
                 continue
             for fields in loaded:
                 self._load_entry(fields, wall_ms)
-            entries = self.entries.values()
-            self.transactions.load((entry.txn_first_offset, entry.producer_id) for entry in entries if entry.txn_first_offset >= 0)
+            self.transactions.load(self._begun())
             self.end_offset = self._last_snapshot_offset = offset
-            break
-        else:
-            self.end_offset = self._last_snapshot_offset = log_start_offset
-        self.first_unstable_offset = self.transactions.first_unstable()
+            return True
+        return False
+
+    def _load_copy(self, copy: ProducerCopy) -> None:
+        for fields in copy.producers():
+            self.entries[fields[0]] = ProducerEntry.from_copy(fields)
+        self.transactions.load(self._begun(), copy.completed)
+        self.end_offset = copy.end_offset
+        if self.snapshots:
+            self._last_snapshot_offset = self.snapshots[-1]
+
+    def _begun(self) -> list[tuple[int, int]]:
+        """(first offset, producer id) of the entries' open transactions."""
+        return [(entry.txn_first_offset, entry.producer_id) for entry in self.entries.values() if entry.txn_first_offset >= 0]
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         for snapshot in list(self.snapshots):
             self.remove_snapshot(snapshot)
+        self.copies.clear()
         self._forget()
         self._last_snapshot_offset = 0
         self.end_offset = offset
 
     def reset(self) -> None:
-        """Forget everything, as before any batch was read."""
+        """Forget everything but snapshots and copies, as before any batch was read."""
         self._forget()
         self.end_offset = self._last_snapshot_offset = 0
 
@@ -496,6 +543,7 @@ class ProducerStateManager:
         self.entries.clear()
         self.transactions.clear()
         self.first_unstable_offset = None
+        self._uncopied = 0
 
 
 def is_snapshot(name: str) -> bool:

@@ -423,7 +423,7 @@ class Segment:
             end = last_offset + 1
             if header[PRODUCER_ID] >= 0:
                 aborted += self._replay(producers, view, header)
-            producers.advance(last_offset + 1)
+            producers.advance(last_offset + 1, 1, size)
         self.append_aborted(aborted)
         cut = self.size - valid
         if cut:
@@ -461,7 +461,8 @@ class Segment:
         self.forget_recent(offset)
         self.max_timestamp = self.time_index.last_timestamp
         self.max_timestamp_offset = self.time_index.last_offset
-        start = self.offset_index.position_for(self.max_timestamp_offset)
+        # The time index knows the largest timestamp up to the last entry of the offset index, however long ago it was.
+        start = self.offset_index.position_for(offset)
         for _, _, header in batches(self.file, start, self.size, LOOKUP_BYTES):
             if header[MAX_TIMESTAMP] > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header[MAX_TIMESTAMP], header[BASE_OFFSET] + header[LAST_DELTA]

@@ -10,6 +10,7 @@ from minikafka.sim.replacements import constant, nothing
 LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
 TRANSACTIONS = ("tests/storage/test_open_transactions.py",)
+COPIES = ("tests/storage/test_producer_copies.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
 ELSEWHERE = ("tests/storage/test_elsewhere.py",)
@@ -125,4 +126,8 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.open_transactions:OpenTransactions.first_unstable", _look_through),), "tests": TRANSACTIONS},
     {"name": "aborts-one-by-one", "breaks": "each aborted transaction of a fetch is a write of its own",
      "patches": (("minikafka.storage.txn_index:TransactionIndex.append", _one_by_one),), "tests": TRANSACTIONS},
+    {"name": "state-beyond-the-cut", "breaks": "a truncation goes on from a copy of the producers that is of batches behind the cut",
+     "patches": (("minikafka.storage.producer_copies:ProducerCopies.keep_between", nothing),), "tests": COPIES},
+    {"name": "state-never-copied", "breaks": "a truncation replays the whole active segment",
+     "patches": (("minikafka.storage.producer_copies:ProducerCopies.add", nothing),), "tests": COPIES},
 ]

@@ -1,4 +1,4 @@
-"""What an append, a read and a recovery cost: microseconds of CPU a call and MB/s, best of some rounds.
+"""What an append, a read, a recovery and a truncation cost: microseconds of CPU a call and MB/s, best of some rounds.
 
     python tests/bench/log_append.py [--directory DIR] [--megabytes N] [--rounds N]
 
@@ -104,6 +104,24 @@ def recovery(directory: Path) -> float:
     return spent
 
 
+def truncation(directory: Path, producers: int, cut_off: int, *, with_copies: bool, batches: int = 45_000) -> float:
+    """Milliseconds to cut some batches off a log of many, from a state with or without copies of the producers in memory."""
+    shutil.rmtree(directory, ignore_errors=True)
+    log = open_log(directory)
+    for first in range(0, batches, 100):
+        fetched = bytearray()
+        for offset in range(first, first + 100):
+            fetched += batch(b"x" * 100, producer=(offset % producers, 0, offset // producers), base_offset=offset, epoch=0)
+        log.append_as_follower(memoryview(fetched))
+    if not with_copies:
+        log.producer_state.copies.clear()
+    started = time.process_time()
+    log.truncate_to(batches - cut_off, T0)
+    spent = time.process_time() - started
+    log.close_files()
+    return spent * 1e3
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--directory", default=None)
@@ -123,6 +141,11 @@ def main() -> None:
             print(f"{name:14} {micros:10.2f} {least:9.2f} {speed:8.0f} {read_micros:8.2f} {recovered:13.0f}")
         micros, stored = appends(directory, 100, 1, options.rounds, min(options.megabytes, 8), producer=7)
         print(f"{'100 B idemp.':14} {micros:10.2f} {'':9} {stored / micros:8.0f}")
+        print(f"\n{'cut off 45,000':14} {'producers':>10} {'from a copy ms':>15} {'without ms':>11}")
+        for producers in (1, 100, 1000):
+            for cut_off in (1, 1000):
+                with_copies, without = (truncation(directory, producers, cut_off, with_copies=with_copies) for with_copies in (True, False))
+                print(f"{cut_off:14} {producers:10} {with_copies:15.1f} {without:11.1f}")
 
 
 if __name__ == "__main__":

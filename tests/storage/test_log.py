@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.storage import segment as segment_module
+from minikafka.storage.batch_scan import batches
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import UnexpectedAppendOffset
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log import Log
 from minikafka.storage.recovery import load_log
 from minikafka.storage.types import EpochEnd
+from minikafka.wire.batch_header import Header
 from minikafka.wire.errors import ApiError, ErrorCode
 
 DAY_MS = 86_400_000
@@ -359,3 +362,44 @@ def test_an_epoch_that_contradicts_older_entries_replaces_them(open_log: Callabl
     log.assign_epoch_start(2, 12)
     assert log.epochs.entries == [(1, 0), (2, 12)]
     assert [log.epochs.epoch_for_offset(offset) for offset in (0, 11, 12, 99)] == [1, 1, 2, 2]
+
+
+# -- the largest timestamp after a truncation
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_truncation_finds_the_largest_timestamp_that_is_left(open_log: Callable[..., Log], seed: int) -> None:
+    generator = random.Random(seed)
+    log = open_log(index_interval_bytes=[0, 200, 4096][seed % 3])
+    times: list[int] = []
+    for _ in range(15):
+        for _ in range(generator.randrange(1, 12)):
+            times.append(T0 + generator.randrange([5, 1000][seed % 2]))
+            log.append_as_leader(memoryview(batch(b"v" * 50, timestamp=times[-1])), 0, T0)
+        if generator.random() < 0.2:
+            log.close()
+            log = open_log(index_interval_bytes=[0, 200, 4096][seed % 3])
+        cut = generator.randrange(max(len(times) - 20, 0), len(times) + 1)
+        del times[cut:]
+        log.truncate_to(cut, T0)
+        found = log.max_timestamp_offset()
+        if times:
+            assert found is not None and (found.timestamp, found.offset) == (max(times), times.index(max(times)))
+
+
+def test_a_truncation_does_not_search_for_the_largest_timestamp_from_where_it_was(
+    open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All records of a burst may have the same: then that is the whole segment."""
+    seen: list[int] = []
+
+    def counted(*arguments: object) -> Iterator[tuple[int, int, Header]]:
+        for found in batches(*arguments):  # type: ignore[arg-type]
+            seen.append(found[0])
+            yield found
+
+    log = open_log()
+    fill(log, 2000, step_ms=0)
+    monkeypatch.setattr(segment_module, "batches", counted)
+    log.truncate_to(1990, T0)
+    assert len(seen) <= 4096 // 90 + 2
