@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +33,15 @@ Command = Callable[..., Any]
 
 
 class CommandGroup(click.Group):
-    """A group whose help shows the whole first sentence of each command: click cuts it to one line."""
+    """A group whose help shows the whole first sentence of each command: click cuts it to one line. Its own options, such as
+    --bootstrap-server, may follow the command's name, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move the group's options before the command's name, except those that the command has itself."""
+        at = next((number for number, word in enumerate(args) if word in self.commands), len(args))
+        own, its = _with_value(self), _with_value(self.commands[args[at]]) if at < len(args) else set()
+        moved, rest = _options_of_the_group(args[at + 1 :], own - its, its)
+        return super().parse_args(ctx, [*args[:at], *moved, *args[at : at + 1], *rest])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One entry per command."""
@@ -40,6 +49,28 @@ class CommandGroup(click.Group):
         rows = [(name, command.get_short_help_str(HELP_CHARACTERS_MAX)) for name, command in found if command and not command.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _with_value(command: click.Command) -> set[str]:
+    options = (parameter for parameter in command.params if isinstance(parameter, click.Option))
+    return {name for option in options if not option.is_flag for name in option.opts}
+
+
+def _options_of_the_group(words: list[str], names: set[str], others: set[str]) -> tuple[list[str], list[str]]:
+    """(options of these names with their values, everything else), each in the order of the words. `others` have values, too."""
+    moved: list[str] = []
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            return moved, [*rest, word, *left]
+        if word in names or word in others:
+            (moved if word in names else rest).extend([word, *islice(left, 1)])
+        elif word.partition("=")[0] in names or (word[:2] in names and not word.startswith("--")):
+            moved.append(word)
+        else:
+            rest.append(word)
+    return moved, rest
 
 
 def bootstrap_option(command: Command) -> Command:

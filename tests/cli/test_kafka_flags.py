@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from minikafka.cli import kafka_flags
 from minikafka.cli.main import COMMANDS, cli
 from minikafka.cli.shims import SHIMS
+from minikafka.client.cluster import Cluster
+from minikafka.client.errors import NoBrokers
 
 #: From what each tool of Apache Kafka 4.3.0 prints for --help.
 FLAGS = [line.split("\t") for line in (Path(__file__).parents[1] / "golden" / "tool_flags-4.3.tsv").read_text().splitlines()[1:]]
@@ -80,3 +82,21 @@ def test_a_number_is_shown_as_kafkas_deserializer_shows_it() -> None:
     assert deserializer("IntegerDeserializer", "key")(b"\xff\xff\xff\xff") == b"-1"
     assert deserializer(f"{prefix}BooleanDeserializer", "key")(b"\x01") == b"true"
     assert deserializer(f"{prefix}StringDeserializer", "key")("é".encode()) == "é".encode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["features describe -b h:1 -X sasl.mechanism=PLAIN", "features -b h:1 describe -Xsasl.mechanism=PLAIN",
+     "metadata-quorum describe --status -bh:1",
+     "transactions list --bootstrap-server=h:1", "cluster cluster-id -b h:1", "transactions describe --transactional-id -b -b h:1"],
+)  # fmt: skip
+def test_where_the_cluster_is_may_be_said_before_or_after_a_command(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def refresh(self: Cluster, topics: object) -> None:
+        asked.extend(f"{host}:{port}" for host, port in self._bootstrap)
+        raise NoBrokers("nobody answers")
+
+    monkeypatch.setattr(Cluster, "refresh", refresh)
+    done = CliRunner().invoke(cli, words.split())
+    assert (done.exit_code, set(asked)) == (3, {"h:1"}), done.output
