@@ -288,6 +288,13 @@ def iterate_batches(view: Buffer, position: int = 0, end: int | None = None) -> 
         position += size
 
 
+def leading_attributes(records: Buffer) -> int:
+    """The low byte of the first batch's attributes. 0 if it is cut short, or of a format before 2, which has other fields there."""
+    if len(records) < OVERHEAD or records[MAGIC] != MAGIC_V2:
+        return 0
+    return int(records[ATTRIBUTES_LOW_BYTE])
+
+
 def set_base_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
     """Assign offsets to a batch; its checksum stays valid."""
     _INT64.pack_into(buffer, position, offset)

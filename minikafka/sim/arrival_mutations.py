@@ -25,6 +25,30 @@ def _any_sequence(original: Any) -> Any:
     return lambda self, header, last_offset: True
 
 
+def _nothing_before(original: Any) -> Any:
+    return lambda connection: {}
+
+
+def _wait_for_nobody(original: Any) -> Any:
+    def wait(self: Any, replicas: Any, timeout_ms: int) -> None:
+        self._left = 1
+        self.settled(-1, 0)
+
+    return wait
+
+
+def _exchange_records(original: Any) -> Any:
+    def read(self: Any, frame: memoryview, beginning: Any) -> Any:
+        parts = original(self, frame, beginning)
+        if not parts or len(parts) < 2:
+            return parts
+        return [(topic, index, parts[-1 - number][2]) for number, (topic, index, _) in enumerate(parts)]
+
+    return read
+
+
+SEVERAL_TESTS = ("tests/broker/test_produce_several.py",)
+SEVERAL = "minikafka.broker.partitions.produce_several"
 TOGETHER = (("wake_s", 0.001), ("batch_bytes_max", 1), ("batch_records_max", 8))
 ARRIVAL_MUTATIONS: list[dict[str, Any]] = [
     {"name": "one-offset-for-a-run", "breaks": "batches that are appended together are all acknowledged with the first one's offset",
@@ -33,4 +57,10 @@ ARRIVAL_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.partitions.partition:Partition.append_run", _refused_counts),), "options": TOGETHER},
     {"name": "repeats-in-a-run", "breaks": "batches that were appended together are stored a second time when they are resent",
      "patches": (("minikafka.storage.log_append:BatchRun._continue", _any_sequence),), "options": TOGETHER, "profile": "network"},
+    {"name": "rest-appends-again", "breaks": "what the fast path has appended of a request is appended again with the rest of it",
+     "patches": (("minikafka.broker.partitions.produce_run:appended_before", _nothing_before),), "tests": SEVERAL_TESTS},
+    {"name": "several-not-waited-for", "breaks": "a request for several partitions is acknowledged before they are replicated",
+     "patches": ((f"{SEVERAL}:_Replicating.wait", _wait_for_nobody),), "tests": SEVERAL_TESTS},
+    {"name": "several-exchanged", "breaks": "the records of a request for several partitions go to the wrong ones",
+     "patches": (("minikafka.broker.partitions.produce_layout:ProduceLayout.read", _exchange_records),), "tests": SEVERAL_TESTS},
 ]  # fmt: skip

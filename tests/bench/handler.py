@@ -124,7 +124,7 @@ async def run(profile: bool) -> None:
             ("8 together", produce_frame("produce", 100, 1), 30_000, 8),
             ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000, 1),
             ("fetch 64 KiB", fetch_frame("fetch", 64 << 10), 20_000, 1),
-            # As the Java client sends them; no fast path takes them.
+            # As the Java client sends them.
             ("produce 2x16 KiB", produce_frame("spread", 16 << 10, 1, 2), 5_000, 1),
         ):
             measure(on_frame, connection, name, data, count, together, profile)

@@ -150,10 +150,11 @@ def message_of_format_1(timestamp_ms: int) -> bytes:
     return struct.pack(">qi", 0, len(message)) + message
 
 
+@pytest.mark.parametrize("attributes", [TRANSACTIONAL_BIT, CompressionType.ZSTD])
 @pytest.mark.parametrize("version", [3, 9])
-async def test_a_message_of_an_older_format_is_not_transactional_whatever_its_timestamp(tmp_path: Path, version: int) -> None:
-    """The timestamp has the place of the attributes; for three days of every six it said "transactional", and the request failed."""
-    records = message_of_format_1(NOW_MS | TRANSACTIONAL_BIT << 24)
-    assert HEADER.unpack_from(records)[batch_header.ATTRIBUTES] & TRANSACTIONAL_BIT
+async def test_the_timestamp_of_an_older_format_is_not_taken_for_attributes(tmp_path: Path, version: int, attributes: int) -> None:
+    """It has their place; for three days of every six it said "transactional", and for some hours "zstd", and the request failed."""
+    records = message_of_format_1(NOW_MS & ~(0xFF << 24) | attributes << 24)
+    assert HEADER.unpack_from(records)[batch_header.ATTRIBUTES] & 0xFF == attributes
     async with asked(tmp_path, partitions=2) as ask:
         assert [code for code, *_ in said(await ask(both(PLAIN, records), version))] == ["NONE", "INVALID_RECORD"]

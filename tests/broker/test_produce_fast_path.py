@@ -240,13 +240,13 @@ async def test_a_parked_batch_ends_with_its_timeout(tmp_path: Path) -> None:
         assert decoded(list(side.connection.frames.values())[-1], 9)[1].responses[0].partition_responses[0].error_code == 7
 
 
-async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: Path) -> None:
+async def test_a_connection_that_sends_nothing_to_be_learned_stops_learning(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = Side(node.broker.dispatcher, fast=True)
         data = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"one")) for index in (0, 1)]
-        topics = [ProduceRequest.TopicProduceData(name="fastpath", partition_data=data)]
+        topics = [ProduceRequest.TopicProduceData(name="long" * 50, partition_data=data)]
         request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
         frame = b"".join(bytes(piece) for piece in encode_request(request, 9, 1, "fast-path"))[4:]
         for _ in range(MISSES_MAX + 5):

@@ -19,6 +19,8 @@ class Answers:
         self.frames: dict[int, bytes] = {}
         self.tickets = itertools.count()
         self.reason: str | None = None
+        #: How often the connection is told to accept no further request.
+        self.holds = 0
         self.arrived = asyncio.Event()
         self.callback: Callable[[], None] | None = None
 
@@ -28,6 +30,15 @@ class Answers:
 
     def begin(self) -> int:
         return next(self.tickets)
+
+    def keep_frame(self) -> None:
+        """Frames are not overwritten, unless they arrive together."""
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def go_on(self) -> None:
+        self.holds -= 1
 
     def finish(self, ticket: int, pieces: list[Any]) -> None:
         self.frames[ticket] = b"".join(piece.read() if hasattr(piece, "fileno") else bytes(piece) for piece in pieces)

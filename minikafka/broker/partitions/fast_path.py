@@ -64,9 +64,9 @@ class TemplateFastPath(ABC):
     def forget(self) -> None:
         """Forget everything learned from earlier requests. The fast path may learn again."""
 
-    def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
-        """Version, header, request and its end position. None if the frame can have no template, or if so many frames of this connection
-        had none that further attempts do not pay."""
+    def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, int, Any, int] | None:
+        """Version, header and its end position, request and its end position. None if the frame can have no template, or if so many
+        frames of this connection had none that further attempts do not pay."""
         if self._misses >= MISSES_MAX or len(frame) < HEAD.size:
             return None
         _, version, _ = HEAD.unpack_from(frame)
@@ -82,7 +82,7 @@ class TemplateFastPath(ABC):
             return None
         if self._permits is not None and not self._permits(version, request):
             return None
-        return version, header, request, end
+        return version, header, position, request, end
 
 
 def remember(table: dict[Key, Value], key: Key, value: Value, most: int) -> Value:

@@ -218,7 +218,7 @@ class FetchFastPath(TemplateFastPath):
         decoded = self._decode(frame, FetchRequest, VERSION_MIN)
         if decoded is None:
             return
-        version, header, request, _ = decoded
+        version, header, _, request, _ = decoded
         if not self._is_simple(request, version):
             return
         offset_positions = _offset_positions(request, version, header.client_id, frame)

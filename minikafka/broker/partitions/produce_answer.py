@@ -1,10 +1,19 @@
-"""Error answers shared by the ordinary and the fast path of Produce."""
+"""What the ordinary and the fast path of Produce share: error answers, and how one hands a request to the other."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from minikafka.storage.validation import RefusedRecords
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.core.partition.leader import PartitionLeader
+    from minikafka.net.network import Connection
+    from minikafka.storage.types import AppendInfo
 
 ACKS_ALL = -1
 TOPIC_ID_VERSION_MIN = 13
@@ -27,3 +36,59 @@ def refuse(answer: PartitionAnswer, error: ApiError) -> None:
     if isinstance(error, RefusedRecords):
         kind = ProduceResponse.BatchIndexAndErrorMessage
         answer.record_errors = [kind(batch_index=index, batch_index_error_message=reason) for index, reason in error.record_errors]
+
+
+class Appended:
+    """Records that are in the log of a partition. `leader` is the leadership that appended them, None if it ended at once."""
+
+    __slots__ = ("info", "leader", "partition")
+
+    def __init__(self, partition: Partition, leader: PartitionLeader | None, info: AppendInfo) -> None:
+        self.partition = partition
+        self.leader = leader
+        self.info = info
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every in-sync replica has them."""
+        return self.leader is not None and self.leader.high_watermark > self.info.last_offset
+
+    def count(self, size: int) -> None:
+        """Count them among the partition's traffic. `size`: in bytes."""
+        partition, info = self.partition, self.info
+        partition.produces += 1
+        partition.bytes_in += size
+        partition.messages_in += info.last_offset - info.first_offset + 1
+
+
+class ReservedPlace:
+    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it.
+
+    It is equal to the connection: whoever keeps requests by their connection must see that they came on the same one.
+    """
+
+    __slots__ = ("_connection", "_ticket", "appended")
+
+    def __init__(self, connection: Connection, ticket: int, appended: Mapping[tuple[Hashable, int], Appended] | None = None) -> None:
+        """`appended`: (name or id of the topic, index) -> what the fast path has appended of the request."""
+        self._connection = connection
+        self._ticket = ticket
+        self.appended = appended or {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self._connection == (other._connection if isinstance(other, ReservedPlace) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._connection)
+
+    def begin(self) -> int:
+        """The reserved place."""
+        return self._ticket
+
+
+def appended_before(connection: object) -> Mapping[tuple[Hashable, int], Appended]:
+    """What has been appended of the request that comes on `connection`."""
+    return connection.appended if isinstance(connection, ReservedPlace) else {}

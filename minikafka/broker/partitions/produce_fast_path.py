@@ -3,7 +3,7 @@
 A client such as librdkafka sends one batch for one partition in each request, so all bytes from the client id to the length of the
 records are the same in every request for that partition. These bytes are the key of a template. The declared message decoded them once and
 encoded the response once, with placeholders for the offsets. Any irregular request takes the ordinary path, which finds and reports
-errors; a refused batch has changed nothing.
+errors; a refused batch has changed nothing. Requests for several partitions are served by produce_several.py.
 
 Small batches that arrive together are put off and appended together: one write, one move of the high watermark and one look at waiting
 requests for each partition. If that fails, they are appended one by one, and those for which that fails, too, take the ordinary path;
@@ -17,11 +17,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.fast_path import HEAD, TEMPLATE_BYTES_MAX, Counted, Permits, TemplateFastPath, remember
-from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, fail
+from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, ReservedPlace, fail
+from minikafka.broker.partitions.produce_layout import ProduceLayout, may_be_transactional
+from minikafka.broker.partitions.produce_several import SeveralPartitions
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
-from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.frame import response_bytes
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -123,36 +124,6 @@ class _ParkedAppend(ReplicationWait):
         self._connection.close(reason)
 
 
-def _may_be_transactional(records: memoryview) -> bool:
-    return len(records) <= ATTRIBUTES_LOW_BYTE or bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
-
-
-class _Reserved:
-    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it.
-
-    It is equal to the connection: whoever keeps requests by their connection must see that they came on the same one.
-    """
-
-    __slots__ = ("_connection", "_ticket")
-
-    def __init__(self, connection: Connection, ticket: int) -> None:
-        self._connection = connection
-        self._ticket = ticket
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self._connection == (other._connection if isinstance(other, _Reserved) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._connection)
-
-    def begin(self) -> int:
-        """The reserved place."""
-        return self._ticket
-
-
 def _frames_behind_min(partition: Partition) -> int:
     leader = partition.appending
     return FRAMES_BEHIND_MIN_REPLICATED if leader is not None and leader.followers else FRAMES_BEHIND_MIN
@@ -172,7 +143,7 @@ class _Run:
 class ProduceFastPath(TemplateFastPath):
     """The templates of one connection, and its requests that were put off."""
 
-    __slots__ = ("_connection", "_lengths", "_now_ms", "_refused", "_runs", "_templates", "_wall_ms")
+    __slots__ = ("_connection", "_layout", "_lengths", "_now_ms", "_refused", "_runs", "_several", "_templates", "_wall_ms")
 
     def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, refer: Refer, permits: Permits | None = None) -> None:
         super().__init__(replicas, entry, refer, permits)
@@ -182,6 +153,8 @@ class ProduceFastPath(TemplateFastPath):
         self._templates: dict[bytes, _Template] = {}
         self._lengths: list[int] = []
         self._runs: dict[Partition, _Run] = {}
+        self._layout = ProduceLayout()
+        self._several = SeveralPartitions(replicas, clock, entry, refer, self._layout)
         self._connection: Connection
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
@@ -194,14 +167,13 @@ class ProduceFastPath(TemplateFastPath):
             if template is not None and template.version == version:
                 break
         else:
-            self._learn(frame)
-            return False
+            return self._serve_several(connection, frame, correlation_id)
         if length + VARINT_BYTES_MAX > len(frame):
             return False
         size, start = read_unsigned_varint(frame, length)
         size -= 1
         end = start + size
-        if end + 3 != len(frame) or frame[end:] != _NO_TAGS or (template.is_watched and _may_be_transactional(frame[start:end])):
+        if end + 3 != len(frame) or frame[end:] != _NO_TAGS or (template.is_watched and may_be_transactional(frame[start:end])):
             return False
         found: Mapping[tuple[Any, int], Partition] = self._replicas.partitions_by_id if template.by_id else self._replicas.partitions
         partition = found.get(template.key)
@@ -213,6 +185,14 @@ class ProduceFastPath(TemplateFastPath):
                 return True
             self.complete()
         return self._append(connection, None, records, correlation_id, template, partition)
+
+    def _serve_several(self, connection: Connection, frame: memoryview, correlation_id: int) -> bool:
+        """Serve a request for several partitions, after those that were put off."""
+        self.complete()
+        is_served = self._several.serve(connection, frame, correlation_id)
+        if is_served is None:
+            self._learn(frame)
+        return bool(is_served)
 
     def _append(
         self, connection: Connection, ticket: int | None, records: memoryview, correlation_id: int, template: _Template,
@@ -298,7 +278,7 @@ class ProduceFastPath(TemplateFastPath):
         """Append the batches of a run one by one. The ordinary path serves those for which that fails."""
         for (frame, ticket, correlation_id, template, _), (records, _) in zip(run.requests, run.batches.batches, strict=True):
             if self._refused or not self._append(connection, ticket, records, correlation_id, template, partition):
-                self._refer(cast("Connection", _Reserved(connection, ticket)), frame)
+                self._refer(cast("Connection", ReservedPlace(connection, ticket)), frame)
 
     def _answer_run(self, connection: Connection, partition: Partition, run: _Run) -> None:
         batches, counts = run.batches, self._counts
@@ -319,6 +299,7 @@ class ProduceFastPath(TemplateFastPath):
         """Forget every template."""
         self._templates.clear()
         self._lengths.clear()
+        self._layout.forget()
         self._misses = 0
 
     def _learn(self, frame: memoryview) -> None:
@@ -326,12 +307,18 @@ class ProduceFastPath(TemplateFastPath):
         decoded = self._decode(frame, ProduceRequest, FLEXIBLE_VERSION_MIN)
         if decoded is None:
             return
-        version, _, request, end = decoded
-        if end != len(frame) or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        version, _, position, request, end = decoded
+        if end != len(frame) or request.acks not in (1, ACKS_ALL):
             return
+        if request.transactional_id is None and self._layout.learn(frame, position, version, request):
+            self._misses = 0
+        if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+            self._learn_single(frame, version, request)
+
+    def _learn_single(self, frame: memoryview, version: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
         records = topic.partition_data[0].records
-        if not records or request.acks not in (1, ACKS_ALL):
+        if not isinstance(records, memoryview) or not records:
             return
         start = len(frame) - len(_NO_TAGS) - len(records)
         written_length = bytearray()
@@ -339,7 +326,7 @@ class ProduceFastPath(TemplateFastPath):
         length = start - len(written_length)
         if length > TEMPLATE_BYTES_MAX or frame[length:start] != written_length or frame[start : start + len(records)] != records:
             return
-        is_watched = self._permits is not None and request.transactional_id is None
+        is_watched = request.transactional_id is None
         remember(self._templates, bytes(frame[8:length]), _Template(request, version, is_watched=is_watched), TEMPLATES_MAX)
         if length in self._lengths:
             self._lengths.remove(length)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.handover import is_handed_on
 from minikafka.broker.partitions.leader_hint import name_leader
-from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail, refuse
+from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, Appended, appended_before, fail, refuse
 from minikafka.broker.partitions.produce_handover import HeldRequest
 from minikafka.broker.partitions.produce_order import check_order, gap_at_new_leader, is_behind_lost, note_refused
 from minikafka.broker.partitions.produce_transactional import Verdicts, verdict_of
@@ -21,7 +21,7 @@ from minikafka.broker.supervise import Ends
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
-from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, CODEC_MASK
+from minikafka.wire.batch import CODEC_MASK, leading_attributes
 from minikafka.wire.compression import CompressionType
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import received
@@ -107,8 +107,8 @@ class ProduceRun:
     """
 
     __slots__ = (
-        "_by_id", "_context", "_has_failed", "_held", "_is_odd", "_left", "_now_ms", "_on_appended", "_parts", "_prepared", "_refusals",
-        "_request", "_response", "_verdicts", "_waits", "_waits_left", "_wall_ms",
+        "_appended", "_by_id", "_context", "_has_failed", "_held", "_is_odd", "_left", "_now_ms", "_on_appended", "_parts", "_prepared",
+        "_refusals", "_request", "_response", "_verdicts", "_waits", "_waits_left", "_wall_ms",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +123,8 @@ class ProduceRun:
         self._verdicts = verdicts
         self._prepared = prepared
         self._by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        #: What the fast path has appended before.
+        self._appended = appended_before(context.connection)
         #: Whether each partition has to be looked at before its log is asked.
         self._is_odd = verdicts is not None or request.acks not in ACKS or context.api_version < ZSTD_VERSION_MIN
         self._refusals = parts.replicas.refusals
@@ -188,6 +190,11 @@ class ProduceRun:
     # -- one partition ---------------------------------------------------------------------------------------------
 
     def _produce(self, topic: _Topic, data: _Data, answer: _Answer) -> None:
+        if self._appended:
+            before = self._appended.get((topic.topic_id if self._by_id else topic.name, data.index))
+            if before is not None:
+                self._accept(before, data, answer)
+                return
         partition, has_reached_log = None, False
         try:
             partition = self._parts.replicas.require(topic.name, topic.topic_id if self._by_id else None, data.index)
@@ -200,15 +207,18 @@ class ProduceRun:
                 if has_reached_log and answer.error_code not in EXPECTED_FAILURES and partition is not None:
                     answer.log_start_offset = partition.log.log_start_offset
             return
-        partition.produces += 1
-        partition.bytes_in += len(cast("memoryview", data.records))
-        partition.messages_in += info.last_offset - info.first_offset + 1
+        self._accept(Appended(partition, partition.leader, info), data, answer)
+
+    def _accept(self, appended: Appended, data: _Data, answer: _Answer) -> None:
+        """The records are in the log: complete the answer, and with acks=all let it wait until they are replicated."""
+        appended.count(len(cast("memoryview", data.records)))
+        info = appended.info
         answer.base_offset = info.first_offset
         answer.log_append_time_ms = info.log_append_time_ms
         answer.log_start_offset = info.log_start_offset
-        leader = partition.leader
-        if self._request.acks < 0 and leader is not None and leader.high_watermark <= info.last_offset:
-            self._waits.append(_AppendWait(self, partition, leader, info.last_offset + 1, answer))
+        leader = appended.leader
+        if self._request.acks < 0 and leader is not None and not appended.is_replicated:
+            self._waits.append(_AppendWait(self, appended.partition, leader, info.last_offset + 1, answer))
 
     def _admit(self, partition: Partition, topic: _Topic, data: _Data) -> Verification | None:
         """What is checked before the log is asked. Returns what lets a transaction begin; raises ApiError."""
@@ -239,8 +249,7 @@ class ProduceRun:
         if (
             self._context.api_version < ZSTD_VERSION_MIN
             and isinstance(records, memoryview)
-            and len(records) > ATTRIBUTES_LOW_BYTE
-            and records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK == CompressionType.ZSTD
+            and leading_attributes(records) & CODEC_MASK == CompressionType.ZSTD
         ):
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
 

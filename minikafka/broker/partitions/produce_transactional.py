@@ -12,7 +12,7 @@ from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
 from minikafka.storage.producer_state import Verification
-from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, HEADER, MAGIC, MAGIC_V2, TRANSACTIONAL_BIT
+from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT, leading_attributes
 from minikafka.wire.batch_header import BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID, Header
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import RecordsValue, received
@@ -209,10 +209,8 @@ def lacks_transactional_id(request: ProduceRequest) -> bool:
 
 
 def _is_transactional(records: RecordsValue | None) -> bool:
-    """Whether the first batch is transactional. The formats before 2 have no transactions, and other fields in these places."""
-    if records is None or len(batch := received(records)) < HEADER.size:
-        return False
-    return batch[MAGIC] == MAGIC_V2 and bool(batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
+    """Whether the first batch is transactional."""
+    return records is not None and bool(leading_attributes(received(records)) & TRANSACTIONAL_BIT)
 
 
 def _transactional_header(records: RecordsValue | None) -> Header | None:

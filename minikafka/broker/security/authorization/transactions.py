@@ -12,7 +12,7 @@ from minikafka.broker.security.authorization.groups import require_group
 from minikafka.broker.security.authorization.guard import Verdict
 from minikafka.broker.security.authorization.topics import split, topic_name
 from minikafka.core.authorizer.acl import Operation, ResourceType
-from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, HEADER, TRANSACTIONAL_BIT
+from minikafka.wire.batch import TRANSACTIONAL_BIT, leading_attributes
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import received
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -80,7 +80,7 @@ def split_produce(authority: Authority, context: Any, request: ProduceRequest, *
 
 def _is_transactional(request: ProduceRequest) -> bool:
     return any(
-        len(records := received(data.records)) >= HEADER.size and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT != 0
+        leading_attributes(received(data.records)) & TRANSACTIONAL_BIT
         for topic in request.topic_data
         for data in topic.partition_data
         if data.records is not None

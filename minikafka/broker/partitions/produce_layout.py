@@ -1,0 +1,158 @@
+"""What the Produce requests of one connection repeat, and where the records lie in them.
+
+A client such as the Java producer sends the batches of several partitions in each request, of other ones each time and in another
+order. Only the beginning of the request (client id, acks, timeout) and the names or ids of topics are the same bytes. Flexible versions
+(9 and later, KIP-482) of kafka/clients/src/main/resources/common/message/ProduceRequest.json; all counts and lengths are varints plus one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.partitions.fast_path import remember
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
+from minikafka.wire.errors import WireError
+from minikafka.wire.varint import read_unsigned_varint
+
+if TYPE_CHECKING:
+    from minikafka.wire.messages.produce import ProduceRequest
+
+#: More partitions of one request are not appended in one turn of the event loop: each of them may begin a segment.
+PARTITIONS_MAX = 32
+TOPICS_KEPT, BEGINNINGS_KEPT = 512, 4
+#: Null for the transactional id, acks, timeout: what lies between the header and the topics.
+BETWEEN_BYTES = 1 + 2 + 4
+ONE_BYTE_MAX = 0x7F
+TOPIC_ID_BYTES = 16
+_INDEX = Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Everything before the topics."""
+
+    version: int
+    acks: int
+    timeout_ms: int
+    #: Length of the frame up to the topics.
+    length: int
+
+    @property
+    def by_id(self) -> bool:
+        """Whether topics have ids instead of names."""
+        return self.version >= TOPIC_ID_VERSION_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic: its name or id, and the bytes that say it in requests and in responses."""
+
+    key: Any
+    encoded: bytes
+
+
+#: A partition's records in a request.
+Part = tuple[KnownTopic, int, memoryview]
+
+
+class ProduceLayout:
+    """The beginnings and topics that the requests of one connection have had."""
+
+    __slots__ = ("_beginnings", "_by_id", "_by_name", "_lengths")
+
+    def __init__(self) -> None:
+        self._beginnings: dict[bytes, Beginning] = {}
+        self._lengths: list[int] = []
+        self._by_id: dict[bytes, KnownTopic] = {}
+        self._by_name: dict[bytes, KnownTopic] = {}
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self._beginnings.clear()
+        self._lengths.clear()
+        self._by_id.clear()
+        self._by_name.clear()
+
+    def learn(self, frame: memoryview, position: int, version: int, request: ProduceRequest) -> bool:
+        """Remember what this request may share with others. `position`: where its header ends. Returns whether something was new."""
+        length = position + BETWEEN_BYTES
+        beginning = Beginning(version, request.acks, max(request.timeout_ms, 0), length)
+        key = bytes(frame[8:length])
+        is_new = key not in self._beginnings
+        if is_new:
+            remember(self._beginnings, key, beginning, BEGINNINGS_KEPT)
+            self._lengths = list({known.length for known in self._beginnings.values()})
+        for topic in request.topic_data:
+            is_new |= self._learn_id(topic.topic_id) if beginning.by_id else self._learn_name(topic.name)
+        return is_new
+
+    def _learn_id(self, topic_id: bytes) -> bool:
+        if topic_id in self._by_id:
+            return False
+        remember(self._by_id, bytes(topic_id), KnownTopic(topic_id, bytes(topic_id)), TOPICS_KEPT)
+        return True
+
+    def _learn_name(self, name: str) -> bool:
+        text = name.encode()
+        encoded = bytes((len(text) + 1,)) + text if len(text) < ONE_BYTE_MAX else b""
+        if not encoded or encoded in self._by_name:
+            return False
+        remember(self._by_name, encoded, KnownTopic(name, encoded), TOPICS_KEPT)
+        return True
+
+    def beginning(self, frame: memoryview) -> Beginning | None:
+        """The known beginning of a request."""
+        for length in self._lengths:
+            found = self._beginnings.get(bytes(frame[8:length]))
+            if found is not None and found.version == (frame[2] << 8 | frame[3]):
+                return found
+        return None
+
+    def read(self, frame: memoryview, beginning: Beginning) -> list[Part] | None:
+        """The records of each partition, in the order of the request. None if a topic is unknown. An empty list for a request that is
+        malformed or out of the ordinary: there is nothing to be learned from it."""
+        topics, by_id, position = (self._by_id if beginning.by_id else self._by_name), beginning.by_id, beginning.length
+        parts: list[Part] = []
+        seen: set[KnownTopic] = set()
+        try:
+            count, position = frame[position], position + 1
+            for _ in range(count - 1):
+                end = position + (TOPIC_ID_BYTES if by_id else frame[position])
+                topic = topics.get(bytes(frame[position:end]))
+                if topic is None:
+                    return None if count <= ONE_BYTE_MAX and end < len(frame) else []
+                if topic in seen:
+                    return []
+                seen.add(topic)
+                position = _read_partitions(frame, end, topic, parts)
+                if position < 0:
+                    return []
+            is_whole = frame[position] == 0 and position + 1 == len(frame)
+        except (IndexError, StructError, WireError):
+            return []
+        return parts if is_whole and count <= ONE_BYTE_MAX else []
+
+
+def _read_partitions(frame: memoryview, position: int, topic: KnownTopic, parts: list[Part]) -> int:
+    """Add the partitions of one topic. Returns the position after it, -1 if it is out of the ordinary."""
+    count, position = frame[position], position + 1
+    if count > PARTITIONS_MAX + 1:
+        return -1
+    for _ in range(count - 1):
+        (index,) = _INDEX.unpack_from(frame, position)
+        size, start = read_unsigned_varint(frame, position + 4)
+        position = start + size - 1
+        if size < 2 or frame[position]:
+            return -1  # null or empty, or with tagged fields
+        parts.append((topic, index, frame[start:position]))
+        position += 1
+    return position + 1 if len(parts) <= PARTITIONS_MAX and not frame[position] else -1
+
+
+def may_be_transactional(records: memoryview) -> bool:
+    """Whether the first batch belongs to a transaction, or is too short to tell."""
+    return len(records) <= ATTRIBUTES_LOW_BYTE or bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)

@@ -1,0 +1,187 @@
+"""The fast path of Produce requests for several partitions: their batches are appended and answered without decoding the request.
+
+The partitions are appended one after the other. If a batch is refused, the ordinary path serves the whole request at the place that it has
+among the responses, is told what has been appended, and finds the error again. Nothing is appended twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, cast
+
+from minikafka.broker.partitions.produce_answer import ACKS_ALL, Appended, ReservedPlace
+from minikafka.broker.partitions.produce_layout import Beginning, KnownTopic, Part, ProduceLayout, may_be_transactional
+from minikafka.core.partition.replication_wait import ReplicationWait
+from minikafka.storage.validation import Fitting
+from minikafka.wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from minikafka.broker.front.fast_path import Refer
+    from minikafka.broker.partitions.fast_path import Counted
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.net.network import Clock, Connection
+
+#: Size, correlation id, no tagged fields in the header, number of topics.
+_HEAD = Struct(">iibB")
+#: Index, error code, base offset, time of the append, log start offset; then no record errors, no error message, no tagged fields.
+_PARTITION = Struct(">ihqqq3s")
+_PARTITION_END = b"\1\0\0"
+#: No tagged fields of the topic.
+_TOPIC_END = b"\0"
+#: No throttle time, no tagged fields.
+_END = bytes(5)
+#: Topic, index of the partition, and what has been appended.
+Entry = tuple[KnownTopic, int, Appended]
+
+
+def response(correlation_id: int, entries: list[Entry], errors: Mapping[int, ErrorCode]) -> bytes:
+    """The response frame (Produce 9 and later). `errors`: position among the entries -> why it failed after all."""
+    pieces: list[bytes] = []
+    topics, first, topic = 0, 0, None
+    for number, (named, index, appended) in enumerate(entries):
+        if named is not topic:
+            if topic is not None:
+                pieces[first] = topic.encoded + bytes((len(pieces) - first,))
+                pieces.append(_TOPIC_END)
+            topic, first = named, len(pieces)
+            topics += 1
+            pieces.append(b"")
+        info = appended.info
+        if number in errors:
+            pieces.append(_PARTITION.pack(index, errors[number], -1, -1, -1, _PARTITION_END))
+        else:
+            offsets = info.first_offset, info.log_append_time_ms, info.log_start_offset
+            pieces.append(_PARTITION.pack(index, 0, *offsets, _PARTITION_END))
+    assert topic is not None
+    pieces[first] = topic.encoded + bytes((len(pieces) - first,))
+    pieces += (_TOPIC_END, _END)
+    body = b"".join(pieces)
+    return _HEAD.pack(len(body) + _HEAD.size - 4, correlation_id, 0, topics + 1) + body
+
+
+class _SeveralWait(ReplicationWait):
+    """One partition that waits for replication."""
+
+    __slots__ = ("_number", "_request", "key")
+
+    def __init__(self, request: _Replicating, number: int, appended: Appended) -> None:
+        super().__init__(appended.partition, appended.leader, appended.info.last_offset + 1)
+        self._request = request
+        self._number = number
+        self.key = appended.partition.key
+
+    def settled(self, code: ErrorCode) -> None:
+        """The partition's answer is final."""
+        self._request.settled(self._number, code)
+
+    def close(self, reason: str) -> None:
+        """Close the client's connection, because the request failed unexpectedly."""
+        self._request.connection.close(reason)
+
+
+class _Replicating:
+    """An acks=all request some of whose partitions wait for replication. It is answered when all are settled."""
+
+    __slots__ = ("_correlation_id", "_entries", "_errors", "_left", "_ticket", "connection")
+
+    def __init__(self, connection: Connection, correlation_id: int, entries: list[Entry]) -> None:
+        self.connection = connection
+        self._correlation_id = correlation_id
+        self._entries = entries
+        self._errors: dict[int, ErrorCode] = {}
+        self._ticket = connection.begin()
+        self._left = 0
+
+    def wait(self, replicas: ReplicaManager, timeout_ms: int) -> None:
+        """Wait for those partitions that are not replicated yet."""
+        waits = [_SeveralWait(self, number, done) for number, (_, _, done) in enumerate(self._entries) if not done.is_replicated]
+        self._left = len(waits)
+        waiting = replicas.waiting
+        for wait in waits:
+            if not wait.try_complete():
+                waiting.park(waiting.produces, wait, [wait.key], timeout_ms)
+
+    def settled(self, number: int, code: ErrorCode) -> None:
+        """One more partition is settled."""
+        if code is not ErrorCode.NONE:
+            self._errors[number] = code
+        self._left -= 1
+        if self._left == 0:
+            self.connection.finish(self._ticket, [response(self._correlation_id, self._entries, self._errors)])
+
+
+class SeveralPartitions:
+    """Serves requests whose beginning and topics `layout` knows."""
+
+    __slots__ = ("_counts", "_layout", "_now_ms", "_refer", "_refused", "_replicas", "_wall_ms")
+
+    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, refer: Refer, layout: ProduceLayout) -> None:
+        """`refer` serves a request in the ordinary way."""
+        self._replicas = replicas
+        self._counts = entry.counts
+        self._refused = replicas.refusals.entries
+        self._now_ms, self._wall_ms = clock.now_ms, clock.wall_ms
+        self._refer = refer
+        self._layout = layout
+
+    def serve(self, connection: Connection, frame: memoryview, correlation_id: int) -> bool | None:
+        """Serve a request. False, with nothing done, if the ordinary path has to; None if it has something unknown, so that it may be
+        worth learning."""
+        beginning = self._layout.beginning(frame)
+        parts = None if beginning is None else self._layout.read(frame, beginning)
+        if parts is None or beginning is None:
+            return None
+        if len(parts) < 2:
+            return None if parts else False  # single ones have templates
+        partitions = self._partitions(parts, beginning)
+        if partitions is None:
+            return False
+        entries: list[Entry] = []
+        wall_ms, now_ms, acks = self._wall_ms(), self._now_ms(), beginning.acks
+        for (topic, index, records), partition in zip(parts, partitions, strict=True):
+            leader = partition.appending
+            try:
+                info = partition.append(records, acks, wall_ms, now_ms, fitting=Fitting.ELSEWHERE)
+            except ApiError:
+                return self._refer_rest(connection, frame, entries)
+            entries.append((topic, index, Appended(partition, leader, info)))
+        for (_, _, records), (_, _, appended) in zip(parts, entries, strict=True):
+            appended.count(len(records))
+        self._answer(connection, correlation_id, beginning, entries)
+        return True
+
+    def _partitions(self, parts: list[Part], beginning: Beginning) -> list[Partition] | None:
+        """The partition of each part. None if one of them is not served fast."""
+        if self._refused:
+            return None
+        replicas = self._replicas
+        found_by: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if beginning.by_id else replicas.partitions
+        found: dict[Partition, None] = {}
+        for topic, index, records in parts:
+            partition = found_by.get((topic.key, index))
+            if (
+                partition is None or partition.appending is None or partition.is_internal or partition.log.flushes_by_count
+                or may_be_transactional(records)
+            ):  # fmt: skip
+                return None
+            found[partition] = None
+        return list(found) if len(found) == len(parts) else None
+
+    def _refer_rest(self, connection: Connection, frame: memoryview, entries: list[Entry]) -> bool:
+        """Let the ordinary path serve the request, of which `entries` have been appended."""
+        if not entries:
+            return False
+        appended: dict[tuple[Hashable, int], Appended] = {(topic.key, index): done for topic, index, done in entries}
+        self._refer(cast("Connection", ReservedPlace(connection, connection.begin(), appended)), frame)
+        return True
+
+    def _answer(self, connection: Connection, correlation_id: int, beginning: Beginning, entries: list[Entry]) -> None:
+        self._counts[beginning.version] += 1
+        if beginning.acks == ACKS_ALL and not all([appended.is_replicated for _, _, appended in entries]):
+            _Replicating(connection, correlation_id, entries).wait(self._replicas, beginning.timeout_ms)
+        else:
+            connection.finish(connection.begin(), [response(correlation_id, entries, {})])
