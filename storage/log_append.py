@@ -25,6 +25,7 @@ from minikafka.storage.validation import (
     Fitting,
     HeavyBatch,
     check_client_header,
+    ends_with_its_stream,
     fit_to_topic,
     is_heavy,
     is_simple_record,
@@ -227,6 +228,7 @@ class LogAppender:
             and base_timestamp >= wall_ms - self._before_max_ms
             and (count > SMALL_BATCH_RECORDS or (count == 1 and timestamp == base_timestamp and is_simple_record(records, size)))
             and crc32c(records[CRC_FROM:]) == crc
+            and (not attributes & CODEC_MASK or ends_with_its_stream(records[OVERHEAD:], attributes & CODEC_MASK, count))
         ):
             return header
         return None

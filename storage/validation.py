@@ -1,8 +1,8 @@
 """The checks of a client's batch at the leader, and its conversion by the topic's configuration.
 
 Sources: ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator. A batch's header, length and CRC are always
-checked. Its records are examined only where that is cheap or the topic needs it: in batches of up to SMALL_BATCH_RECORDS records, and in
-every batch of a compacted topic (no null keys).
+checked. Its records are examined only where that is cheap or the topic needs it: in batches of up to SMALL_BATCH_RECORDS records, in every
+batch of a compacted topic (no null keys), and in compressed batches whose stream does not simply end where the batch ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from minikafka.wire.batch_header import (
     PRODUCER_ID,
     Header,
 )
-from minikafka.wire.compression import CompressionType, is_larger_than
+from minikafka.wire.compression import SNAPPY_RATIO_MAX, CompressionType, is_larger_than, is_whole_stream
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode, WireError
 from minikafka.wire.record_scan import scan_records
@@ -47,6 +47,8 @@ SMALL_BATCH_RECORDS = 4
 RECORD_ERRORS_MAX = 1000
 #: Batches up to this size are examined on the event loop: the worst case takes some 10 ms.
 LIGHT_BYTES_MAX = 64 * 1024
+#: As LIGHT_BYTES_MAX, for a large batch: it may hold very many records.
+LIGHT_STREAM_BYTES_MAX = 32 * 1024
 #: The smallest record: length, attributes, timestamp and offset deltas, lengths of key and value, number of headers.
 RECORD_BYTES_MIN = 7
 #: The largest compression ratio by codec: deflate makes 258 bytes of two bits, snappy 64 of three bytes, LZ4 255 of one byte, zstd 128 KiB
@@ -222,12 +224,22 @@ class Fitting(IntEnum):
 def is_heavy(records: memoryview, header: Header, config: LogConfig) -> bool:
     """Whether `fit_to_topic` would take long for this batch, so that it belongs on another thread."""
     attributes, count = header[ATTRIBUTES], header[COUNT]
-    recompresses = config.compression_type != "producer" and CODECS[config.compression_type] != attributes & CODEC_MASK
+    codec, body = attributes & CODEC_MASK, records[OVERHEAD:]
+    recompresses = config.compression_type != "producer" and CODECS[config.compression_type] != codec
+    light_max = LIGHT_BYTES_MAX
     if not (recompresses or config.is_compacted or 0 < count <= SMALL_BATCH_RECORDS):
-        return False
-    if len(records) > LIGHT_BYTES_MAX:
+        if ends_with_its_stream(body, codec, count):
+            return False
+        light_max = LIGHT_STREAM_BYTES_MAX
+    if len(records) > light_max:
         return not is_simple_record(records, len(records)) or config.is_compacted or recompresses
-    return bool(attributes & CODEC_MASK) and is_larger_than(attributes & CODEC_MASK, records[OVERHEAD:], LIGHT_BYTES_MAX)
+    return bool(codec) and is_larger_than(codec, body, light_max)
+
+
+def ends_with_its_stream(body: memoryview, codec: int, count: int, size_max: int = LIGHT_STREAM_BYTES_MAX) -> bool:
+    """Whether the records' compressed stream is whole and ends where the batch ends, so far as `is_whole_stream` can tell; True without
+    compression. `size_max` bounds the bytes that raw snappy is decompressed to; what is larger is not told. Takes a few microseconds."""
+    return not codec or is_whole_stream(codec, body, count * RECORD_BYTES_MIN, size_max)
 
 
 def is_simple_record(records: memoryview, size: int) -> bool:
@@ -314,8 +326,12 @@ def fit_to_topic(records: memoryview, header: Header, config: LogConfig, wall_ms
     check_codec(attributes)
     if not config.is_log_append_time:
         check_timestamps(records, header, config, wall_ms)
-    largest = header[MAX_TIMESTAMP]
-    if config.is_compacted or header[COUNT] <= SMALL_BATCH_RECORDS:
+    largest, body = header[MAX_TIMESTAMP], records[OVERHEAD:]
+    if (
+        config.is_compacted
+        or header[COUNT] <= SMALL_BATCH_RECORDS
+        or not ends_with_its_stream(body, attributes & CODEC_MASK, header[COUNT], SNAPPY_RATIO_MAX * len(body))
+    ):
         real = check_records(
             records, header, need_key=config.is_compacted, name=name, message_bytes_max=config.max_message_bytes
         )

@@ -33,6 +33,16 @@ _GZIP_HEADER_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
 _LZ4_FLAGS, _LZ4_FLAGS_MASK, _LZ4_SIZES_MASK = 0x60, 0xE3, 0x8F
 _ZSTD_SKIPPABLE, _ZSTD_HEADER_BYTES_MAX = 0x184D2A50, 18
 
+_LZ4_MAGIC, _LZ4_BLOCK_CHECKSUMS, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x184D2204, 0x10, 0x08, 0x04
+_ZSTD_MAGIC, _ZSTD_RLE, _ZSTD_RESERVED = 0xFD2FB528, 1, 3
+#: Deflate makes up to 1032 of 1; what is better than this is looked at, so that a trailer that is cut does not pass for another size.
+_GZIP_RATIO_MAX = 128
+_GZIP_BYTES_MIN = 18
+_UINT32 = struct.Struct("<I")
+_SNAPPY_SIZE = struct.Struct(">i")
+#: Blocks that `is_whole_stream` steps over. Usual ones hold 32 KiB and more.
+BLOCKS_MAX = 4096
+
 _CUT = "the compressed records are truncated"
 
 Buffer = bytes | bytearray | memoryview
@@ -126,6 +136,98 @@ def is_larger_than(codec: CompressionType | int, data: Buffer, size: int) -> boo
         return True
     except CorruptRecord:
         return False
+    return False
+
+
+def is_whole_stream(codec: CompressionType | int, view: memoryview, size_min: int, size_max: int) -> bool:
+    """Whether the compressed records are of the usual form and end where `view` ends. If not, only decompressing tells whether Kafka's Java
+    code reads them, which allows more.
+
+    Takes a few microseconds, since it steps over the blocks without decompressing them: it finds streams that are cut or go on, not
+    damaged blocks. gzip has no blocks that can be stepped over: the size at its end must fit, which is at least `size_min`. Raw snappy has
+    none either, and is decompressed up to `size_max` bytes; above that this is False. False for other codecs and for none."""
+    try:
+        if codec == CompressionType.GZIP:
+            return _is_whole_gzip(view, size_min)
+        if codec == CompressionType.SNAPPY:
+            return _is_whole_snappy(view, size_max)
+        if codec == CompressionType.LZ4:
+            return _is_whole_lz4(view)
+        return codec == CompressionType.ZSTD and _is_whole_zstd(view)
+    except (struct.error, IndexError):  # a field lies behind the end
+        return False
+
+
+def _is_whole_gzip(view: memoryview, size_min: int) -> bool:
+    size = len(view)
+    return (
+        size >= _GZIP_BYTES_MIN
+        and view[0] == 0x1F
+        and view[1] == 0x8B
+        and size_min <= _UINT32.unpack_from(view, size - 4)[0] <= size * _GZIP_RATIO_MAX
+    )
+
+
+def _is_whole_snappy(view: memoryview, size_max: int) -> bool:
+    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        try:
+            return len(_decompress_snappy_block(view, size_max)) >= 0
+        except Exception:  # the library has an exception of its own for damaged input
+            return False
+    position, end, unpack = len(XERIAL_HEADER), len(view), _SNAPPY_SIZE.unpack_from
+    if position == end:
+        return False
+    for _ in range(BLOCKS_MAX):
+        if position == end:
+            return True
+        (size,) = unpack(view, position)
+        if size <= 0:
+            return False
+        position += 4 + size
+    return False
+
+
+def _is_whole_lz4(view: memoryview) -> bool:
+    end = _lz4_end_mark(view, BLOCKS_MAX)
+    is_empty = end == 7 + (view[4] & _LZ4_CONTENT_SIZE)
+    return bool(end) and not is_empty and not any(view[end : end + 4]) and end + 4 + (view[4] & _LZ4_CONTENT_CHECKSUM) == len(view)
+
+
+def _lz4_end_mark(view: memoryview, blocks_max: int) -> int:
+    """Position of the mark at the end of the frame; 0 if it has more blocks, or is not of the form that Kafka reads. Raises struct.error if
+    there is none."""
+    flags, sizes = view[4], view[5]
+    if _UINT32.unpack_from(view)[0] != _LZ4_MAGIC or flags & _LZ4_FLAGS_MASK != _LZ4_FLAGS or sizes & _LZ4_SIZES_MASK:
+        return 0
+    position, size_max = 7 + (flags & _LZ4_CONTENT_SIZE), 1 << 8 + 2 * (sizes >> 4)
+    overhead, unpack = 4 + (4 if flags & _LZ4_BLOCK_CHECKSUMS else 0), _UINT32.unpack_from
+    for _ in range(blocks_max):
+        # The highest bit says that the block is not compressed.
+        size = unpack(view, position)[0] & 0x7FFFFFFF
+        if not size:
+            return position
+        if size > size_max:
+            return 0
+        position += overhead + size
+    return 0
+
+
+def _is_whole_zstd(view: memoryview) -> bool:
+    descriptor = view[4]
+    # One frame with neither a dictionary nor the reserved bit.
+    if _UINT32.unpack_from(view)[0] != _ZSTD_MAGIC or descriptor & 0x0B:
+        return False
+    is_single, size_code, content = descriptor >> 5 & 1, descriptor >> 6, 0
+    position = 6 - is_single + (1 << size_code if size_code else is_single)
+    for _ in range(BLOCKS_MAX):
+        block = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        kind, size = block >> 1 & 3, block >> 3
+        if kind == _ZSTD_RESERVED:
+            return False
+        position += 3 + (1 if kind == _ZSTD_RLE else size)
+        content += size
+        if block & 1:
+            return content > 0 and position + (descriptor & 4) == len(view)
     return False
 
 
@@ -224,48 +326,79 @@ def _lz4_windows(view: memoryview) -> Iterator[bytes]:
     if len(view) < 6 or view[4] & _LZ4_FLAGS_MASK != _LZ4_FLAGS or view[5] & _LZ4_SIZES_MASK:
         raise CorruptRecord("the lz4 frame has a descriptor that Kafka refuses, such as blocks that depend on each other")
     decoder = lz4.frame.LZ4FrameDecompressor()
-    for start in range(0, len(view), INPUT_BYTES):
-        window = decoder.decompress(bytes(view[start : start + INPUT_BYTES]), WINDOW_BYTES)
-        while True:
-            if window:
-                yield window
-            if decoder.eof:
-                return
-            if decoder.needs_input:
-                break
-            window = decoder.decompress(b"", WINDOW_BYTES)
+    for part in _lz4_frame_of_java(view):
+        for start in range(0, len(part), INPUT_BYTES):
+            window = decoder.decompress(bytes(part[start : start + INPUT_BYTES]), WINDOW_BYTES)
+            while True:
+                if window:
+                    yield window
+                if decoder.eof:
+                    return
+                if decoder.needs_input:
+                    break
+                window = decoder.decompress(b"", WINDOW_BYTES)
     raise CorruptRecord(_CUT)
+
+
+def _lz4_frame_of_java(view: memoryview) -> tuple[Buffer, ...]:
+    """The frame in parts, without what Kafka's Java code does not look at: the size and the checksum of the content. To Java, any block of
+    size 0 is the end, to the library only one that is compressed. Raises CorruptRecord."""
+    flags = view[4]
+    try:
+        end = _lz4_end_mark(view, len(view))
+    except struct.error:
+        return (view,)
+    if not end:
+        return (view,)
+    if end + 4 + (flags & _LZ4_CONTENT_CHECKSUM) > len(view):
+        raise CorruptRecord(_CUT)
+    head = 6 + (flags & _LZ4_CONTENT_SIZE)
+    if _xxh32(view[4:head]) >> 8 & 0xFF != view[head]:
+        raise CorruptRecord("the lz4 frame's descriptor does not match its checksum")
+    descriptor = bytes((flags & ~(_LZ4_CONTENT_SIZE | _LZ4_CONTENT_CHECKSUM), view[5]))
+    return bytes(view[:4]) + descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,)), view[head + 1 : end], bytes(4)
+
+
+def _xxh32(data: Buffer) -> int:
+    """xxHash32 of less than 16 bytes, with seed 0."""
+    words, mask = len(data) // 4, 0xFFFFFFFF
+    value = 374761393 + len(data)
+    for (word,) in _UINT32.iter_unpack(data[: 4 * words]):
+        value = (value + word * 3266489917) & mask
+        value = (value << 17 | value >> 15) * 668265263 & mask
+    for byte in data[4 * words :]:
+        value = (value + byte * 374761393) & mask
+        value = (value << 11 | value >> 21) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return value ^ value >> 16
 
 
 def _zstd_windows(data: Buffer) -> Iterator[bytes]:
     import zstandard
 
-    _check_zstd_frames(memoryview(data))
+    _check_first_zstd_frame(memoryview(data))
     with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
         while window := reader.read(WINDOW_BYTES):
             yield window
 
 
-def _check_zstd_frames(view: memoryview) -> None:
-    """Raises CorruptRecord if the last frame is cut: the library would return what there is, and Java refuses it."""
+def _check_first_zstd_frame(view: memoryview) -> None:
+    """Raises CorruptRecord if the first frame is cut: the library would return what there is, and Java refuses it, but none behind it."""
     import zstandard
 
-    position = 0
-    while position < len(view):
-        if int.from_bytes(view[position : position + 4], "little") & ~15 == _ZSTD_SKIPPABLE:
-            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
-            continue
-        head, is_last = bytes(view[position : position + _ZSTD_HEADER_BYTES_MAX]), False
-        has_checksum = zstandard.get_frame_parameters(head).has_checksum
-        position += zstandard.frame_header_size(head)
-        while not is_last and position + 3 <= len(view):
-            block = int.from_bytes(view[position : position + 3], "little")
-            is_last, is_repeated = bool(block & 1), block >> 1 & 3 == 1
-            position += 3 + (1 if is_repeated else block >> 3)
-        position += 4 if has_checksum else 0
-        if not is_last:
-            raise CorruptRecord(_CUT)
-    if position > len(view):
+    head = bytes(view[:_ZSTD_HEADER_BYTES_MAX])
+    if int.from_bytes(head[:4], "little") & ~15 == _ZSTD_SKIPPABLE:
+        position, is_last = 8 + int.from_bytes(head[4:8], "little"), True
+    else:
+        position, is_last = zstandard.frame_header_size(head) if head else 0, not head
+    while not is_last and position + 3 <= len(view):
+        block = int.from_bytes(view[position : position + 3], "little")
+        is_last, is_repeated = bool(block & 1), block >> 1 & 3 == _ZSTD_RLE
+        position += 3 + (1 if is_repeated else block >> 3)
+        if is_last and zstandard.get_frame_parameters(head).has_checksum:
+            position += 4
+    if not is_last or position > len(view):
         raise CorruptRecord(_CUT)
 
 
@@ -287,7 +420,9 @@ def _snappy_windows(view: memoryview, size_max: int) -> Iterator[bytes]:
     while position + 4 <= len(view):  # what is shorter ends the stream, and another stream may follow (SnappyInputStream)
         if view[position : position + 4] == XERIAL_MAGIC[:4]:
             header = bytes(view[position : position + len(XERIAL_HEADER)])
-            if len(header) < len(XERIAL_HEADER) or header[:8] != XERIAL_MAGIC or int.from_bytes(header[8:12], "big", signed=True) < 1:
+            # Java looks at the version of later headers only.
+            is_old = position > 0 and int.from_bytes(header[8:12], "big", signed=True) < 1
+            if len(header) < len(XERIAL_HEADER) or header[:8] != XERIAL_MAGIC or is_old:
                 raise CorruptRecord("a snappy header is not valid")
             position += len(XERIAL_HEADER)
             continue

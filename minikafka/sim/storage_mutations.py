@@ -10,6 +10,7 @@ from minikafka.sim.replacements import constant, nothing
 LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
 TRANSACTIONS = ("tests/storage/test_open_transactions.py",)
+COMPRESSED = ("tests/storage/test_compressed_batches.py",)
 COPIES = ("tests/storage/test_producer_copies.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
@@ -130,4 +131,8 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.producer_copies:ProducerCopies.keep_between", nothing),), "tests": COPIES},
     {"name": "state-never-copied", "breaks": "a truncation replays the whole active segment",
      "patches": (("minikafka.storage.producer_copies:ProducerCopies.add", nothing),), "tests": COPIES},
+    {"name": "streams-unlooked-at", "breaks": "a compressed batch of many records is stored although its stream is cut",
+     "patches": (("minikafka.storage.validation:is_whole_stream", constant(True)),), "tests": COMPRESSED},
+    {"name": "streams-walked-for-ever", "breaks": "a compressed stream of very many tiny blocks is stepped over to its end",
+     "patches": (("minikafka.wire.compression:BLOCKS_MAX", lambda original: 1 << 40),), "tests": COMPRESSED},
 ]
