@@ -168,9 +168,10 @@ def missing_replicas(
     """((topic, partition), finding) for every missing replica that the controller or a directory's checkpoints name, including replicas
     whose directories were not given. `held`: partitions of which somebody has records."""
     reported: set[tuple[str, int, str]] = set()
+    logs = {(topic, partition) for topic, partition, _ in present}
     if image is not None:
         for key, claim in sorted(image.claims().items()):
-            for found in _assigned(image, key, claim, directories, present, key in held):
+            for found in _assigned(image, key, claim, directories, present, key in held, key in logs):
                 reported.add((*key, found.brokers[0]))
                 yield key, found
     yield from _named(image, directories, present | reported)
@@ -178,8 +179,13 @@ def missing_replicas(
 
 def _assigned(
     image: ClusterImage, key: tuple[str, int], claim: PartitionClaim, directories: list[Directory], present: set[tuple[str, int, str]],
-    is_held: bool,
+    is_held: bool, is_anywhere: bool,
 ) -> Iterator[Finding]:  # fmt: skip
+    """The replicas of one partition that are not there. `is_held`: somebody has records of it; `is_anywhere`: somebody has a log of it.
+
+    Of a new partition without any log the time proves nothing: its brokers may have made the logs, taken records and lost everything. Only
+    who never heard of it by its own copy of the metadata log cannot have had one.
+    """
     given: dict[str, set[str]] = {}
     named: dict[str, int] = {}
     for directory in directories:
@@ -202,8 +208,10 @@ def _assigned(
         text = f"{says}, but it has no log of it"
         if broker not in named and _is_new(image, claim, broker, committed, NEVER if broker in stopped else NEW_LOG_MS):
             text += "; it went down when the partition was new, "
-            is_open = is_unknown and broker in claim.complete
-            text += "and nobody knows what was committed" if is_open else "and nothing was committed that it acknowledged"
+            is_lost = not is_anywhere and not _is_new(image, claim, broker, committed, NEVER)
+            is_open = is_lost or (is_unknown and broker in claim.complete)
+            why = "and no broker has a log of it" if is_lost else "and nobody knows what was committed"
+            text += why if is_open else "and nothing was committed that it acknowledged"
             level = WARNING if is_open else NOTE
         elif broker in claim.complete:
             level = ERROR
@@ -242,7 +250,8 @@ def _is_given(image: ClusterImage, claim: PartitionClaim, number: int, given: di
     named = claim.directories[number] if number < len(claim.directories) else ""
     if named and named not in NO_DIRECTORY:
         return named in given[broker]
-    return set(image.brokers.get(broker, ())) <= given[broker]
+    registered = image.brokers.get(broker)
+    return registered is None or set(registered.directories) <= given[broker]
 
 
 def _named(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:

@@ -140,7 +140,12 @@ class Comparison:
             if found is not None:
                 if (_never_said(first) or _never_said(other)) and found.offset >= _fork(first, other):
                     found.check, found.level = "replica-tail", NOTE
-                self.findings.add(found)
+                if not self._has_named(found):
+                    self.findings.add(found)
+
+    def _has_named(self, found: Finding) -> bool:
+        """Whether the same record of this replica is reported already: at one offset are different records, so the latest are too."""
+        return any((one.check, one.brokers, one.offset) == (found.check, found.brokers, found.offset) for one in self.findings.kept)
 
     def _zone(self, zone: int, low: int, views: list[ReplicaView], committed: bool) -> None:
         for number in sorted({key[1] for one in views for key in one.cells if key[0] == zone}):

@@ -90,8 +90,8 @@ def _digest(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
 
 
-def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> Column:
-    """The latest record of every key of pass `number`, sorted by key hash; aborted records do not count.
+def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int, until: int) -> Column:
+    """The latest record before `until` of every key of pass `number`, sorted by key hash; aborted records do not count.
 
     `aborted`: (producer id, first offset, marker offset).
     """
@@ -100,8 +100,8 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for producer, first, marker in aborted:
         by_producer.setdefault(producer, []).append((first, marker))
-    for records, skipped in data_records([(task, 0) for task in tasks], low, 1 << 62, by_producer):
-        for index in np.flatnonzero((records.key_length >= 0) & ~skipped).tolist():
+    for records, skipped in data_records([(task, 0) for task in tasks], low, until, by_producer):
+        for index in np.flatnonzero((records.key_length >= 0) & ~skipped & (records.offset < until)).tolist():
             key = records.key(index) or b""
             hashed = _digest(key)
             if hashed % passes == number:

@@ -82,8 +82,7 @@ def compare_with_logs(copies: dict[str, CopyStates], voters: Collection[str]) ->
             alike = [other for other in at if other != node and at[other] == epoch]
             others = [other for other in alike if copies[other].trail.at(end) not in {None, state}]
             if others:
-                text = f"snapshot {name} of node {node} holds another state than the logs of node {' '.join(others)} say"
-                yield Finding("metadata-snapshot", text, brokers=(node,), offset=end)
+                yield _of_another_state(copies, alike, others, name, node)
             older = {other for other in at if at[other] < epoch and other in voters}
             is_of_minority = not voters or len(older) < len(voters) // 2 + 1
             wrong = [other for other in at if at[other] > epoch or (at[other] < epoch and (other == node or not is_of_minority))]
@@ -91,6 +90,17 @@ def compare_with_logs(copies: dict[str, CopyStates], voters: Collection[str]) ->
                 text = f"snapshot {name} of node {node} is of epoch {epoch}, but before its end the log of node "
                 text += ", ".join(f"{other} has epoch {at[other]}" for other in wrong)
                 yield Finding("metadata-snapshot", text, brokers=(node,), offset=end)
+
+
+def _of_another_state(copies: dict[str, CopyStates], alike: list[str], others: list[str], name: str, node: str) -> Finding:
+    """A snapshot and logs of other nodes contradict each other: what fewer nodes say is wrong, else the snapshot."""
+    end, state = int(name[:20]), copies[node].sums[name]
+    agreeing = {node, *(other for other in copies if state in {copies[other].sums.get(name), copies[other].trail.at(end)})} - set(others)
+    if len(agreeing) > len(others):
+        text = f"the log of node {' '.join(others)} says another state before offset {end} than node {' '.join(sorted(agreeing))}"
+        return Finding("metadata-log", text, brokers=tuple(others), offset=end)
+    text = f"snapshot {name} of node {node} holds another state than the logs of node {' '.join(others)} say"
+    return Finding("metadata-snapshot", text, brokers=(node,), offset=end)
 
 
 def compare_epochs(copies: dict[str, dict[str, str]]) -> Iterator[Finding]:

@@ -11,12 +11,13 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from minikafka.spark import metadata_state
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
+from minikafka.spark.metadata_registrations import Registration, changed, registration
 from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
 from minikafka.spark.regular_files import open_regular
@@ -25,14 +26,18 @@ METADATA_TOPIC = "__cluster_metadata"
 SNAPSHOT_NAME = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
 SNAPSHOT_BYTES_MAX = 1 << 30
 REGISTER_BROKER, UNREGISTER_BROKER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 0, 1, 2, 3, 4, 5, 9
-BROKER_CHANGE = 17
+FENCE_BROKER, UNFENCE_BROKER, BROKER_CHANGE = 7, 8, 17
 CLEAR_ELR = 28
 BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
-#: The newest version of each record that is read whole here. Nobody can read a newer one who does not know it.
+#: NoOp, the state of a migration from ZooKeeper, which no snapshot of Kafka 4 holds, and metadata transactions (replay_log).
+WITHOUT_EFFECT = (20, 21, BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION)
+#: The newest version of each record. Nobody can read a newer one, or a record of another type, who does not know it.
 VERSIONS_MAX = {
     REGISTER_BROKER: 4, UNREGISTER_BROKER: 0, TOPIC: 0, PARTITION: 2, CONFIG: 0, PARTITION_CHANGE: 2, REMOVE_TOPIC: 0, BROKER_CHANGE: 3,
-    CLEAR_ELR: 0,
+    CLEAR_ELR: 0, FENCE_BROKER: 0, UNFENCE_BROKER: 0, **dict.fromkeys((*metadata_state.TYPES, *WITHOUT_EFFECT), 0),
 }  # fmt: skip
+#: {tag: the first version of the record that has it}.
+PARTITION_TAGS, PARTITION_CHANGE_TAGS = {0: 0, 1: 2, 2: 2}, {6: 2, 7: 2, 8: 1}
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _TOPIC, _PARTITION, _BROKER, _OTHER = "topic", "partition", "broker", "other"
@@ -88,6 +93,7 @@ class PartitionClaim:
     created_at: int = -1
     created_ms: int = -1
     joined: frozenset[str] = frozenset()
+    last_known_elr: tuple[str, ...] = ()
 
     @property
     def complete(self) -> tuple[str, ...]:
@@ -106,7 +112,7 @@ class ClusterImage:
     epoch: int = -1
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionClaim] = field(default_factory=dict)
-    brokers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    brokers: dict[str, Registration] = field(default_factory=dict)
     #: Each cleanup.policy that a topic had, and the offset of the record that says so.
     policies: dict[str, dict[str, int]] = field(default_factory=dict)
     #: Topics that had a cleanup.policy of their own from their creation on.
@@ -162,7 +168,7 @@ class ClusterImage:
         if kind == _PARTITION:
             claim = self.partitions.get(key)
             return None if claim is None else state_of(claim)
-        return sorted(self.brokers[key]) if kind == _BROKER and key in self.brokers else self.state.get(key) if kind == _OTHER else None
+        return self.brokers[key].state if kind == _BROKER and key in self.brokers else self.state.get(key) if kind == _OTHER else None
 
     def touch(self, kind: str, *keys: object) -> None:
         """Note that a record concerns these entries."""
@@ -243,9 +249,14 @@ class Fields:
         if self.position < len(self.data):
             raise FormatError(f"a metadata record has {len(self.data) - self.position} bytes behind its last field")
 
-    def tagged(self) -> dict[int, Fields]:
-        """The tagged fields, which follow the others: {tag: its fields}."""
-        return {self.varint(): Fields(self.raw(self.varint())) for _ in range(self.varint())}
+    def tagged(self, since: dict[int, int] | None = None, version: int = 0) -> dict[int, Fields]:
+        """The tagged fields, which follow the others: {tag: its fields}. `since`: the first version that has a tag. Apache Kafka reads no
+        record of an earlier version with that tag, and passes over tags that it does not know."""
+        found = {self.varint(): Fields(self.raw(self.varint())) for _ in range(self.varint())}
+        for tag in found.keys() & (since or {}).keys():
+            if since is not None and version < since[tag]:
+                raise FormatError(f"a metadata record of version {version} has the tag {tag}, which is of version {since[tag]}")
+        return found
 
 
 def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_ms: int = -1) -> int:
@@ -255,7 +266,9 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if frame != 1:
         raise FormatError(f"a metadata record has the unknown frame version {frame}")
     kind, version = fields.varint(), fields.varint()
-    if version > VERSIONS_MAX.get(kind, version):
+    if kind not in VERSIONS_MAX:
+        raise UnknownRecordError(f"a metadata record has the unknown type {kind}")
+    if version > VERSIONS_MAX[kind]:
         raise UnknownRecordError(f"a metadata record of type {kind} has the unknown version {version}")
     image.touch(_OTHER, *metadata_state.note(image.state, kind, Fields(value, fields.position)))
     if kind == TOPIC:
@@ -273,7 +286,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         image.creating = ""
         _partition(image, fields, version, offset, timestamp_ms)
     elif kind == PARTITION_CHANGE:
-        _partition_change(image, fields, offset, timestamp_ms)
+        _partition_change(image, fields, version, offset, timestamp_ms)
     elif kind == CONFIG:
         resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
         if resource == TOPIC_RESOURCE and option == "cleanup.policy":
@@ -283,36 +296,41 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         elif resource == BROKER_RESOURCE and option == "log.cleanup.policy":
             image.default_policies.setdefault(setting or "", offset)
         fields.tagged()
-    elif kind in {REGISTER_BROKER, BROKER_CHANGE, UNREGISTER_BROKER}:
+    elif kind in {REGISTER_BROKER, BROKER_CHANGE, UNREGISTER_BROKER, FENCE_BROKER, UNFENCE_BROKER}:
         _of_broker(image, kind, fields, version)
     elif kind == CLEAR_ELR:
         _clear_elr(image, fields.string())
         fields.tagged()
-    if kind in VERSIONS_MAX:
+    if kind not in metadata_state.TYPES and kind not in WITHOUT_EFFECT:
         fields.finish()
     return kind
 
 
 def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int) -> None:
+    node = str(fields.integer(4))
+    image.touch(_BROKER, node)
+    before = image.brokers.get(node)
     if kind == REGISTER_BROKER:
-        _broker(image, fields, version)
-    elif kind == BROKER_CHANGE:
-        node, _, tagged = str(fields.integer(4)), fields.integer(8), fields.tagged()
-        if 2 in tagged and node in image.brokers:
-            image.brokers[node] = tagged[2].uuids()
-            image.touch(_BROKER, node)
-    else:
-        node, _ = str(fields.integer(4)), fields.integer(8)
+        image.brokers[node] = registration(fields, version)
+        return
+    if kind == BROKER_CHANGE and before is not None:
+        image.brokers[node] = changed(before, fields, version)
+        return
+    fields.integer(8)
+    fields.tagged()
+    if kind == UNREGISTER_BROKER:
         image.brokers.pop(node, None)
-        image.touch(_BROKER, node)
-        fields.tagged()
+    elif kind != BROKER_CHANGE and before is not None:
+        image.brokers[node] = replace(before, is_fenced=kind == FENCE_BROKER)
 
 
 def _clear_elr(image: ClusterImage, topic: str) -> None:
-    """No replica of the topic, or of any one, is an eligible leader any more (KIP-966)."""
+    """No replica of the topic, or of any one, is an eligible leader any more (KIP-966). This is a change of the partition as any other
+    (TopicDelta.maybeClearElr)."""
     for key, claim in image.partitions.items():
-        if claim.elr and topic in {"", image.topics.get(key[0])}:
-            claim.elr = ()
+        if (claim.elr or claim.last_known_elr) and topic in {"", image.topics.get(key[0])}:
+            claim.elr = claim.last_known_elr = ()
+            claim.partition_epoch += 1
             image.touch(_PARTITION, key)
 
 
@@ -334,24 +352,25 @@ def _partition(image: ClusterImage, fields: Fields, version: int, offset: int, t
     replicas, isr, removing, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
     directories = fields.uuids() if version >= 1 else ()
-    tagged = fields.tagged()
-    elr = tagged[1].nodes_or(()) if 1 in tagged else ()
+    tagged = fields.tagged(PARTITION_TAGS, version)
+    elr, last_known_elr = (tagged[tag].nodes_or(()) if tag in tagged else () for tag in (1, 2))
     recovering = bool(tagged[0].integer(1)) if 0 in tagged else False
     elections = (UncleanElection(str(leader), leader_epoch, -1, -1),) if recovering else ()
     image.partitions[topic_id, number] = PartitionClaim(
         topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, removing, recovering,
         frozenset(isr + elr), elections, frozenset(replicas + adding), created_at=offset, created_ms=timestamp_ms,
+        last_known_elr=last_known_elr,
     )  # fmt: skip
     image.touch(_PARTITION, (topic_id, number))
 
 
-def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestamp_ms: int) -> None:
+def _partition_change(image: ClusterImage, fields: Fields, version: int, offset: int, timestamp_ms: int) -> None:
     """A change of leader raises the leader epoch, every change the partition epoch (PartitionRegistration.merge)."""
     number, topic_id = fields.integer(4), fields.uuid()
     claim = image.partitions.get((topic_id, number))
     if claim is None:
         raise FormatError(f"a change of partition {number} of the unknown topic {topic_id}")
-    tagged = fields.tagged()
+    tagged = fields.tagged(PARTITION_CHANGE_TAGS, version)
     before = claim.isr, claim.elr, claim.recovering
     if 0 in tagged:
         claim.isr = tagged[0].nodes_or(claim.isr)
@@ -365,6 +384,8 @@ def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestam
         claim.recovering = tagged[5].integer(1) == 1
     if 6 in tagged:
         claim.elr = tagged[6].nodes_or(claim.elr)
+    if 7 in tagged:
+        claim.last_known_elr = tagged[7].nodes_or(claim.last_known_elr)
     if 8 in tagged:
         claim.directories = tagged[8].uuids_or(claim.directories)
     if 1 in tagged:
@@ -389,25 +410,6 @@ def _note_election(
     again = was_recovering and claim.leader != "-1" and claim.leader not in isr + elr
     if again or (claim.recovering and not was_recovering):
         claim.elections += (UncleanElection(claim.leader, claim.leader_epoch, offset, timestamp_ms, isr, elr),)
-
-
-def _broker(image: ClusterImage, fields: Fields, version: int) -> None:
-    node = str(fields.integer(4))
-    if version >= 2:
-        fields.integer(1)
-    fields.uuid()
-    fields.integer(8)
-    for _ in range(fields.count()):
-        fields.string(), fields.string(), fields.integer(2), fields.integer(2), fields.tagged()
-    for _ in range(fields.count()):
-        fields.string(), fields.integer(2), fields.integer(2), fields.tagged()
-    fields.nullable_string()
-    fields.integer(1)
-    if version >= 1:
-        fields.integer(1)
-    tagged = fields.tagged()
-    image.brokers[node] = tagged[0].uuids() if 0 in tagged else ()
-    image.touch(_BROKER, node)
 
 
 def snapshots_of(path: str) -> list[tuple[int, int, str]]:
@@ -588,5 +590,5 @@ def state_of(claim: PartitionClaim) -> tuple[object, ...]:
     places = claim.directories or (MIGRATING,) * len(claim.replicas)
     return (
         claim.topic_id, claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch, claim.adding, claim.removing,
-        claim.recovering, places,
+        claim.recovering, places, claim.partition_epoch, claim.last_known_elr,
     )  # fmt: skip

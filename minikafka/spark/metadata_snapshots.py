@@ -17,6 +17,7 @@ from minikafka.spark.metadata_log import (
     snapshots_of,
     state_of,
 )
+from minikafka.spark.metadata_registrations import Registration
 
 
 def check_snapshots(path: str) -> Iterator[Finding]:
@@ -62,7 +63,7 @@ def differences(snapshot: ClusterImage, log: ClusterImage, most: int = 5) -> lis
             found.append(f"{key[0]}-{key[1]} has {_claim_text(one)} in the snapshot, and {_claim_text(two)} by the log")
     for broker in sorted(snapshot.brokers.keys() | log.brokers.keys()):
         mine, theirs = snapshot.brokers.get(broker), log.brokers.get(broker)
-        if (None if mine is None else set(mine)) != (None if theirs is None else set(theirs)):
+        if (None if mine is None else mine.state) != (None if theirs is None else theirs.state):
             found.append(f"broker {broker} has {_broker_text(mine)} in the snapshot, and {_broker_text(theirs)} by the log")
     for name in sorted(snapshot.state.keys() | log.state.keys()) if snapshot.end_offset else ():
         if snapshot.state.get(name) != log.state.get(name):
@@ -76,10 +77,16 @@ def _only_in(is_in_snapshot: bool) -> str:
     return "in the snapshot, but not by the log" if is_in_snapshot else "by the log, but not in the snapshot"
 
 
-def _broker_text(directories: tuple[str, ...] | None) -> str:
-    return "no registration" if directories is None else f"the log directories {', '.join(sorted(directories)) or '-'}"
+def _broker_text(broker: Registration | None) -> str:
+    if broker is None:
+        return "no registration"
+    states = ", fenced" * broker.is_fenced + ", shutting down" * broker.is_shutting_down
+    listeners = ", ".join(f"{name}://{host}:{port}" for name, host, port, _ in broker.endpoints)
+    text = f"epoch {broker.epoch}, incarnation {broker.incarnation}{states}, listeners {listeners or '-'}, rack {broker.rack or '-'}"
+    return text + f", the log directories {', '.join(sorted(broker.directories)) or '-'}"
 
 
 def _claim_text(claim: PartitionClaim) -> str:
     said = f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
+    said += f" partition epoch {claim.partition_epoch}"
     return f"{said} directories {','.join(claim.directories) or '-'} of topic {claim.topic_id}"

@@ -1,4 +1,5 @@
-"""The rest of the metadata log, besides topics, partitions and brokers: configs, features, users, ACLs, quotas, the next producer id.
+"""The rest of the metadata log, besides topics, partitions and brokers: configs, features, users, ACLs, quotas, controllers, the next
+producer id.
 
 Each record sets or removes one entry, and a snapshot holds the remaining entries. Records of other kinds are ignored.
 """
@@ -6,10 +7,13 @@ Each record sets or removes one entry, and a snapshot holds the remaining entrie
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
+
+from minikafka.spark import metadata_registrations
 
 DELEGATION_TOKEN, USER_SCRAM, FEATURE_LEVEL, CLIENT_QUOTA, PRODUCER_IDS, ACCESS_CONTROL = 10, 11, 12, 14, 15, 18
 CONFIG, REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM, REMOVE_DELEGATION_TOKEN = 4, 19, 22, 26
+REGISTER_CONTROLLER = 27
 TOPIC_RESOURCE = 2
 #: Keys are a word for the kind, then the identifying parts. Values may be secret: they are compared, never printed.
 Name = tuple[str, ...]
@@ -26,7 +30,10 @@ class Fields(Protocol):
     def uuid(self) -> str: ...
     def string(self) -> str: ...
     def nullable_string(self) -> str | None: ...
-    def tagged(self) -> object: ...
+    def uuids(self) -> tuple[str, ...]: ...
+    def uuids_or(self, before: tuple[str, ...]) -> tuple[str, ...]: ...
+    def finish(self) -> None: ...
+    def tagged(self, since: dict[int, int] | None = None, version: int = 0) -> dict[int, Self]: ...
 
 
 def note(state: State, kind: int, fields: Fields) -> list[Name]:
@@ -35,6 +42,7 @@ def note(state: State, kind: int, fields: Fields) -> list[Name]:
     if reader is None:
         return []
     name, value = reader(fields)
+    fields.finish()
     if value is None:
         state.pop(name, None)
     else:
@@ -53,14 +61,21 @@ def forget_topic(state: State, topic: str) -> list[Name]:
 Found = tuple[Name, bytes | None]
 
 
+def _removed(name: Name, fields: Fields) -> Found:
+    fields.tagged()
+    return name, None
+
+
 def _config(fields: Fields) -> Found:
     name = ("setting", str(fields.integer(1)), fields.string(), fields.string())
     value = fields.nullable_string()
+    fields.tagged()
     return name, None if value is None else value.encode()
 
 
 def _feature(fields: Fields) -> Found:
     name, level = ("feature", fields.string()), fields.integer(2)
+    fields.tagged()
     return name, b"%d" % level if level else None
 
 
@@ -78,31 +93,38 @@ def _quota(fields: Fields) -> Found:
         kind, name = fields.string(), fields.nullable_string()
         fields.tagged()
         entity.append(kind if name is None else f"{kind}={name}")
-    key, value = fields.string(), fields.raw(8)
-    return ("quota", *sorted(entity), key), None if fields.integer(1) else value
+    key, value, is_removed = fields.string(), fields.raw(8), fields.integer(1) != 0
+    fields.tagged()
+    return ("quota", *sorted(entity), key), None if is_removed else value
 
 
 def _producer_ids(fields: Fields) -> Found:
     fields.integer(4), fields.integer(8)
-    return ("next producer id",), b"%d" % fields.integer(8)
+    following = fields.integer(8)
+    fields.tagged()
+    return ("next producer id",), b"%d" % following
 
 
 def _token(fields: Fields) -> Found:
     before = fields.string(), fields.string()
     renewers = [fields.string() for _ in range(fields.count())]
     times = fields.raw(24)
-    return ("token", fields.string()), repr((before, renewers, times)).encode()
+    name, _ = _removed(("token", fields.string()), fields)
+    return name, repr((before, renewers, times)).encode()
 
 
 _READERS: dict[int, Callable[[Fields], Found]] = {
     CONFIG: _config,
     FEATURE_LEVEL: _feature,
     USER_SCRAM: _scram,
-    REMOVE_USER_SCRAM: lambda fields: (("credential", fields.string(), str(fields.integer(1))), None),
+    REMOVE_USER_SCRAM: lambda fields: _removed(("credential", fields.string(), str(fields.integer(1))), fields),
     ACCESS_CONTROL: _rule,
-    REMOVE_ACCESS_CONTROL: lambda fields: (("rule", fields.uuid()), None),
+    REMOVE_ACCESS_CONTROL: lambda fields: _removed(("rule", fields.uuid()), fields),
     CLIENT_QUOTA: _quota,
     PRODUCER_IDS: _producer_ids,
     DELEGATION_TOKEN: _token,
-    REMOVE_DELEGATION_TOKEN: lambda fields: (("token", fields.string()), None),
+    REMOVE_DELEGATION_TOKEN: lambda fields: _removed(("token", fields.string()), fields),
+    REGISTER_CONTROLLER: metadata_registrations.controller,
 }
+#: The types of the records that `note` reads whole.
+TYPES = tuple(kind for kind in _READERS if kind != CONFIG)

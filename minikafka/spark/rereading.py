@@ -9,7 +9,7 @@ from minikafka.spark import logical
 from minikafka.spark.difference import Readers
 from minikafka.spark.findings import Finding
 from minikafka.spark.scan import Detail, Resume, detail
-from minikafka.spark.sources import SegmentTask
+from minikafka.spark.sources import UNBOUNDED, SegmentTask
 from minikafka.spark.views import Key, ReplicaView, cleaned_below, names_of
 
 Value = TypeVar("Value")
@@ -31,7 +31,9 @@ class Files(Protocol):
         """As logical.surviving."""
         ...
 
-    def latest(self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> logical.Column:
+    def latest(
+        self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int, until: int
+    ) -> logical.Column:  # fmt: skip
         """As logical.latest."""
         ...
 
@@ -45,8 +47,10 @@ class Disk:
     def surviving(self, places: Places, key: Key, share: tuple[int, int] = (1, 0)) -> logical.Surviving:
         return logical.surviving(places, key, share)
 
-    def latest(self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> logical.Column:
-        return logical.latest(tasks, aborted, passes, number, low)
+    def latest(
+        self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int, until: int
+    ) -> logical.Column:  # fmt: skip
+        return logical.latest(tasks, aborted, passes, number, low, until)
 
 
 def places_of(view: ReplicaView, key: Key) -> tuple[list[SegmentTask], list[int]]:
@@ -104,13 +108,15 @@ class Rereading:
         """The latest record of every key below the fence, in as many passes as keep the memory bounded."""
         passes = 1 + max(one.records, other.records) // logical.RECORDS_A_PASS
         cleaned = (cleaned_below(one), cleaned_below(other))
+        until = _cleaned_together(one, other)
         worst: tuple[int, int, str] | None = None
         open_: NotAnsweredError | None = None
         for number in range(passes):
             try:
                 left, right = _each(
                     lambda side, number=number: self.files.latest(  # type: ignore[misc]
-                        [summary.task for summary in side.summaries], _aborted(side, one if side is other else other), passes, number, low
+                        [summary.task for summary in side.summaries], _aborted(side, one if side is other else other), passes, number, low,
+                        until,
                     ),
                     [one, other],
                 )
@@ -130,6 +136,14 @@ class Rereading:
         cause = "a cleaner removed something it had to keep, or the replica was away for longer than delete.retention.ms and missed records"
         text = f"compared by key with broker {good.broker}, broker {odd.broker} {text} (offset {offset})"
         return Finding("replica-differs", text, replica.topic, replica.partition, (odd.broker,), offset, cause=cause)
+
+
+def _cleaned_together(one: ReplicaView, other: ReplicaView) -> int:
+    """Up to where the latest records are looked for: how far the cleaner came that came furthest. A cleaner removes a record only for a
+    later one of its key before that point, so each log still has the latest one before it. What lies beyond is compared byte for byte.
+    Of what a log does not reach nobody can say this: then the latest records of the whole logs count."""
+    furthest = max(cleaned_below(one), cleaned_below(other))
+    return furthest if 0 < furthest <= min(one.end_offset, other.end_offset) else UNBOUNDED
 
 
 def _each(read: Callable[[ReplicaView], Value], views: Iterable[ReplicaView]) -> list[Value]:

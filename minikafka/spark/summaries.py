@@ -273,8 +273,10 @@ class Summaries:
         found: logical.Surviving = self._ask("surviving", places[0][0].path, places, key, share)
         return found
 
-    def latest(self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> logical.Column:
-        found: logical.Column = self._ask("latest", tasks[0].path, tasks, aborted, passes, number, low)
+    def latest(
+        self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int, until: int
+    ) -> logical.Column:  # fmt: skip
+        found: logical.Column = self._ask("latest", tasks[0].path, tasks, aborted, passes, number, low, until)
         return found
 
     def _scan_of(self, path: str) -> Scan:

@@ -23,6 +23,7 @@ from minikafka.spark import (
     logical,
     metadata_epochs,
     metadata_log,
+    metadata_registrations,
     metadata_trail,
     producers,
     quorum,
@@ -36,7 +37,7 @@ _CLASSES: tuple[type, ...] = (
     metadata_log.UncleanElection, metadata_epochs.EpochHistory, metadata_trail.Trail, quorum.Node, sources.Entry, sources.Replica,
     sources.Segment, sources.SegmentTask, scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart,
     replay.Replay, coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
-    logical.Surviving,
+    logical.Surviving, metadata_registrations.Registration,
 )  # fmt: skip
 _BY_NAME = {one.__name__: one for one in _CLASSES}
 _FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}

@@ -18,7 +18,7 @@ CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_au
 BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fences.py"
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
-COORDINATORS = "tests/spark/test_audit_coordinators.py"
+COORDINATORS, STATE = "tests/spark/test_audit_coordinators.py", "tests/spark/test_audit_metadata_state.py"
 KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
 AGREEMENT, HISTORY = "tests/spark/test_audit_agreement.py", "tests/spark/test_audit_history.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
@@ -44,6 +44,13 @@ def _first_page_only(original: Any) -> Any:
         return page
 
     return detail
+
+
+def _whoever_was_killed(original: Any) -> Any:
+    def is_new(image: Any, claim: Any, broker: str, committed: int, within_ms: int) -> Any:
+        return original(image, claim, broker, committed, 10_000 if within_ms < 0 else within_ms)
+
+    return is_new
 
 
 def _digest_without_epoch(original: Any) -> Any:
@@ -228,6 +235,8 @@ _ALL = (
             also=((f"{SPARK}.compare:_settle", _none),)),
     _mutant("survivors", "cleaned parts are not compared by record", "rereading:Rereading.compare_surviving", _constant([]),
             "tests/spark/test_audit_faults.py", also=((f"{SPARK}.rereading:Rereading.compare_latest", _none),)),
+    _mutant("latest before", "a cleaner may remove a record for one that it did not know", "rereading:_cleaned_together",
+            _constant(1 << 62), "tests/spark/test_audit_compacted.py"),
     _mutant("latest keys", "cleaned logs are not compared by key", "logical:first_lost_key", _none,
             "tests/spark/test_audit_faults.py::test_a_planted_fault_is_found_and_named"),
     # over the wire, and lists of directories
@@ -287,7 +296,13 @@ _ALL = (
     _mutant("strays", "logs that nobody ever made are set aside", "sources:never_was", _constant(""), AGREEMENT),
     _mutant("agreement", "nothing in the metadata log is agreed on", "claims:agreed_ends", _constant({}), HISTORY),
     _mutant("pasts", "what was before a snapshot is not asked of others", "metadata_history:complete", _none, HISTORY),
-    _mutant("eligible", "eligible leaders are never cleared", "metadata_log:_clear_elr", _none, HISTORY),
+    _mutant("cleared", "eligible leaders are never cleared", "metadata_log:_clear_elr", _none, HISTORY),
+    _mutant("registrations", "of a broker's registration only its directories count", "metadata_registrations:Registration.state",
+            lambda original: property(lambda self: self.directories), STATE),
+    _mutant("partition epochs", "partition epochs and last known eligible leaders do not count", "metadata_log:state_of",
+            lambda original: lambda claim: original(claim)[:-2], STATE),
+    _mutant("tags", "a record may have tags of a later version", "metadata_log:PARTITION_TAGS", lambda original: {}, STATE),
+    _mutant("nobody's log", "a new partition of which no broker has a log is not missed", "claims:_is_new", _whoever_was_killed, KILLED),
     _mutant("record ends", "bytes behind a record's last field pass", "metadata_log:Fields.finish", _none, HISTORY),
     _mutant("pipes", "pipes are opened as files", "regular_files:_is_regular", _constant(True), AGREEMENT),
     # checks
@@ -344,3 +359,4 @@ _ALL = (
     _mutant("snappy headers", "any header of snappy is taken", "records:_xerial_header", _none, CODECS),
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {one.name: one for one in _ALL}
+assert len(MUTANTS) == len(_ALL), "two mutants have one name"

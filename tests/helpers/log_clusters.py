@@ -297,10 +297,11 @@ class MetadataLog:
     def partition(
         self, topic_id: bytes, replicas: Sequence[int], isr: Sequence[int], leader: int, leader_epoch: int = 0, number: int = 0,
         elr: Sequence[int] = (), adding: Sequence[int] = (), directories: Sequence[bytes] = (), removing: Sequence[int] = (),
+        partition_epoch: int = 0,
     ) -> MetadataLog:  # fmt: skip
         """PartitionRecord version 2."""
         body = struct.pack(">i", number) + topic_id + _nodes(replicas) + _nodes(isr) + _nodes(removing) + _nodes(adding)
-        body += struct.pack(">iii", leader, leader_epoch, 0) + unsigned(len(directories) + 1) + b"".join(directories)
+        body += struct.pack(">iii", leader, leader_epoch, partition_epoch) + unsigned(len(directories) + 1) + b"".join(directories)
         return self._add(3, 2, body + _tagged({1: _nodes(elr)} if elr else {}))
 
     def change(

@@ -191,20 +191,41 @@ def _compacted(folder: Path) -> None:
 
 
 def _compacted_transactions(folder: Path) -> None:
-    """Each broker's cleaner kept other records of the first half; markers and the newest batch of each producer stay."""
+    """Each broker's cleaner kept other records of the first half; markers, the newest batch of each producer, and the latest record of
+    each key before the cleaners' point stay."""
     batches = transactional(26)
     batches = [replace(batch, records=[(delta, b"k%d" % ((batch.base + delta) % 5), value) for delta, _, value in batch.records])
                if not batch.attributes & CONTROL else batch for batch in batches]  # fmt: skip
     bases = (0, 20, 40)
     batches = [batch for batch in batches if not any(batch.base < base <= batch.last for base in bases)]
     log = controller(policy="compact")
+    latest = {base for base, _ in _newest_of_keys(batches, 40).values()}
 
     def partition(broker: int) -> Partition:
-        gone = [batch for batch in batches[1:] if batch.last < 38 and not batch.attributes & CONTROL and batch.base % 3 == broker % 3]
+        gone = [batch for batch in batches[1:] if batch.last < 38 and not batch.attributes & CONTROL and batch.base % 3 == broker % 3
+                and batch.base not in latest]  # fmt: skip
         held = [batch for batch in batches if broker == 1 or batch not in gone]
         return Partition("t-0", held, bases, ((0, 0),), TOPIC)
 
     write(folder, partition, log, cleaned=40)
+
+
+def _newest_of_keys(batches: Sequence[Batch], below: int) -> dict[bytes | None, tuple[int, int]]:
+    """{key: (base offset of the batch, offset) of its latest record before this offset}, without those of aborted transactions."""
+    aborted: set[int] = set()
+    opened: dict[int, list[int]] = {}
+    for batch in batches:
+        if batch.attributes & CONTROL:
+            of_it = opened.pop(batch.producer, [])
+            aborted |= set(of_it) if batch.records[0][1] == struct.pack(">hh", 0, ABORT) else set()
+        elif batch.attributes & TRANSACTIONAL:
+            opened.setdefault(batch.producer, []).append(batch.base)
+    found: dict[bytes | None, tuple[int, int]] = {}
+    for batch in batches:
+        for delta, key, _ in batch.records if not batch.attributes & CONTROL and batch.base not in aborted else ():
+            if batch.base + delta < below:
+                found[key] = batch.base, batch.base + delta
+    return found
 
 
 def _cleaned_epochs(folder: Path) -> None:
@@ -369,7 +390,8 @@ def _with_own_snapshots(folder: Path) -> None:
         batches = whole.batches()
         (path / f"{0:020d}.log").unlink()
         (path / f"{end:020d}.log").write_bytes(b"".join(batch.encode() for batch in batches[end:]))
-        (path / f"{end:020d}-{1:010d}.checkpoint").write_bytes(MetadataLog(whole.values[:end], whole.controls).snapshot())
+        snapshot = MetadataLog(whole.values[:end], whole.controls).snapshot(own_snapshot_values(end))
+        (path / f"{end:020d}-{1:010d}.checkpoint").write_bytes(snapshot)
         (path / "leader-epoch-checkpoint").write_text(lines([f"1 {end}"]))
 
 
@@ -378,9 +400,12 @@ def _with_history() -> MetadataLog:
 
 
 def own_snapshot_values(end: int) -> list[bytes]:
-    """The records that a controller's snapshot of this end has to hold in that base."""
-    log = _with_history()
-    return [value for at, value in enumerate(log.values[:end]) if at not in log.controls]
+    """The records that a controller's snapshot of this end has to hold in that base: of the partition one, as it is by then."""
+    created, log = len(controller().values) - 1, _with_history()
+    changes = max(0, end - created - 2)
+    partition = MetadataLog().partition(TOPIC, BROKERS, BROKERS, 1 + changes % 2, 4 + changes, partition_epoch=changes).values
+    others = [value for at, value in enumerate(log.values[: min(end, created + 2)]) if at not in log.controls and at != created]
+    return [*others, *partition]
 
 
 def _coordinator(topic: str, batches: Sequence[Batch]) -> Callable[[Path], None]:

@@ -452,15 +452,17 @@ def together(logs: list[Log], role: Role) -> Iterator[str]:
 
 
 def by_key(one: Log, other: Log, low: int, high: int, cleaned_to: int) -> Iterator[str]:
-    """Compacted logs: at the same offset the same record, and for each key the same newest value; where cleaners were, what is left of a
-    batch on both has the same epoch, attributes, producer, sequence and last offset."""
+    """Compacted logs: at the same offset the same record, and for each key the same newest value, at the end as well as where cleaners
+    came to, for they know of nothing behind it; where they were, what is left of a batch on both has the same epoch, attributes,
+    producer, sequence and last offset."""
     found: list[dict[int, tuple[bytes, bytes]]] = []
     yield from by_survivors(one, other, low, high, cleaned_to, found)
-    newest = [{key: value for _, (key, value) in sorted(side.items())} for side in found]
-    for key in newest[0].keys() | newest[1].keys() if newest else ():
-        if newest[0].get(key) != newest[1].get(key):
-            yield f"brokers {one.broker} and {other.broker} have different values of key {key!r}"
-            return
+    for until in (high, cleaned_to) if cleaned_to <= min(high, one.end, other.end) else (high,):
+        newest = [{key: value for offset, (key, value) in sorted(side.items()) if offset < until} for side in found]
+        for key in newest[0].keys() | newest[1].keys() if newest else ():
+            if newest[0].get(key) != newest[1].get(key):
+                yield f"brokers {one.broker} and {other.broker} have different values of key {key!r}"
+                return
 
 
 def by_survivors(

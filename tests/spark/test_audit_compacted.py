@@ -45,6 +45,21 @@ def lacks(*offsets: int) -> Callable[[int, Partition], None]:
     return change
 
 
+@pytest.mark.parametrize(("replaced_by", "killed", "found"), [
+    (39, (), []), (40, (), [(("3",), 5)]), (59, (), [(("3",), 5)]), (39, BROKERS, []), (40, BROKERS, [(("3",), 5)]),
+])  # fmt: skip
+def test_a_record_is_removed_only_for_one_that_the_cleaner_knew(
+    tmp_path: Path, replaced_by: int, killed: tuple[int, ...], found: list[object]
+) -> None:
+    """Cleaners came to 40; where brokers were killed they came no further either, for there the active segment begins."""
+
+    def change(broker: int, one: Partition) -> None:
+        one.batches[replaced_by] = Batch(replaced_by, [(0, b"k5", b"new")], 0, TIME_MS + replaced_by)
+        lacks(5)(broker, one)
+
+    assert lost(audit(write(tmp_path, change, killed=killed), confirm=False)) == found
+
+
 def lost(result: AuditResult) -> list[tuple[tuple[str, ...], int]]:
     return [(one.brokers, one.offset) for one in result.findings.kept if one.check == "replica-differs"]
 
@@ -143,7 +158,7 @@ def test_a_batch_that_unpacks_to_more_than_is_held_is_no_proof_and_no_fault(
     def change(broker: int, one: Partition) -> None:
         if broker == 3:
             one.batches = [batch for batch in one.batches if batch.base != 7]
-        one.batches[-1] = Batch(59, [(0, b"k7", b"new")], 0, TIME_MS + 59)
+        one.batches = [Batch(39, [(0, b"k7", b"new")], 0, TIME_MS + 39) if batch.base == 39 else batch for batch in one.batches]
 
     monkeypatch.setattr(records, "RECORDS_BYTES_MAX", most)
     folder = write(tmp_path / "cluster", change)

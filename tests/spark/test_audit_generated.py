@@ -67,6 +67,11 @@ WRONG_ONCE = {
     "logs of which retention deleted everything": Case("Apache Kafka's mixed-0", (Step("roll", (1, 2, 3)), Step("retain", (1, 2, 3)))),
     "null in place of the log directories in a snapshot of the metadata": Case("metadata snapshots of their own", (
         Step("metadata_snapshot", (1,), (51920, "bit", 1)),)),
+    "a topic made again of which no broker has a log": Case("made again", (Step("no_directory", (1, 2, 3), ("gone",)),)),
+    "a broker that is shutting down by a snapshot of the metadata": Case("metadata snapshots of their own", (
+        Step("metadata_snapshot", (1,), (7484, "bit", 1)),)),
+    "records that cleaners removed for later ones of which they did not know": Case("compacted", (
+        Step("interrupt", (1, 2, 3), (56876, "alone")), Step("repair_checkpoints", (1, 2, 3)))),
     "a file that opens an empty segment": Case("metadata snapshots", (Step("odd_name", (3,), (54985, "N.log")),)),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def new_topic() -> MetadataLog:
 def test_a_broker_may_be_killed_before_it_makes_a_log(tmp_path: Path) -> None:
     killed_early(tmp_path, new_topic())
     assert audit(tmp_path).outcome == "PASS"
+
+
+@pytest.mark.parametrize(("has_heard", "doubtful"), [(True, ["1", "2", "3"]), (False, ["1", "3"])])
+def test_a_new_partition_of_which_no_broker_has_a_log(tmp_path: Path, has_heard: bool, doubtful: list[str]) -> None:
+    """They may have made the logs, taken records and lost them; but not broker 2, if it never heard of it."""
+    killed_early(tmp_path, new_topic())
+    if not has_heard:
+        (tmp_path / "b2" / METADATA).write_bytes(controller().encode())
+    shutil.rmtree(tmp_path / "b1" / "new-0")
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        path = tmp_path / "b1" / name
+        path.write_text(lines([row for row in path.read_text().splitlines()[2:] if not row.startswith("new ")]))
+    result = audit(tmp_path)
+    assert result.outcome == "INCOMPLETE"
+    assert [one.brokers[0] for one in result.findings.kept if one.level == "warning"] == doubtful
 
 
 def test_without_a_log_nothing_is_committed(tmp_path: Path) -> None:
@@ -161,7 +177,7 @@ def test_a_follower_that_cut_its_log_has_yet_to_write_its_recovery_point(
 
 def compacted(broker: int, one: Partition) -> None:
     """Each record has a key; the last batch of broker 3 is a later leader's."""
-    one.batches = [Batch(at, [(0, b"k%d" % (at % 25), b"v%d" % at)]) for at in range(40)]
+    one.batches = [Batch(at, [(0, b"k%d" % (at % 15), b"v%d" % at)]) for at in range(40)]
     if broker != 3:
         one.batches[-5:] = [Batch(at, [(0, b"n%d" % at, b"n")], 1) for at in range(35, 38)]
         one.epochs = ((0, 0), (1, 35))

@@ -166,13 +166,14 @@ class PartitionRegistration:
         )
 
     def without_elr(self) -> PartitionRegistration:
-        """The same partition with no eligible leader outside the ISR (ClearElrRecord); epochs do not move."""
+        """The same partition with no eligible leader outside the ISR (ClearElrRecord). As any change, it moves the partition epoch
+        (ReplicationControlManager.removeTopicElrs, TopicDelta.maybeClearElr)."""
         return PartitionRegistration(
             self.replicas,
             self.isr,
             self.leader,
             self.leader_epoch,
-            self.partition_epoch,
+            self.partition_epoch + 1,
             directories=self.directories,
             adding_replicas=self.adding_replicas,
             removing_replicas=self.removing_replicas,

@@ -131,7 +131,7 @@ def test_the_leader_epoch_moves_only_when_a_leader_is_named() -> None:
     assert partition.merge(PartitionChangeRecord(leader=-1)).leader_epoch == 6
 
 
-def test_clearing_eligible_leaders_moves_no_epoch() -> None:
+def test_clearing_eligible_leaders_moves_the_partition_epoch_as_in_kafka() -> None:
     base = image_of(
         *topic_records(A, "t", 1),
         PartitionChangeRecord(partition_id=0, topic_id=A, isr=[], leader=-1, eligible_leader_replicas=[1], last_known_elr=[1]),
@@ -140,7 +140,7 @@ def test_clearing_eligible_leaders_moves_no_epoch() -> None:
     delta.apply(ClearElrRecord(topic_name=""))
     partition = delta.image().topics_by_id[A].partitions[0]
 
-    assert (partition.elr, partition.last_known_elr, partition.partition_epoch) == ((), (), 1)
+    assert (partition.elr, partition.last_known_elr, partition.partition_epoch, partition.leader_epoch) == ((), (), 2, 1)
 
 
 def test_brokers_register_change_and_leave() -> None:

@@ -1,0 +1,104 @@
+"""Registrations of brokers and controllers in the metadata log, whole: what a snapshot holds of them must be what the log's records made.
+
+The order of endpoints and features does not count, since Apache Kafka keeps them in hash tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+FENCED, UNFENCED, SHUTTING_DOWN = 1, -1, 1
+#: {tag: the first version of the record that has it}; Apache Kafka does not read a record with another one.
+REGISTRATION_TAGS, CHANGE_TAGS = {0: 3, 1: 4}, {0: 0, 1: 1, 2: 2, 3: 3}
+
+
+class Fields(Protocol):
+    """The part of a record's fields that this module uses."""
+
+    def raw(self, size: int) -> bytes: ...
+    def integer(self, size: int) -> int: ...
+    def count(self, size: int = 1) -> int: ...
+    def uuid(self) -> str: ...
+    def uuids(self) -> tuple[str, ...]: ...
+    def uuids_or(self, before: tuple[str, ...]) -> tuple[str, ...]: ...
+    def string(self) -> str: ...
+    def nullable_string(self) -> str | None: ...
+    def tagged(self, since: dict[int, int] | None = None, version: int = 0) -> dict[int, Self]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A broker's registration (RegisterBrokerRecord). `endpoints`: (name, host, port, security protocol), `features`: (name, lowest
+    level, highest level), both sorted."""
+
+    incarnation: str
+    epoch: int
+    endpoints: tuple[tuple[object, ...], ...] = ()
+    features: tuple[tuple[object, ...], ...] = ()
+    rack: str | None = None
+    is_migrating: bool = False
+    is_fenced: bool = True
+    is_shutting_down: bool = False
+    directories: tuple[str, ...] = ()
+    cordoned: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What a snapshot keeps of it."""
+        return (
+            self.incarnation, self.epoch, self.endpoints, self.features, self.rack, self.is_migrating, self.is_fenced,
+            self.is_shutting_down, tuple(sorted(self.directories)), tuple(sorted(self.cordoned)),
+        )  # fmt: skip
+
+
+def registration(fields: Fields, version: int) -> Registration:
+    """Read RegisterBrokerRecord behind the broker's id. Raises FormatError."""
+    is_migrating = version >= 2 and fields.integer(1) != 0
+    incarnation, epoch = fields.uuid(), fields.integer(8)
+    endpoints, features = _endpoints(fields), _features(fields)
+    rack, is_fenced = fields.nullable_string(), fields.integer(1) != 0
+    is_shutting_down = version >= 1 and fields.integer(1) != 0
+    tagged = fields.tagged(REGISTRATION_TAGS, version)
+    return Registration(
+        incarnation, epoch, endpoints, features, rack, is_migrating, is_fenced, is_shutting_down,
+        tagged[0].uuids() if 0 in tagged else (), tagged[1].uuids_or(()) if 1 in tagged else (),
+    )  # fmt: skip
+
+
+def changed(before: Registration, fields: Fields, version: int) -> Registration:
+    """The registration after BrokerRegistrationChangeRecord, of which `fields` are those behind the broker's id. Raises FormatError."""
+    fields.integer(8)
+    tagged = fields.tagged(CHANGE_TAGS, version)
+    fencing = tagged[0].integer(1) if 0 in tagged else 0
+    return replace(
+        before,
+        is_fenced=before.is_fenced if fencing not in {FENCED, UNFENCED} else fencing == FENCED,
+        is_shutting_down=before.is_shutting_down or (1 in tagged and tagged[1].integer(1) == SHUTTING_DOWN),
+        directories=tagged[2].uuids() if 2 in tagged else before.directories,
+        cordoned=tagged[3].uuids_or(before.cordoned) if 3 in tagged else before.cordoned,
+    )
+
+
+def controller(fields: Fields) -> tuple[tuple[str, ...], bytes]:
+    """RegisterControllerRecord as an entry of the state: (its name, its value). Raises FormatError."""
+    node, incarnation, is_ready = fields.integer(4), fields.uuid(), fields.integer(1) != 0
+    whole = incarnation, is_ready, _endpoints(fields), _features(fields)
+    fields.tagged()
+    return ("controller", str(node)), repr(whole).encode()
+
+
+def _endpoints(fields: Fields) -> tuple[tuple[object, ...], ...]:
+    found = []
+    for _ in range(fields.count()):
+        found.append((fields.string(), fields.string(), fields.integer(2), fields.integer(2)))
+        fields.tagged()
+    return tuple(sorted(found))
+
+
+def _features(fields: Fields) -> tuple[tuple[object, ...], ...]:
+    found = []
+    for _ in range(fields.count()):
+        found.append((fields.string(), fields.integer(2), fields.integer(2)))
+        fields.tagged()
+    return tuple(sorted(found))
