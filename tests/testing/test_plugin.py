@@ -31,6 +31,13 @@ def test_the_examples_pass_in_two_workers_with_processes() -> None:
     assert "12 passed" in done.stdout
 
 
+def test_an_example_needs_no_plugin_of_the_projects_own_tests() -> None:
+    """In a checkout pytest found the project's options, which only its own plugins know."""
+    missing = [word for name in ("xdist", "timeout", "asyncio", "pytest_cov") for word in ("-p", f"no:{name}")]
+    done = run_pytest(*missing, "examples/test_from_testcontainers.py")
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_an_external_cluster_that_is_not_there_is_one_line() -> None:
     """Every test that needed it printed a traceback of fifty lines."""
     examples = ("examples/test_aiokafka.py", "examples/test_confluent_kafka.py")
