@@ -1,7 +1,7 @@
 """Log compaction (kafka.log.LogCleaner, LogCleanerManager, Cleaner): which log is due, and one round over it.
 
-A round has steps that may run on any thread (`build_map`, `write`) and steps that belong on the event loop (`Cleaning`, `swap`,
-`close`). The blocking steps read inactive segments through pinned files and write `.cleaned` files. Only `swap` changes the log, and
+A round has steps that may run on any thread (`build_map`, `plan`, `write`) and steps that belong on the event loop (`Cleaning`, `pinned`,
+`swap`). The blocking steps read inactive segments through pinned files and write `.cleaned` files. Only `swap` changes the log, and
 only if the log is still the one that was read.
 """
 
@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import time
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minikafka.storage.batch_scan import INT32_MAX, checked_batches
 from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
 from minikafka.storage.log import Log
 from minikafka.storage.segment import CLEANED, Segment
+from minikafka.storage.slice import FileSlice
 from minikafka.wire.batch import HEADER
 from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, MAX_TIMESTAMP
 
 #: Batches after which the thread gives up the interpreter lock: the event loop must not wait for a whole switch interval.
 _BATCHES_PER_SLICE = 8
+#: Segments that are open at a time, and so the most that are merged into one.
+PINNED_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,9 @@ class CleaningStopped(Exception):
 
 
 class _Source:
-    """An inactive segment, pinned: its file stays readable whatever happens to the log."""
+    """An inactive segment. While it is pinned its file stays readable, whatever happens to the log."""
 
-    __slots__ = ("base_offset", "index_bytes", "pin", "segment", "size", "time_index_bytes")
+    __slots__ = ("_pin", "base_offset", "index_bytes", "segment", "size", "time_index_bytes")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -102,15 +107,31 @@ class _Source:
         self.size = segment.size
         self.index_bytes = segment.offset_index.entries * 8
         self.time_index_bytes = segment.time_index.entries * 12
-        self.pin = segment.slice(0, segment.size)
+        self._pin: FileSlice | None = None
+
+    @property
+    def pin(self) -> FileSlice:
+        """The pinned contents."""
+        assert self._pin is not None
+        return self._pin
+
+    def open(self) -> None:
+        """Pin the file. Raises StorageError."""
+        self._pin = self.segment.slice(0, self.size)
+
+    def release(self) -> None:
+        """Unpin the file."""
+        pin, self._pin = self._pin, None
+        if pin is not None:
+            pin.release()
 
 
 class Cleaning:
     """One round over one log.
 
-    Create it on the event loop and call `build_map` on another thread. Then, for each of `groups`, call `write` on another thread and
-    `swap` on the loop. Finally call `close` on the loop; `end_offset` is the new checkpoint. The blocking steps raise OSError and
-    CorruptRecord.
+    Create it on the event loop. For each of `windows()` call `build_map` on another thread, then `plan`. For each of `groups` call `write`
+    on another thread and `swap` on the loop. A window and a group must be `pinned` while it is read. `end_offset` is then the new
+    checkpoint. The blocking steps raise OSError and CorruptRecord.
     """
 
     def __init__(self, need: CleaningNeed, wall_ms: int, dedupe_bytes: int) -> None:
@@ -130,6 +151,9 @@ class Cleaning:
             for producer_id, entry in log.producer_state.entries.items()
         }
         self._map = OffsetMap(dedupe_bytes // BYTES_PER_KEY)
+        self._map.latest_offset = need.first_dirty_offset - 1
+        self._mapped = CleanedTransactions([entry for entry in self._aborted if entry.last_offset >= need.first_dirty_offset])
+        self._is_map_full = False
         self._filter: BatchFilter | None = None
         self.groups: list[list[_Source]] = []
         self.bytes_read = self.bytes_written = 0
@@ -145,25 +169,54 @@ class Cleaning:
         """The share of the key memory that the round uses, 0 to 1."""
         return self._map.filled
 
+    # -- on the loop
+
+    def windows(self) -> Iterator[list[_Source]]:
+        """The dirty segments, PINNED_MAX at a time, until their keys fill the map."""
+        bases = [source.base_offset for source in self._sources]
+        first = max(bisect_right(bases, self._first_dirty_offset) - 1, 0)
+        for start in range(first, len(bases), PINNED_MAX):
+            if self._is_map_full:
+                return
+            yield self._sources[start : start + PINNED_MAX]
+
+    @contextlib.contextmanager
+    def pinned(self, sources: list[_Source]) -> Iterator[bool]:
+        """Keep the files of some segments open. Yields whether they are: False if the log was truncated, trimmed or moved since the round
+        began. Raises StorageError."""
+        try:
+            are_there = self._is_unchanged(sources)
+            if are_there:
+                for source in sources:
+                    source.open()
+            yield are_there
+        finally:
+            for source in sources:
+                source.release()
+
     # -- on any thread
 
-    def build_map(self) -> None:
-        """Read the keys of the dirty part, as many as fit, and group the segments that are merged into one. Like `write`, raises
-        CorruptRecord for a batch with a wrong checksum: a rebuilt batch gets a new checksum, which would hide the damage."""
-        aborted = [entry for entry in self._aborted if entry.last_offset >= self._first_dirty_offset]
-        transactions = CleanedTransactions(aborted)
-        ends = [source.base_offset for source in self._sources[1:]] + [self._end_offset]
-        offsets = self._map
-        offsets.latest_offset = self._first_dirty_offset - 1
-        for source, end in zip(self._sources, ends, strict=True):
-            if end > self._first_dirty_offset:
-                if not self._map_segment(source, transactions):
-                    break
-                # A segment may end before the next one begins: it is mapped up to there.
-                offsets.latest_offset = max(offsets.latest_offset, end - 1)
+    def build_map(self, window: list[_Source]) -> None:
+        """Read the keys of some dirty segments, as many as fit. Like `write`, raises CorruptRecord for a batch with a wrong checksum: a
+        rebuilt batch gets a new checksum, which would hide the damage."""
+        ends = [source.base_offset for source in self._sources_behind(window)] + [self._end_offset]
+        for source, end in zip(window, ends, strict=False):
+            if not self._map_segment(source, self._mapped):
+                self._is_map_full = True
+                return
+            # A segment may end before the next one begins: it is mapped up to there.
+            self._map.latest_offset = max(self._map.latest_offset, end - 1)
+
+    def _sources_behind(self, window: list[_Source]) -> list[_Source]:
+        """The segments behind the first of a window."""
+        start = bisect_right(self._sources, window[0].base_offset, key=_base_offset)
+        return self._sources[start : start + len(window)]
+
+    def plan(self) -> None:
+        """Group the segments that are merged into one, after their keys were mapped."""
         self._group()
         self._filter = BatchFilter(
-            offsets,
+            self._map,
             CleanedTransactions(self._aborted),
             self._last_records,
             now_ms=self._wall_ms,
@@ -198,6 +251,7 @@ class Cleaning:
             time_index_bytes += source.time_index_bytes
             if (
                 self.groups
+                and len(self.groups[-1]) < PINNED_MAX
                 and size <= config.segment_bytes
                 and max(index_bytes, time_index_bytes) <= config.segment_index_bytes
                 and (source.size == 0 or end - 1 - self.groups[-1][0].base_offset <= INT32_MAX)
@@ -241,18 +295,19 @@ class Cleaning:
     def swap(self, group: list[_Source], wall_ms: int) -> bool:
         """Replace the group's segments by the `.cleaned` one. False, and nothing changes, if the log was truncated, trimmed or moved since
         it was read. Raises StorageError."""
-        log = self.log
-        segments, held = [source.segment for source in group], set(log.segments)
-        if (
-            log.failure is not None
-            or log.truncations != self._truncations
-            or any(segment not in held for segment in segments)
-            or any(source.size != source.segment.size for source in group)
-        ):
+        if not self._is_unchanged(group):
             self._discard(group)
             return False
-        log.replace_segments(segments, wall_ms)
+        self.log.replace_segments([source.segment for source in group], wall_ms)
         return True
+
+    def _is_unchanged(self, sources: list[_Source]) -> bool:
+        log, held = self.log, set(self.log.segments)
+        return (
+            log.failure is None
+            and log.truncations == self._truncations
+            and all(source.segment in held and source.size == source.segment.size for source in sources)
+        )
 
     def _discard(self, group: list[_Source]) -> None:
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):
@@ -264,7 +319,6 @@ class Cleaning:
         """Make a blocking step on another thread end soon, with CleaningStopped."""
         self._is_stopped = True
 
-    def close(self) -> None:
-        """Unpin the files."""
-        for source in self._sources:
-            source.pin.release()
+
+def _base_offset(source: _Source) -> int:
+    return source.base_offset

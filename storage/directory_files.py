@@ -93,5 +93,22 @@ class DirectorySync:
         """It is synced."""
 
 
+class Promotion:
+    """Gives the directory of a copy its ordinary name, durably."""
+
+    __slots__ = ("_filesystem", "_from", "path")
+
+    def __init__(self, filesystem: FileSystem, begun: str, path: str) -> None:
+        """`begun`, `path`: the two names."""
+        self._filesystem = filesystem
+        self._from = begun
+        self.path = path
+
+    def run(self) -> None:
+        """Rename the directory, and sync the one that holds it."""
+        self._filesystem.rename(self._from, self.path)
+        self._filesystem.fsync_dir(self.path.rpartition("/")[0])
+
+
 #: Of two tasks with one path, the later one does what the earlier one would.
 DirectoryTask = Checkpoint | RemovedLines | DirectorySync

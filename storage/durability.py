@@ -31,6 +31,7 @@ class Durability:
         "is_whole_flush_requested",
         "recovery_point",
         "stale_point",
+        "superseded",
         "truncations",
         "unsynced_files",
         "unsynced_snapshots",
@@ -62,6 +63,8 @@ class Durability:
         #: Paths of producer snapshots, and of other files, that were written but not synced.
         self.unsynced_snapshots: list[str] = []
         self.unsynced_files: list[str] = []
+        #: Log directories in which a power cut may bring back the name of the log that this one replaced.
+        self.superseded: list[str] = []
 
     @property
     def should_sync_ahead(self) -> bool:
@@ -79,6 +82,17 @@ class Durability:
         """Whether the next roll will sync, unless the log is flushed before it."""
         has_unsynced = self.recovery_point < self._watermarks.log_end_offset or self.has_unsynced_names
         return (self._segments.may_have_gaps or self.has_stale_point) and has_unsynced
+
+    def relocate(self, directory: str) -> None:
+        """The log's directory was renamed."""
+        self.unsynced_snapshots, self.unsynced_files = (
+            [f"{directory}/{path.rpartition('/')[2]}" for path in paths] for paths in (self.unsynced_snapshots, self.unsynced_files)
+        )
+
+    def supersedes(self, directory: str) -> None:
+        """The log replaced one in another log directory. Nothing of it counts as durable before that one's name is durably gone."""
+        self.superseded.append(directory)
+        self.is_flush_requested = True
 
     def request_flush(self) -> None:
         """Ask for a flush soon: the log got its first records, and its other files are not synced yet."""
@@ -165,9 +179,9 @@ class Durability:
         self.is_flush_requested = False
         if up_to is None:
             self.is_whole_flush_requested = False
-        has_files = self.unsynced_snapshots or self.unsynced_files or epochs.is_unsynced or epochs.is_dirty
-        has_files = has_files or (up_to is None and self.has_unsynced_names)
-        if end <= self.recovery_point and not has_files:
+        has_files = self.unsynced_snapshots or self.unsynced_files or epochs.is_unsynced or epochs.is_dirty or self.superseded
+        has_names = up_to is None and self.has_unsynced_names
+        if end <= self.recovery_point and not has_files and not has_names:
             return None
         try:
             with self._disk.guard("flush the log"):
@@ -260,6 +274,7 @@ class FlushTask:
         self._slices.reverse()
         self._snapshots, self._files = durability.unsynced_snapshots, durability.unsynced_files
         durability.unsynced_snapshots, durability.unsynced_files = [], []
+        self._superseded, durability.superseded = durability.superseded, []
         self._epochs = [epochs.path] if epochs.is_unsynced else []
         epochs.is_unsynced = False
 
@@ -273,6 +288,9 @@ class FlushTask:
     def run(self) -> None:
         """Sync the files and their directory. Raises OSError."""
         filesystem = self._disk.filesystem
+        for directory in self._superseded:
+            with contextlib.suppress(OSError):  # a disk that has failed is not read again
+                filesystem.fsync_dir(directory)
         for piece in self._slices:
             piece.fsync()
         for path in (*self._paths, *self._snapshots, *self._files, *self._epochs):
@@ -292,6 +310,7 @@ class FlushTask:
         durability, epochs = self._durability, self._epoch_cache
         durability.unsynced_snapshots[:0] = self._snapshots
         durability.unsynced_files[:0] = self._files
+        durability.superseded[:0] = self._superseded
         epochs.is_unsynced = epochs.is_unsynced or bool(self._epochs)
         durability.is_flush_requested = True
 

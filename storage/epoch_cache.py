@@ -133,10 +133,10 @@ class EpochCache:
             self.assign(epoch, previous_end, write=False)
 
     def copy_from(self, other: EpochCache) -> None:
-        """Take the entries of another log of the same records, including epochs without records."""
+        """Take the entries of another log of the same records, including epochs without records. The next flush writes the file."""
         self.epochs, self._starts = other.epochs[:], other._starts[:]
         self._update_latest()
-        self.write()
+        self.is_dirty = True
 
     def clear(self, *, write: bool = True) -> None:
         self.epochs, self._starts = [], []

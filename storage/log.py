@@ -410,6 +410,14 @@ class Log:
         """Sync everything below `up_to`, blocking, and move the recovery point. Raises StorageError; a failed sync is never retried."""
         self.durability.flush(up_to)
 
+    def relocate(self, directory: str) -> None:
+        """The log's directory was renamed to `directory`. No task of the log may be under way; open files stay open."""
+        self._disk.directory = directory
+        self.epochs.path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+        self.producer_state.relocate(directory)
+        self.durability.relocate(directory)
+        self.segments.relocate(directory)
+
     def close(self) -> None:
         """Close cleanly: write a producer snapshot, sync, trim the indexes. After a failure only close the files."""
         if self.failure is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from minikafka.storage import checkpoint
 from minikafka.storage.config import LogConfig
-from minikafka.storage.directory_files import Checkpoint, DirectorySync, DirectoryTask, RecoveryPoints, RemovedLines
+from minikafka.storage.directory_files import Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, Lock, is_shortage
 from minikafka.storage.log import Log
@@ -302,20 +302,20 @@ class LogDirectory:
             jitter_ms=self._jitter_ms, open_files=self._open_files,
         )  # fmt: skip
 
-    def promote_future(self, future: Log, old: Log, wall_ms: int) -> Log:
-        """Make the future log the current log: it takes the epochs and watermarks of `old`, and its directory gets the ordinary name.
-        Raises StorageError."""
-        with self._disk("rename a log in", is_change=True):
-            future.epochs.copy_from(old.epochs)
-            future.close()
-            path = f"{self.path}/{future.name}"
-            self.filesystem.rename(future.directory, path)
-            self.filesystem.fsync_dir(self.path)
-        log = self._load_copy(path, future.topic, future.partition, old.config, wall_ms)
-        log.update_high_watermark(old.high_watermark)
-        log.increment_log_start_offset(old.log_start_offset)
-        self.logs[log.topic, log.partition] = log
-        return log
+    def prepare_promotion(self, future: Log) -> Promotion:
+        """The task that gives a complete copy's directory the ordinary name. `run` may be called on another thread while nothing else uses
+        the copy; then call `future.relocate` with its path. The log that it will replace keeps its name and goes on: after a crash the
+        copy lacks what was appended since, and the controller knows which of the two counts."""
+        return Promotion(self.filesystem, future.directory, f"{self.path}/{future.name}")
+
+    def serve_future(self, future: Log, old: Log) -> None:
+        """Make a promoted copy, which has all records of `old`, the current log. It takes the epochs and watermarks of `old`."""
+        future.epochs.copy_from(old.epochs)
+        future.durability.supersedes(old.directory.rpartition("/")[0])
+        future.update_config(old.config)
+        future.update_high_watermark(old.high_watermark)
+        future.increment_log_start_offset(old.log_start_offset)
+        self.logs[future.topic, future.partition] = future
 
     def drop_future(self, future: Log) -> None:
         """Close the future log and delete its files. Raises StorageError."""

@@ -135,6 +135,13 @@ class LogSegments(Sequence[Segment]):
         self._set([*self.all[:start], cleaned, *self.all[start + len(old) :]])
         return cleaned
 
+    def relocate(self, directory: str) -> None:
+        """The log's directory was renamed."""
+        for segment in self:
+            segment.relocate(directory)
+        self.scheduled_deletions = [(due_ms, f"{directory}/{path.rpartition('/')[2]}") for due_ms, path in self.scheduled_deletions]
+        self._disk.any_file = None if self._disk.any_file is None else self.active.log_path
+
     def take_due_deletions(self, wall_ms: int) -> list[str]:
         """Remove and return the paths of renamed files whose delay has passed; the caller unlinks them."""
         # A file that is due later than the delay from now was scheduled before the clock was set back: it is due, too.

@@ -408,6 +408,10 @@ class ProducerStateManager:
         if file is not None:
             file.close()
 
+    def relocate(self, directory: str) -> None:
+        """The log's directory was renamed."""
+        self._directory = directory
+
     def snapshot_path(self, offset: int) -> str:
         return f"{self._directory}/{offset:020d}.snapshot"
 

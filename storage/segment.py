@@ -311,6 +311,12 @@ class Segment:
             self.txn_index.forget()
         return True
 
+    def relocate(self, directory: str) -> None:
+        """The log's directory was renamed. Open files stay open."""
+        self.log_path = f"{directory}/{self.log_path.rpartition('/')[2]}"
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.path = f"{directory}/{index.path.rpartition('/')[2]}"
+
     def slice(self, position: int, size: int) -> FileSlice:
         return FileSlice(self._shared or self._open_shared(), position, size)
 

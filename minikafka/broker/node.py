@@ -43,7 +43,7 @@ from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandl
 from minikafka.broker.security.sasl_session import secured_session
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.counted import counted
-from minikafka.net.memory_budget import MemoryBudget
+from minikafka.net.memory_budget import NODE_FREE_BYTES, MemoryBudget
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
 from minikafka.security.errors import SecurityError
 from minikafka.storage.config import LogConfig
@@ -93,6 +93,7 @@ class Node:
         self.security: NodeSecurity
         #: Bounds the memory of clients' requests and responses.
         self.budget = MemoryBudget(config.queued_max_request_bytes)
+        self.node_budget = MemoryBudget(-1, NODE_FREE_BYTES)
         #: Duration of the start, recovery of logs included.
         self.start_took_ms = 0
         self._bootstrap_users: dict[tuple[str, int], UserScramCredentialRecord] = {}
@@ -279,7 +280,7 @@ class Node:
             security = self.security.listeners.get(endpoint.name)
             session: Callable[[Connection], ConnectionHandler]
             # Clients must not be able to stop replication or the quorum.
-            limits = replace(limits, budget=None if endpoint.name in brokers_only else self.budget)
+            limits = replace(limits, budget=self.node_budget if endpoint.name in brokers_only else self.budget)
             listener_limits, tls = limits, None
             if security is None:
                 session = partial(_session, dispatcher, endpoint.name)

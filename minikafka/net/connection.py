@@ -142,15 +142,10 @@ class SocketConnection:
         # Not the loop's time, which may be constant within a turn: request queue times are measured from it.
         self._turn_s = self.last_active_s = monotonic()
         self._end += count
-        queue = self._flush_queue
-        queue.depth += 1
-        try:
-            self._parse()
-        finally:
-            queue.depth -= 1
-            queue.flush()
+        self._flush_queue.around(self._parse)
 
     def _parse(self) -> None:
+        before = self._start
         self._serve_frames()
         if self._after_frames is not None:
             self._end_frames()
@@ -160,8 +155,8 @@ class SocketConnection:
         if is_usual and self._frame_since is None and not self._keeps_frame:
             self._start = self._end = 0
         else:
+            self._note_frame(is_served=self._start != before)
             self._make_room()
-            self._note_frame()
         if self._pending_bytes or self._charged:
             self._account()
         if not (self.paused or self.closed) and (self._is_full() or (self._budget is not None and not self._may_read())):
@@ -235,23 +230,23 @@ class SocketConnection:
         self._loop.call_soon(self._maybe_resume)
         return True
 
-    def _note_frame(self) -> None:
-        """Keep track of when an unfinished frame began."""
+    def _note_frame(self, *, is_served: bool) -> None:
+        """Keep track of when an unfinished frame began. `is_served`: a whole one has been passed on."""
+        if is_served and self._budget is not None:
+            self._budget.received(self, is_answered=not self._pending_bytes)
         if self._start != self._end:
             if self._frame_since is None:
                 self._frame_since = (self.last_active_s, self.received_bytes)
         elif self._frame_since is not None:
             self._frame_since = None
-            if self._budget is not None:
-                self._budget.done(self)
 
     def _may_read(self) -> bool:
         """Whether the memory budget allows reading; if not, the budget calls `memory_is_free` later."""
         budget = self._budget
-        if budget is None or budget.admits(self):
+        if budget is None or budget.admits(self, self._charged):
             return True
         budget.wait(self, mid_request=self._frame_since is not None)
-        return budget.admits(self)
+        return budget.admits(self, self._charged)
 
     def _account(self) -> None:
         """Report to the budget the memory that this connection uses beyond its initial buffer."""
@@ -277,6 +272,9 @@ class SocketConnection:
             if capacity > RECEIVE_BYTES_GROWN:
                 self._shrink(end, capacity)
         elif end == capacity and held > capacity // 2:
+            if not self._may_read():
+                self._pause()
+                return
             size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
             grown = min(capacity * 4, max(size + 4, capacity))
             self._resize(max(grown, capacity + RECEIVE_BYTES_INITIAL))
@@ -365,13 +363,7 @@ class SocketConnection:
     def _parse_rest(self) -> None:
         if not self.closed and not self.paused:
             self._turn_s = monotonic()
-            queue = self._flush_queue
-            queue.depth += 1
-            try:
-                self._parse()
-            finally:
-                queue.depth -= 1
-                queue.flush()
+            self._flush_queue.around(self._parse)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -389,6 +381,8 @@ class SocketConnection:
         if self._pending and ticket in self._pending:
             self._pending_bytes -= self._pending.pop(ticket)
             self._account()
+            if self._budget is not None and not self._pending_bytes:
+                self._budget.answered(self)
         if ticket != self._head_ticket:
             self._ready[ticket] = pieces
             self._held_bytes += memory_of(pieces)

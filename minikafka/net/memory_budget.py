@@ -1,4 +1,4 @@
-"""A bound on the total memory of a broker's client connections (queued.max.request.bytes)."""
+"""A bound on the total memory of a broker's connections: one for clients (queued.max.request.bytes), one for other nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Protocol
 #: Default bound: one part in this many of the machine's memory, but at least BYTES_MIN, enough for a few of the largest requests.
 SHARE_OF_MEMORY = 4
 BYTES_MIN = 256 << 20
+#: A connection of another node is read while it uses less than this, so that whoever forwards or sends very much stops neither replication
+#: nor the quorum: their requests are smaller.
+NODE_FREE_BYTES = 1 << 20
 
 
 class Reader(Protocol):
@@ -25,19 +28,22 @@ class MemoryBudget:
     """The memory of requests that are not yet answered and of responses that are not yet sent, over all connections.
 
     When the budget is spent, no connection is read until memory is freed, except for one that has received part of a request: it could not
-    free its memory otherwise. So the bound is exceeded by one request at most.
+    free its memory otherwise. So the bound is exceeded by one request at most, and by `free_bytes` a connection.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        """`bytes_max`: -1 for the default, a share of the machine's memory."""
+    def __init__(self, bytes_max: int, free_bytes: int = 0) -> None:
+        """`bytes_max`: -1 for the default, a share of the machine's memory. `free_bytes`: a connection that uses less is always read."""
+        self.free_bytes = free_bytes
         self.bytes_max = bytes_max if bytes_max >= 0 else default_bytes()
         self.used = 0
         #: How often a connection had to stop reading.
         self.exhausted_total = 0
         #: Waiting connection -> whether it has received part of a request; longest waiting first.
         self._waiting: OrderedDict[Reader, bool] = OrderedDict()
-        #: The one connection that may read although the budget is spent.
+        #: The one connection that may read although the budget is spent; and whether it has not yet received its request. No other one
+        #: may before that request is answered: otherwise each would receive one in turn, however long the answers take.
         self._exempt: Reader | None = None
+        self._is_exempt_reading = False
         #: Connections that `trim` may help, because their buffers are larger than the initial ones.
         self._trimmable: set[Reader] = set()
 
@@ -54,9 +60,9 @@ class MemoryBudget:
             for reader in waiting:
                 reader.memory_is_free()
 
-    def admits(self, reader: Reader) -> bool:
-        """Whether the connection may read."""
-        return self.used < self.bytes_max or reader is self._exempt
+    def admits(self, reader: Reader, used: int = 0) -> bool:
+        """Whether the connection may read. `used`: the bytes that it uses."""
+        return self.used < self.bytes_max or used < self.free_bytes or (reader is self._exempt and self._is_exempt_reading)
 
     def note(self, reader: Reader, *, is_trimmable: bool) -> None:
         """Note whether the connection has memory that `trim` could free."""
@@ -73,8 +79,22 @@ class MemoryBudget:
             trimmable.trim()
         self._choose()
 
+    def received(self, reader: Reader, *, is_answered: bool) -> None:
+        """The connection has received a whole request. `is_answered`: none of its requests is served any more."""
+        self._waiting.pop(reader, None)
+        if reader is self._exempt:
+            self._is_exempt_reading = False
+            if is_answered:
+                self.answered(reader)
+
+    def answered(self, reader: Reader) -> None:
+        """All requests of the connection are answered."""
+        if reader is self._exempt and not self._is_exempt_reading:
+            self._exempt = None
+            self._choose()
+
     def done(self, reader: Reader) -> None:
-        """The connection has finished a request, or has closed."""
+        """The connection has closed."""
         self._waiting.pop(reader, None)
         if reader is self._exempt:
             self._exempt = None
@@ -84,6 +104,7 @@ class MemoryBudget:
         if self._exempt is None and self.is_spent:
             self._exempt = next((reader for reader, mid_request in self._waiting.items() if mid_request), None)
             if self._exempt is not None:
+                self._is_exempt_reading = True
                 del self._waiting[self._exempt]
                 self._exempt.memory_is_free()
 

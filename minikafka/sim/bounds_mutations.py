@@ -26,7 +26,11 @@ def _never_paid_back(original: Any) -> Any:
 
 
 def _all_pass(original: Any) -> Any:
-    return lambda self, reader: True
+    return lambda self, reader, used=0: True
+
+
+def _as_if_answered(original: Any) -> Any:
+    return lambda self, reader, *, is_answered: original(self, reader, is_answered=True)
 
 
 def _unbounded_client_id(original: Any) -> Any:
@@ -147,6 +151,7 @@ LOG_DIR = ("tests/storage/test_log_dir.py",)
 SHARE = ("tests/broker/test_share_turns.py",)
 COORDINATORS = ("tests/broker/test_coordinator_turns.py",)
 FORWARDED = ("tests/broker/test_forwarded_turns.py",)
+CLEANER = ("tests/storage/test_cleaner.py",)
 CONTROLLER = ("tests/broker/test_controller_turns.py",)
 DELIVERY = ("tests/broker/test_delivery_turns.py",)
 FETCHES = ("tests/broker/test_long_fetches.py",)
@@ -173,6 +178,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{CONNECTION}._is_turn_over", _returns(False)),)},
     {"name": "patience-without-end", "breaks": "a client that does not finish a request is disconnected", "tests": NET,
      "patches": ((f"{CONNECTION}.is_stuck", _returns("")),)},
+    {"name": "large-requests-pile-up", "breaks": "without memory, one large request is received and served at a time", "tests": NET,
+     "patches": (("minikafka.net.memory_budget:MemoryBudget.received", _as_if_answered),)},
     {"name": "no-memory-ends-the-node", "breaks": "a connection whose request finds no memory ends, and nothing else does", "tests": NET,
      "patches": ((f"{CONNECTION}._resize", _raised),)},
     {"name": "accept-spins", "breaks": "accepting pauses when descriptors run out", "tests": NET,
@@ -201,6 +208,12 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.coordinators.runtime:CoordinatorRuntime._following", _blocking_steps),)},
     {"name": "retention-in-one-step", "breaks": "retention removes a maximum number of segments per step", "tests": LOG_DIR,
      "patches": (("minikafka.storage.retention:deletable_segments", _without_most),)},
+    {"name": "old-name-forgotten", "breaks": "a moved log is durable only once the name of the one before is durably gone",
+     "tests": LOG_DIR, "patches": (("minikafka.storage.durability:Durability.supersedes", _returns(None)),)},
+    {"name": "copy-not-relocated", "breaks": "a moved log finds its files under the new name", "tests": LOG_DIR,
+     "patches": (("minikafka.storage.log_segments:LogSegments.relocate", _returns(None)),)},
+    {"name": "all-segments-pinned", "breaks": "the cleaner opens a bounded number of segments at a time", "tests": CLEANER,
+     "patches": (("minikafka.storage.cleaner:PINNED_MAX", lambda original: 1 << 30),)},
     {"name": "share-sessions-end-at-once", "breaks": "what members of expired sessions hold is released in steps", "tests": SHARE,
      "patches": (("minikafka.broker.share.leader:ShareLeader.release", _release_at_once),)},
     {"name": "share-fetch-in-one-step", "breaks": "a fetch of very many share partitions takes steps", "tests": SHARE,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
+from minikafka.storage.directory_files import Promotion
+from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log_dir import LogDirectory
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -212,3 +217,128 @@ async def test_the_old_name_is_durably_removed_before_the_copy_is_served(tmp_pat
         assert await move(node, target.path) is ErrorCode.NONE
         await until(lambda: bool(unsynced))
         assert unsynced == [False]
+
+
+class WatchedFileSystem(OsFileSystem):
+    """Notes renames and syncs in two log directories, and whether the event loop waited for them. `keep` is called after each."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = str(root)
+        self.done: list[tuple[str, str, bool]] = []
+        self.keep: Callable[[], object] | None = None
+        self._lock = threading.Lock()
+
+    def _note(self, operation: str, path: str) -> None:
+        on_loop = threading.current_thread() is threading.main_thread()
+        with self._lock:
+            if self.keep is not None:
+                self.done.append((operation, path.removeprefix(self.root), on_loop))
+                self.keep()
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if source.rpartition("/")[2].startswith("t-0"):
+            self._note("rename", target)
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        if path.rpartition("/")[2].startswith("data-"):
+            self._note("sync", path)
+
+
+async def test_names_change_in_an_order_in_which_a_crash_loses_nothing(tmp_path: Path) -> None:
+    """A copy of all files is kept after each step, as a killed process would leave them."""
+    disk, crashes, kept = WatchedFileSystem(tmp_path), 0, list[int]()
+    acknowledged = 0
+    async with live_node(tmp_path, filesystem=disk, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 30)
+        source, target = places(node)
+
+        def keep() -> None:
+            kept.append(acknowledged)
+            copied = False
+            while not copied:  # a checkpoint may be renamed meanwhile
+                with contextlib.suppress(OSError, shutil.Error):
+                    shutil.rmtree(tmp_path / f"crash-{len(kept) - 1}", ignore_errors=True)
+                    for number in range(2):
+                        shutil.copytree(tmp_path / f"data-{number}", tmp_path / f"crash-{len(kept) - 1}" / f"data-{number}")
+                    copied = True
+
+        async def write() -> None:
+            nonlocal acknowledged
+            for number in range(30, 60):
+                await fill(node, 1, number)
+                acknowledged = number + 1
+
+        disk.keep = keep
+        writing = asyncio.ensure_future(write())
+        assert await move(node, target.path) is ErrorCode.NONE
+        assert node.broker is not None
+        moved = asyncio.Event()
+        real = node.broker.replicas.moved
+        node.broker.replicas.moved = lambda partition: (real(partition), moved.set())  # type: ignore[method-assign, func-returns-value]
+        await moved.wait()
+        await writing
+        disk.keep = None
+        here, there = target.path.removeprefix(str(tmp_path)), source.path.removeprefix(str(tmp_path))
+    done = [(what, path.partition(".")[0]) for what, path, _ in disk.done]
+    named, removed = done.index(("rename", f"{here}/t-0")), done.index(("rename", f"{there}/t-0"))
+    assert ("sync", here) in done[named:removed], "the copy's name is durable before it is served"
+    assert ("sync", there) in done[removed:]
+    assert [what for what, path, on_loop in disk.done if on_loop] == ["rename"], "the old name goes in the turn in which the copy is served"
+    while (tmp_path / f"crash-{crashes}").exists():
+        async with live_node(tmp_path / f"crash-{crashes}", log_dirs=2) as node:
+            found = await values(node)
+            assert found[: kept[crashes]] == [b"%d" % number * 50 for number in range(kept[crashes])], disk.done[crashes]
+            assert len([directory for directory in node.directories if ("t", 0) in directory.logs]) == 1
+        crashes += 1
+    assert crashes >= 4
+
+
+async def test_a_move_that_is_cancelled_while_the_copy_gets_its_name_leaves_no_copy(tmp_path: Path) -> None:
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 30)
+        source, target = places(node)
+        assert node.broker is not None
+        moves, real = node.broker.replicas.moves, Promotion.run
+        named = threading.Event()
+
+        def slowly(promotion: Promotion) -> None:
+            asyncio.run_coroutine_threadsafe(cancel(), loop).result()
+            real(promotion)
+            named.set()
+
+        async def cancel() -> None:
+            moves.cancel(node.broker.replicas.partitions["t", 0])  # type: ignore[union-attr]
+
+        loop = asyncio.get_running_loop()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Promotion, "run", slowly)
+            assert await move(node, target.path) is ErrorCode.NONE
+            await until(named.is_set)
+            await until(lambda: not any(path.name.startswith("t-0") for path in Path(target.path).iterdir()))
+        assert ("t", 0) in source.logs and len(await values(node)) == 30
+        assert await move(node, target.path) is ErrorCode.NONE
+        await until(lambda: ("t", 0) in target.logs)
+        assert len(await values(node)) == 30
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+async def test_a_copy_that_cannot_get_its_name_does_not_end_the_log(tmp_path: Path, code: int) -> None:
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 30)
+        source, target = places(node)
+
+        def fails(promotion: Promotion) -> None:
+            raise OSError(code, "injected")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Promotion, "run", fails)
+            assert await move(node, target.path) is ErrorCode.NONE
+            await until(lambda: not node.broker.replicas.moves._moves)  # type: ignore[union-attr]
+        assert target.is_offline == (code == errno.EIO) and not source.is_offline
+        assert len(await values(node)) == 30

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.live_node import controller_port, live_node
+from helpers.peer import Peer
 
 from minikafka.broker.front.client_turns import FORWARDED_AT_ONCE
-from minikafka.broker.front.forwarding import Forwarder, host_of, principal_of
+from minikafka.broker.front.forwarding import Forwarder, address_bytes, host_of, principal_bytes, principal_of
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import MetadataImage
+from minikafka.net.connection import RECEIVE_BYTES_GROWN
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 #: Requests of all clients that may be at the controller.
 OF_ALL = 16
@@ -150,3 +157,38 @@ async def most_in_a_turn(count: Callable[[], int], least: int) -> int:
         await asyncio.sleep(0)
         most, before = max(most, before - count()), count()
     return most
+
+
+async def test_forwarded_requests_use_bounded_memory_of_the_controller(tmp_path: Path) -> None:
+    """However many peers forward very long requests, and requests of other nodes come in meanwhile."""
+    value, peers = "x" * 30_000, 12
+    kind = IncrementalAlterConfigsRequest
+    config = kind.AlterableConfig(name="retention.ms", config_operation=0, value=value)
+    resources = [kind.AlterConfigsResource(resource_type=2, resource_name=f"t{number}", configs=[config]) for number in range(100)]
+    data = b"".join(map(bytes, encode_request(kind(resources=resources, validate_only=True), 1, 1, "c")))[4:]
+    of_client = {"request_principal": principal_bytes("User:a"), "client_host_address": address_bytes("127.0.0.1")}
+    envelope = EnvelopeRequest(request_data=data, **of_client)
+    async with live_node(tmp_path) as node:
+        budget = node.node_budget
+        budget.bytes_max, budget.free_bytes = 2 * len(data), 64_000
+        most = 0
+
+        async def forward() -> int:
+            async with Peer(controller_port(node)) as peer:
+                return int((await peer.ask(envelope, 0)).error_code)
+
+        async def watch() -> None:
+            nonlocal most
+            async with Peer(controller_port(node)) as peer:
+                while True:
+                    most = max(most, budget.used)
+                    await peer.ask(ApiVersionsRequest(), 0)
+
+        watching = asyncio.ensure_future(watch())
+        assert await asyncio.gather(*(forward() for _ in range(peers))) == [0] * peers
+        assert budget.exhausted_total and not watching.done()
+        watching.cancel()
+        # A request is in the buffer and in a copy; each connection may have begun another.
+        assert most < budget.bytes_max + 2 * len(data) + peers * RECEIVE_BYTES_GROWN < peers * len(data)
+        while budget.used:
+            await asyncio.sleep(0)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from bench import fuzz_requests
@@ -20,6 +24,42 @@ def test_requests_of_all_kinds_do_no_harm() -> None:
     report = run(40, seed=11)
     assert not report.problems, "\n".join(report.problems)
     assert report.frames >= 240 and report.answers > 40 and len(report.by_api) > 40
+
+
+WATCHED = """
+import asyncio, time
+from minikafka.net.loop_watch import LoopWatch
+
+def burn(seconds):
+    began_s = time.thread_time()
+    while time.thread_time() - began_s < seconds:
+        pass
+
+async def main():
+    watch = LoopWatch(asyncio.get_running_loop())
+    watch.start()
+    for _ in range(100):
+        burn(0.002)
+        await asyncio.sleep(0)
+    burn(0.06)
+    await asyncio.sleep(0)
+    time.sleep(0.4)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
+    watch.stop()
+    print(watch.longest.cpu_s)
+
+asyncio.run(main())
+"""
+
+
+def test_a_turn_is_measured_alone_and_waiting_for_a_processor_is_not_in_it() -> None:
+    """A busy machine gave false findings: the longest turn by the clock, with the processor time of those before it."""
+    path = os.pathsep.join([str(Path(fuzz_requests.__file__).parent / "exact_turns"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
+    assert 0.06 <= float(done.stdout) < 0.1
 
 
 @pytest.mark.parametrize("listener", ["broker", "controller"])

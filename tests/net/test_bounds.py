@@ -107,6 +107,44 @@ async def test_one_large_request_is_finished_though_there_is_no_memory() -> None
     assert budget.used == 0
 
 
+async def test_a_connection_that_uses_little_is_read_though_others_have_spent_the_budget() -> None:
+    """Heartbeats and votes come in beside what clients forward."""
+    loop, budget = asyncio.get_running_loop(), MemoryBudget(100_000, free_bytes=20_000)
+    greedy, modest = Handler(), Handler()
+    async with connected(greedy, budget=budget) as (one, peer), connected(modest, budget=budget) as (two, other):
+        await loop.sock_sendall(peer, frame(120_000))
+        await until(lambda: greedy.sizes and one.paused and budget.is_spent)
+        while not two.paused:
+            received = len(modest.sizes)
+            await loop.sock_sendall(other, frame(4_000))
+            await until(lambda received=received: len(modest.sizes) > received)
+        assert len(modest.sizes) == 5, "until it uses more than is free"
+        await loop.sock_sendall(other, frame(100))
+        one.close("gone")
+        await until(lambda: modest.sizes[-1] == 100)
+    assert budget.used == 0
+
+
+async def test_large_requests_whose_answers_take_long_do_not_pile_up() -> None:
+    loop, budget = asyncio.get_running_loop(), MemoryBudget(100_000)
+    handlers = [Handler() for _ in range(4)]
+    async with contextlib.AsyncExitStack() as stack:
+        both = [await stack.enter_async_context(connected(handler, budget=budget)) for handler in handlers]
+        sending = [asyncio.ensure_future(loop.sock_sendall(peer, frame(5_000_000))) for _, peer in both]
+        answered = 0
+        while answered < len(handlers):
+            await until(lambda: any(handler.sizes for handler in handlers))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert sum(len(handler.sizes) for handler in handlers) == 1 and budget.used < 2 * 5_000_000 + 5 * RECEIVE_BYTES_GROWN
+            number = next(number for number, handler in enumerate(handlers) if handler.sizes)
+            handlers[number].sizes.clear()
+            both[number][0].finish(handlers[number].tickets[0], [b"x"])
+            answered += 1
+        await asyncio.gather(*sending)
+    assert budget.used == 0
+
+
 async def test_without_memory_a_connection_that_wants_more_ends_and_one_that_wants_less_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(size: int) -> bytearray:
         raise MemoryError

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import golden_logs
@@ -15,6 +18,7 @@ from minikafka.storage.config import LogConfig
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log import Log
 from minikafka.storage.recovery import load_log
+from minikafka.storage.slice import FileSlice
 from minikafka.wire.batch import RecordBatch, build_batch, iterate_batches
 from minikafka.wire.errors import CorruptRecord
 from minikafka.wire.record import Record
@@ -29,12 +33,25 @@ WALL_MS = 1_700_000_100_000
 def clean(log: Log, checkpoint: int | None = None, wall_ms: int = WALL_MS, dedupe_bytes: int = DEDUPE_BYTES) -> int:
     """A whole round; the new checkpoint."""
     cleaning = Cleaning(cleaning_need(log, checkpoint, wall_ms), wall_ms, dedupe_bytes)
-    cleaning.build_map()
+    read(cleaning)
     for group in cleaning.groups:
-        cleaning.write(group)
+        write(cleaning, group)
         assert cleaning.swap(group, wall_ms)
-    cleaning.close()
     return cleaning.end_offset
+
+
+def read(cleaning: Cleaning) -> None:
+    for window in cleaning.windows():
+        with cleaning.pinned(window) as are_there:
+            assert are_there
+            cleaning.build_map(window)
+    cleaning.plan()
+
+
+def write(cleaning: Cleaning, group: Any) -> None:
+    with cleaning.pinned(group) as are_there:
+        assert are_there
+        cleaning.write(group)
 
 
 def batches_of(log: Log) -> list[RecordBatch]:
@@ -232,13 +249,62 @@ def test_a_log_that_changed_meanwhile_is_left_alone(open_log: Callable[..., Log]
         put(log, [("a", value)])
         roll(log)
     cleaning = Cleaning(cleaning_need(log, None, WALL_MS), WALL_MS, DEDUPE_BYTES)
-    cleaning.build_map()
-    cleaning.write(cleaning.groups[0])
+    read(cleaning)
+    write(cleaning, cleaning.groups[0])
     log.truncate_to(1, WALL_MS)
     assert not cleaning.swap(cleaning.groups[0], WALL_MS)
-    cleaning.close()
     assert [r.value for r in records_of(log)] == [b"1"]
     assert not [name for name in disk.names if name.endswith(".cleaned")]
+
+
+def test_a_round_opens_a_bounded_number_of_segments_at_a_time(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log(**COMPACT)
+    for number in range(200):
+        put(log, [("a", str(number)), (str(number % 150), str(number))])
+        roll(log)
+    put(log, [("a", "last")])
+    cleaning = Cleaning(cleaning_need(log, None, WALL_MS), WALL_MS, DEDUPE_BYTES)
+    most = 0
+
+    @contextlib.contextmanager
+    def pinned(sources: Any) -> Iterator[None]:
+        nonlocal most
+        with cleaning.pinned(sources) as are_there:
+            assert are_there
+            slices = [found for found in gc.get_objects() if isinstance(found, FileSlice)]
+            most = max(most, len(slices))
+            yield
+
+    gc.collect()
+    for window in cleaning.windows():
+        with pinned(window):
+            cleaning.build_map(window)
+    cleaning.plan()
+    assert len(cleaning.groups) == 4, "so many are merged into one at most"
+    for group in cleaning.groups:
+        with pinned(group):
+            cleaning.write(group)
+            assert cleaning.swap(group, WALL_MS)
+    assert most == 64
+    kept = {r.key: r.value for r in records_of(log)}
+    assert kept == {b"a": b"last", **{str(n % 150).encode(): str(n).encode() for n in range(200)}}
+    assert cleaning.end_offset == 400
+
+
+@pytest.mark.parametrize("at_work", ["mapping", "writing"])
+def test_a_log_that_changed_between_two_steps_is_left_alone(open_log: Callable[..., Log], at_work: str) -> None:
+    log = open_log(**COMPACT)
+    for value in ("1", "2", "3"):
+        put(log, [("a", value)])
+        roll(log)
+    cleaning = Cleaning(cleaning_need(log, None, WALL_MS), WALL_MS, DEDUPE_BYTES)
+    if at_work == "writing":
+        read(cleaning)
+    log.truncate_to(1, WALL_MS)
+    sources = next(cleaning.windows()) if at_work == "mapping" else cleaning.groups[0]
+    with cleaning.pinned(sources) as are_there:
+        assert not are_there
+    assert [r.value for r in records_of(log)] == [b"1"]
 
 
 @pytest.mark.parametrize("renames", range(9))
@@ -249,8 +315,8 @@ def test_a_crash_while_segments_are_replaced_loses_nothing(renames: int, tmp_pat
         put(log, [("a", value), ("b" + value, value)])
         roll(log)
     cleaning = Cleaning(cleaning_need(log, None, WALL_MS), WALL_MS, DEDUPE_BYTES)
-    cleaning.build_map()
-    cleaning.write(cleaning.groups[0])
+    read(cleaning)
+    write(cleaning, cleaning.groups[0])
 
     class Crash(Exception):
         pass

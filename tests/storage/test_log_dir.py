@@ -331,3 +331,39 @@ def test_a_disk_that_fails_while_closing_leaves_no_clean_shutdown_file(formatted
         directory.close()
     assert not formatted.exists("/data/.kafka_cleanshutdown")
     assert formatted.locks == set()
+
+
+def test_a_copy_replaces_the_log_in_another_directory(formatted: MemoryFileSystem) -> None:
+    """It is the same log under another name. Nothing of it counts as durable before the old name is durably gone."""
+    disk = formatted
+    format_directory(disk, "/other", MetaProperties(META.cluster_id, META.node_id, bytes(range(16))), T0)
+    source, target = opened(disk), opened(disk, "/other")
+    old = source.create_log("t", 0, TOPIC_ID, CONFIG, T0)
+    append(old, 12)
+    old.update_high_watermark(9)
+    old.increment_log_start_offset(2)
+    future = target.create_future("t", 0, TOPIC_ID, CONFIG, T0)
+    for segment in old.segments:
+        future.append_as_follower(memoryview(bytearray(segment.slice(0, segment.size).read())))
+    old.delete_old_segments(T0, 1)
+    future.durability.flush()
+    promotion = target.prepare_promotion(future)
+    promotion.run()
+    future.relocate(promotion.path)
+    target.serve_future(future, old)
+    source.remove("t", 0, T0)
+    assert (future.directory, future.high_watermark, future.log_start_offset) == ("/other/t-0", 9, 2)
+    append(future, 12)
+    disk.syncs.clear()
+    future.durability.flush()
+    assert disk.syncs[0] == "/data" and future.epochs.path in disk.syncs and len(future.segments) > 2
+    disk.syncs.clear()
+    append(future)
+    future.durability.flush()
+    assert "/data" not in disk.syncs, "once is enough"
+    source.close()
+    target.close()
+    again = opened(disk, "/other")
+    assert again.logs["t", 0].log_end_offset == 25 and again.is_clean
+    assert not [name for name in disk.names if "-future" in name]
+    again.close()

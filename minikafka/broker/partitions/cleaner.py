@@ -170,17 +170,12 @@ class LogCleaner:
         log.watermarks.truncated_to = INT64_MAX
         cleaning = self._cleaning = Cleaning(need, clock.wall_ms(), self._settings.log_cleaner_dedupe_buffer_size)
         try:
-            await run(cleaning.build_map)
-            for group in cleaning.groups:
-                await run(cleaning.write, group)
-                if directory.logs.get((log.topic, log.partition)) is not log or not cleaning.swap(group, clock.wall_ms()):
-                    logger.info("%s changed while it was being compacted; trying again later", log.name)
-                    await self._sleep(1.0)
-                    return
-                await self._throttle(cleaning, started_ms)
+            if not await self._compact(directory, cleaning, started_ms):
+                logger.info("%s changed while it was being compacted; trying again later", log.name)
+                await self._sleep(1.0)
+                return
         finally:
             self._cleaning = None
-            cleaning.close()
         self.rounds += 1
         self.bytes_read += cleaning.bytes_read
         self.bytes_written += cleaning.bytes_written
@@ -197,6 +192,27 @@ class LogCleaner:
             made = directory.cleaned_offsets()
             if made is not None:
                 await run(made.run)
+
+    async def _compact(self, directory: LogDirectory, cleaning: Cleaning, started_ms: int) -> bool:
+        """Carry out a round. Returns False if the log changed meanwhile."""
+        run: Any = self._environment.run_blocking
+        log = cleaning.log
+        for window in cleaning.windows():
+            with cleaning.pinned(window) as are_there:
+                if not are_there:
+                    return False
+                await run(cleaning.build_map, window)
+        await run(cleaning.plan)
+        for group in cleaning.groups:
+            with cleaning.pinned(group) as are_there:
+                if not are_there:
+                    return False
+                await run(cleaning.write, group)
+                is_there = directory.logs.get((log.topic, log.partition)) is log
+                if not is_there or not cleaning.swap(group, self._environment.clock.wall_ms()):
+                    return False
+            await self._throttle(cleaning, started_ms)
+        return True
 
     async def _throttle(self, cleaning: Cleaning, started_ms: int) -> None:
         """Keep the average rate below log.cleaner.io.max.bytes.per.second."""

@@ -1,5 +1,6 @@
 """Moves replicas between log directories of this broker (AlterReplicaLogDirs, KIP-113). A copy grows in a `-future` directory while the
-log stays in service. When the copy has caught up, it replaces the log within one turn of the loop."""
+log stays in service. A copy that has caught up gets its ordinary name, durably and on another thread, and then replaces the log within one
+turn of the loop. Last, the old name is durably removed. A crash before that leaves two logs, and the controller knows which is served."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.log_flush import flush
 from minikafka.broker.supervise import Ends
-from minikafka.net.tasks import within
+from minikafka.net.tasks import outcome_of, within
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
 from minikafka.wire.errors import ApiError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from minikafka.broker.config.dynamic import Settings
     from minikafka.broker.environment import Environment
     from minikafka.broker.partitions.partition import Partition, PartitionEvents
+    from minikafka.storage.directory_files import Promotion
     from minikafka.storage.log import Log
     from minikafka.storage.log_dir import LogDirectory
 
@@ -27,13 +29,16 @@ CHUNKS_PER_FLUSH = 64
 
 
 class _Move:
-    __slots__ = ("future", "partition", "target", "task", "truncations")
+    """`is_named`: the copy has the ordinary name; None while it gets it."""
+
+    __slots__ = ("future", "is_named", "partition", "target", "task", "truncations")
 
     def __init__(self, partition: Partition, target: LogDirectory, future: Log) -> None:
         self.partition = partition
         self.target = target
         self.future = future
         self.truncations = partition.log.truncations
+        self.is_named: bool | None = False
         self.task: asyncio.Task[None] | None = None
 
 
@@ -87,14 +92,17 @@ class DirectoryMoves:
     def cancel(self, partition: Partition) -> None:
         """Cancel the partition's move, because the partition leaves or moves elsewhere."""
         move = self._moves.pop(partition.key, None)
-        if move is None:
-            return
+        if move is None or move.is_named is None:
+            return  # whoever names it drops it afterwards
         if move.task is not None:
             move.task.cancel()
+        self._drop(move)
+
+    def _drop(self, move: _Move) -> None:
         try:
             move.target.drop_future(move.future)
         except StorageError as error:
-            logger.error("the copy of %s cannot be removed: %s", partition, error)
+            logger.error("the copy of %s cannot be removed: %s", move.partition, error)
 
     async def stop(self) -> None:
         """Stop copying. The copies stay on disk."""
@@ -124,8 +132,11 @@ class DirectoryMoves:
                 if size == 0 or chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
                     await flush(move.future, run)
                 if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(key) is move:
-                    self._swap(move)
-                    return
+                    if not move.is_named:
+                        await self._name(move)
+                    elif move.future.recovery_point >= move.partition.log.recovery_point:
+                        await self._settle(move, self._swap(move))
+                        return
                 await self._pause(size)
         except (StorageError, ApiError, OSError) as error:
             logger.error("%s: the move to %s has failed: %s", move.partition, move.target.path, error)
@@ -167,19 +178,53 @@ class DirectoryMoves:
             return 1
         return len(data)
 
-    def _swap(self, move: _Move) -> None:
-        """Replace the log by the copy. Nothing is awaited in between, so no records can be appended to the old log."""
-        partition, wall_ms = move.partition, self._environment.clock.wall_ms()
-        old = partition.log
+    async def _name(self, move: _Move) -> None:
+        """Give the copy the ordinary name, unless the move is cancelled meanwhile. Raises StorageError."""
+        promotion = move.target.prepare_promotion(move.future)
+        move.is_named = None
+        naming = self._environment.supervisor.start(self._run_promotion(promotion), f"naming the copy of {move.partition}")
+        failure = await outcome_of(naming)
+        if failure is None:
+            move.future.relocate(promotion.path)
+        move.is_named = failure is None
+        if self._moves.get(move.partition.key) is not move:
+            self._drop(move)
+        elif failure is not None:
+            raise move.target.disk_failed("rename a log in", failure)
+
+    async def _run_promotion(self, promotion: Promotion) -> OSError | None:
+        try:
+            await self._environment.run_blocking(promotion.run)
+        except OSError as error:
+            return error
+        return None
+
+    def _swap(self, move: _Move) -> LogDirectory:
+        """Replace the log by the copy. Nothing is awaited in between, so no records can be appended to the old log. Returns where that
+        was."""
+        partition, old = move.partition, move.partition.log
         del self._moves[partition.key]
         source = next(d for d in self._directories if d.logs.get(partition.key) is old)
-        log = move.target.promote_future(move.future, old, wall_ms)
-        partition.log = log
+        move.target.serve_future(move.future, old)
+        partition.log = move.future
         try:
-            source.remove(partition.topic, partition.index, wall_ms)
-            # Sync before any append: otherwise the old name could bring back an incomplete log after a power cut.
-            source.sync_names()
+            source.remove(partition.topic, partition.index, self._environment.clock.wall_ms())
         except StorageError as error:
             logger.error("%s: cannot remove the old log from %s after the move: %s", partition, source.path, error)
-        logger.info("%s: moved from %s to %s, %d bytes", partition, source.path, move.target.path, log.size)
-        self._events.moved(partition)
+        return source
+
+    async def _settle(self, move: _Move, source: LogDirectory) -> None:
+        """Remove the old name durably: otherwise a power cut could bring back a log that lacks what was appended since."""
+        run: Any = self._environment.run_blocking
+        sync = source.prepare_sync()
+        if sync is not None:
+            try:
+                await run(sync.run)
+            except OSError as error:
+                logger.error("%s", source.disk_failed("sync", error))
+        try:
+            await flush(move.future, run)
+        except StorageError as error:
+            logger.error("%s", error)
+        logger.info("%s: moved from %s to %s, %d bytes", move.partition, source.path, move.target.path, move.future.size)
+        self._events.moved(move.partition)

@@ -149,8 +149,9 @@ class NodeMetrics:
         for source in self._peer_lines():
             left_out += source.left_out
         page.many("minikafka_peer_lines_left_out_total", ((labels(kind=kind), count) for kind, count in left_out.items()))
-        page.one("minikafka_request_memory_bytes", self._node.budget.used)
-        page.one("minikafka_request_memory_exhausted_total", self._node.budget.exhausted_total)
+        page.one("minikafka_request_memory_bytes", self._node.budget.used + self._node.node_budget.used)
+        exhausted_total = self._node.budget.exhausted_total + self._node.node_budget.exhausted_total
+        page.one("minikafka_request_memory_exhausted_total", exhausted_total)
         watch = self._node.environment.loop_watch
         if watch is not None:
             longest = watch.longest

@@ -114,8 +114,8 @@ _counter(
     "minikafka_peer_lines_left_out_total", "Log lines about connections that were suppressed: too many of one kind about one peer.",
     "kind",
 )  # fmt: skip
-_gauge("minikafka_request_memory_bytes", "Memory that client connections use for requests and answers (queued.max.request.bytes).")
-_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because of queued.max.request.bytes.")
+_gauge("minikafka_request_memory_bytes", "Memory that connections use for requests and answers (clients: queued.max.request.bytes).")
+_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because of such a bound.")
 _counter("minikafka_heartbeats_unanswered_total", "Heartbeats of this broker that no controller answered.")
 _gauge("minikafka_heartbeat_silence_seconds", "For how long no controller has answered a heartbeat of this broker.")
 _counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by what they ended. Each is a bug in this program.", "ended")
