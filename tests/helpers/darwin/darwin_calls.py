@@ -23,7 +23,9 @@ SOCKET_LACKS = ("MSG_MORE", "TCP_KEEPIDLE", "TCP_USER_TIMEOUT", "TCP_CONGESTION"
 #: <sys/fcntl.h> of Darwin.
 F_FULLFSYNC = 51
 #: What asks for the platform while it is imported, and needs the true answer then.
-IMPORTED_FIRST = ("sysconfig", "urllib.request", "platform", "ctypes.util", "uuid", "psutil", "_pyrepl", "asyncio")
+IMPORTED_FIRST = (
+    "multiprocessing.reduction", "sysconfig", "urllib.request", "platform", "ctypes.util", "uuid", "psutil", "_pyrepl", "asyncio",
+)  # fmt: skip
 _PIECE_BYTES = 1 << 16
 
 
