@@ -138,11 +138,12 @@ class EpochCache:
         self._update_latest()
         self.is_dirty = True
 
-    def clear(self, *, write: bool = True) -> None:
+    def clear(self, *, write: bool = True, sync: bool = True) -> None:
+        """Drop all epochs. Without `sync` the file is synced with the log's next flush."""
         self.epochs, self._starts = [], []
         self._update_latest()
         if write:
-            self.write()
+            self.write(sync=sync)
 
     def write(self, *, sync: bool = True) -> None:
         """Write the file. Without `sync` the log's next flush syncs it, and also writes it if descriptors are lacking now."""

@@ -42,7 +42,8 @@ class Truncation:
         with parts.disk.change("truncate the log"):
             parts.segments.drop(parts.segments[:], wall_ms)
             parts.segments.add(parts.segments.create(offset, wall_ms))
-            parts.epochs.clear()
+            # As for other truncations, the flush that is requested below syncs the file: a start would drop what is stale in it.
+            parts.epochs.clear(sync=False)
             parts.producers.truncate_fully_and_start_at(offset)
             parts.watermarks.log_start_offset = offset
             self.restart_at(offset, wall_ms)

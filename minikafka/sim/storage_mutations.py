@@ -64,6 +64,10 @@ def _look_through(original: Any) -> Any:
     return lambda self: min(self.unstable, default=None)
 
 
+def _at_once(original: Any) -> Any:
+    return lambda self, *, sync=True: original(self, sync=True)
+
+
 def _one_by_one(original: Any) -> Any:
     def append(self: Any, aborted: list[Any]) -> None:
         for entry in aborted:
@@ -135,4 +139,6 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.validation:is_whole_stream", constant(True)),), "tests": COMPRESSED},
     {"name": "streams-walked-for-ever", "breaks": "a compressed stream of very many tiny blocks is stepped over to its end",
      "patches": (("minikafka.wire.compression:BLOCKS_MAX", lambda original: 1 << 40),), "tests": COMPRESSED},
+    {"name": "epochs-synced-at-once", "breaks": "the event loop waits for the disk whenever a leader epoch begins or is truncated",
+     "patches": (("minikafka.storage.epoch_cache:EpochCache.write", _at_once),), "tests": ("tests/storage/test_syncs_elsewhere.py",)},
 ]
