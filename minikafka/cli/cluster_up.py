@@ -13,6 +13,7 @@ import click
 
 from minikafka.cli.common import parse_pairs
 from minikafka.cli.reasons import reason
+from minikafka.cli.still_starting import StillStarting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ SECURITIES = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 PORT, HTTP_PORT = 9092, 9404
-EXIT_NOT_STARTED, EXIT_CONFIGURATION = 1, 2
+EXIT_NOT_STARTED, EXIT_CONFIGURATION, EXIT_INTERRUPTED = 1, 2, 130
 LOG_END_BYTES = 64 << 10
 
 
@@ -120,17 +121,38 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
     from minikafka.testing.errors import ClusterError, WrongConfiguration
 
     ended = threading.Event()
+    is_starting = True
+
+    def end(*_: object) -> None:
+        is_first = not ended.is_set()
+        ended.set()
+        if is_starting and is_first:
+            raise KeyboardInterrupt
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, end)
     try:
-        with make() as made, ControlServer(made) as control:
-            _announce(made, is_elsewhere=is_elsewhere, is_kept=directory is not None)
-            while not ended.wait(0.5):
-                _report_dead_brokers(made, control.ended)
-            click.echo("stopping", err=True)
+        with StillStarting(lambda: _last_lines(made)) as start:
+            made: EmbeddedCluster | None = None
+            made = make()
+            with made, ControlServer(made) as control:
+                start.end()
+                is_starting = False
+                _announce(made, start.seconds, is_elsewhere=is_elsewhere, is_kept=directory is not None)
+                while not ended.wait(0.5):
+                    _report_dead_brokers(made, control.ended)
+                click.echo("stopping", err=True)
+    except KeyboardInterrupt:
+        click.echo("stopped before the cluster was up", err=True)
+        sys.exit(EXIT_INTERRUPTED)
     except (ClusterError, OSError) as error:
         click.echo(f"error: {_reason(error, first_port, directory)}", err=True)
         sys.exit(EXIT_CONFIGURATION if isinstance(error, WrongConfiguration) else EXIT_NOT_STARTED)
+
+
+def _last_lines(made: EmbeddedCluster | None) -> str:
+    """The last line of each broker's log; empty before the brokers have directories."""
+    return "" if made is None else "\n".join(line for line in made.logs(1).splitlines() if not line.startswith("--- "))
 
 
 def _reason(error: Exception, first_port: int, directory: str | None) -> str:
@@ -260,7 +282,7 @@ def _topic(text: str) -> tuple[str, dict[str, Any]]:
     return name, dict(zip(("partitions", "replication_factor"), map(int, counts), strict=False))
 
 
-def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
+def _announce(made: Any, seconds: float, *, is_elsewhere: bool, is_kept: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -276,7 +298,7 @@ def _announce(made: Any, *, is_elsewhere: bool, is_kept: bool) -> None:
         console.width = 200
     console.print(table)
     console.print(f"Their logs: {made.directory}/broker-*/broker.log", soft_wrap=True)
-    console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. Try it:")
+    console.print(f"cluster {made.cluster_id} is up after {seconds:.2f} s. Try it:")
     if is_elsewhere:
         last = PORT + len(made.brokers) - 1
         ports = f"port {PORT} is" if last == PORT else f"ports {PORT} to {last} are"

@@ -180,7 +180,7 @@ def test_up_names_the_directory_that_another_cluster_uses(tmp_path: Path) -> Non
 )
 def test_it_is_said_what_becomes_of_the_data(is_kept: bool, end: str, capsys: pytest.CaptureFixture[str]) -> None:
     made = SimpleNamespace(
-        brokers=[], cluster_id="c", started_seconds=1.0, bootstrap_servers="localhost:9092", secured=None, directory=Path("/somewhere")
+        brokers=[], cluster_id="c", bootstrap_servers="localhost:9092", secured=None, directory=Path("/somewhere")
     )
-    cluster_up._announce(made, is_elsewhere=False, is_kept=is_kept)
+    cluster_up._announce(made, 1.0, is_elsewhere=False, is_kept=is_kept)
     assert capsys.readouterr().err.splitlines()[-1] == end
