@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.fast_paths import Side
 from helpers.live_node import broker_port, live_node
-from helpers.produce_frames import batch, damaged, decoded, log_bytes
+from helpers.produce_frames import batch, damaged, decoded, led, log_bytes
 
 from minikafka.broker.node import Node
 from minikafka.broker.partitions import produce_several
@@ -33,6 +33,7 @@ async def prepare(node: Node, partitions: int = PARTITIONS) -> dict[str, bytes]:
     async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
         for topic in (*FAST, *ORDINARY):
             await admin.create_topic(topic, partitions=partitions, replication_factor=1)
+    await led(node, (*FAST, *ORDINARY), partitions)
     assert node.broker is not None
     image = node.broker.replicas._metadata.image
     return {topic: image.topics_by_name[topic].topic_id for topic in (*FAST, *ORDINARY)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from helpers.live_node import broker_port
@@ -17,10 +19,19 @@ from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 TOPICS = ("fastpath", "ordinary")
 
 
+async def led(node: Node, topics: Iterable[str], partitions: int) -> None:
+    """Wait until the broker leads every partition: it takes its roles some at a time."""
+    assert node.broker is not None
+    found = node.broker.replicas.partitions
+    while not all((led := found.get((topic, index))) is not None and led.is_leader for topic in topics for index in range(partitions)):
+        await asyncio.sleep(0)
+
+
 async def prepare(node: Node, **configs: str) -> dict[str, bytes]:
     async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
         for topic in TOPICS:
             await admin.create_topic(topic, partitions=2, replication_factor=1, configs=configs)
+    await led(node, TOPICS, 2)
     assert node.broker is not None
     return {topic: node.broker.replicas._metadata.image.topics_by_name[topic].topic_id for topic in TOPICS}
 
