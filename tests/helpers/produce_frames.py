@@ -22,8 +22,9 @@ TOPICS = ("fastpath", "ordinary")
 async def led(node: Node, topics: Iterable[str], partitions: int) -> None:
     """Wait until the broker leads every partition: it takes its roles some at a time."""
     assert node.broker is not None
-    found = node.broker.replicas.partitions
-    while not all((led := found.get((topic, index))) is not None and led.is_leader for topic in topics for index in range(partitions)):
+    replicas = node.broker.replicas.partitions
+    keys = [(topic, index) for topic in topics for index in range(partitions)]
+    while not all(key in replicas and replicas[key].is_leader for key in keys):
         await asyncio.sleep(0)
 
 
