@@ -506,7 +506,7 @@ class Admin:
         return [(group_id, protocol_type, state) for group_id, protocol_type, state, _ in await self.list_groups_with_types()]
 
     async def list_groups_with_types(self) -> list[tuple[str, str, str, str]]:
-        """(group id, protocol type, state, "classic" or "consumer") of every group, sorted by id. Raises BrokerError."""
+        """(group id, protocol type, state, type: classic, consumer, share or streams) of every group, sorted by id. Raises BrokerError."""
         await self.cluster.refresh([])
         found: dict[str, tuple[str, str, str, str]] = {}
         for node_id in sorted(self.cluster.brokers):
