@@ -48,6 +48,10 @@ def _unbounded_software(original: Any) -> Any:
     return note
 
 
+def _of_no_request(original: Any) -> Any:
+    return lambda self, whole: original(self, None)
+
+
 def _turns_at_once(original: Any) -> Any:
     class Turns(original):  # type: ignore[misc]
         async def next(self) -> None:
@@ -230,6 +234,10 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "tests": FORWARDED, "patches": (("minikafka.broker.front.client_turns:EXPIRED_IN_A_TURN", lambda original: 1 << 30),)},
     {"name": "forwarded-requests-fail-at-once", "breaks": "forwarded requests that fail together are answered in many turns",
      "tests": FORWARDED, "patches": (("minikafka.broker.front.forwarding:Turns", _turns_at_once),)},
+    {"name": "long-before-short", "breaks": "a short forwarded request does not wait behind long ones", "tests": FORWARDED,
+     "patches": (("minikafka.broker.front.forwarding:LONG_REQUEST_BYTES", lambda original: 1 << 30),)},
+    {"name": "parts-without-a-place", "breaks": "a request in parts keeps its place among those of its client", "tests": FORWARDED,
+     "patches": (("minikafka.broker.front.client_turns:ClientTurns._arrival", _of_no_request),)},
     {"name": "controller-full-of-clients", "breaks": "few requests of all clients are at the controller", "tests": FORWARDED,
      "patches": (("minikafka.broker.front.client_turns:FORWARDED_AT_ONCE_OF_ALL", lambda original: 1 << 30),)},
     {"name": "delivery-in-one-step", "breaks": "a large batch of the metadata log is delivered in steps", "tests": DELIVERY,

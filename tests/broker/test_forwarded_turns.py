@@ -13,7 +13,7 @@ import pytest
 from helpers.live_node import controller_port, live_node
 from helpers.peer import Peer
 
-from minikafka.broker.front.client_turns import FORWARDED_AT_ONCE
+from minikafka.broker.front.client_turns import FORWARDED_AT_ONCE, WholeRequest
 from minikafka.broker.front.forwarding import Forwarder, address_bytes, host_of, principal_bytes, principal_of
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import MetadataImage
@@ -52,14 +52,19 @@ class Broker:
     def __init__(self) -> None:
         self.channel = HeldChannel()
         supervisor, metadata = Supervisor(asyncio.get_running_loop()), SimpleNamespace(image=MetadataImage())
-        self.forwarder = Forwarder(self.channel, metadata, random.Random(1), supervisor)  # type: ignore[arg-type]
+        self.long_channel = HeldChannel()
+        channels: Any = self.channel, self.long_channel
+        self.forwarder = Forwarder(channels[0], metadata, random.Random(1), supervisor, channels[1])  # type: ignore[arg-type]
         self.running: list[asyncio.Task[Any]] = []
 
-    async def forward(self, principal: str, host: str, timeout_ms: int = 30_000) -> asyncio.Task[Any]:
+    async def forward(
+        self, principal: str, host: str, timeout_ms: int = 30_000, topics: int = 1, partitions: int = 1, whole: WholeRequest | None = None
+    ) -> asyncio.Task[Any]:
         context = SimpleNamespace(
-            api_version=7, correlation_id=1, client_id="c", principal=principal, connection=SimpleNamespace(peer_host=host)
+            api_version=7, correlation_id=1, client_id="c", principal=principal, connection=SimpleNamespace(peer_host=host), whole=whole
         )
-        request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="t")], timeout_ms=timeout_ms)
+        named = [CreateTopicsRequest.CreatableTopic(name=f"t{number}", num_partitions=partitions) for number in range(topics)]
+        request = CreateTopicsRequest(topics=named, timeout_ms=timeout_ms)
         task = asyncio.ensure_future(self.forwarder.forward(context, request))
         self.running.append(task)
         await turns()
@@ -109,6 +114,41 @@ async def test_a_request_waits_for_its_turn_as_long_as_for_its_answer() -> None:
         task.cancel()
     await asyncio.gather(*broker.running, return_exceptions=True)
     assert not broker.forwarder._turns._clients
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(400, 1), (1, 1000)])
+async def test_a_short_request_does_not_wait_behind_long_ones_even_of_its_client(topics: int, partitions: int) -> None:
+    broker = Broker()
+    for _ in range(40):
+        await broker.forward("User:a", "10.0.0.1", topics=topics, partitions=partitions)
+    assert len(broker.long_channel.asked) == FORWARDED_AT_ONCE and not broker.channel.asked
+    short = await broker.forward("User:a", "10.0.0.1")
+    broker.channel.refuse(0)
+    assert (await short).topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    for task in broker.running:
+        task.cancel()
+    await asyncio.gather(*broker.running, return_exceptions=True)
+
+
+async def test_a_request_in_parts_keeps_its_place_among_those_of_its_client() -> None:
+    """The parts of 40 requests mixed: the first was answered hardly before the last."""
+    broker, answered, parts = Broker(), list[int](), 4
+
+    async def serve(number: int) -> None:
+        whole = WholeRequest()
+        for _ in range(parts):
+            await (await broker.forward("User:a", "10.0.0.1", topics=400, whole=whole))
+        answered.append(number)
+
+    serving = [asyncio.ensure_future(serve(number)) for number in range(40)]
+    await turns()
+    most = 0
+    for number in range(40 * parts):
+        broker.long_channel.refuse(number)
+        await turns()
+        most = max(most, number + 1 - parts * len(answered))
+    assert answered == list(range(40)) and most <= 2 * parts * FORWARDED_AT_ONCE
+    await asyncio.gather(*serving)
 
 
 async def test_very_many_clients_have_few_requests_at_the_controller_and_take_turns() -> None:

@@ -414,7 +414,7 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
     with pytest.raises(ConnectionError):
         await channel.request(BrokerHeartbeatRequest(), 20_000, resends_max=1)
     assert asked == 2
-    forwarder = Forwarder(channel, None, random.Random(1), environment.supervisor)  # type: ignore[arg-type]
+    forwarder = Forwarder(channel, None, random.Random(1), environment.supervisor, channel)  # type: ignore[arg-type]
     context = SimpleNamespace(
         api_version=7, correlation_id=1, client_id="c", principal="User:a", connection=SimpleNamespace(peer_host="127.0.0.1")
     )

@@ -212,7 +212,9 @@ class ControlPlane:
         ControllerHandlers(self.controller).register(self.controller_dispatcher)
         self.channel = LocalControllerChannel(self.controller_dispatcher)
         supervisor = self.environment.supervisor
-        self.forwarder = Forwarder(self.channel, self.metadata, self.environment.random, supervisor)  # type: ignore[arg-type]
+        self.forwarder = Forwarder(
+            self.channel, self.metadata, self.environment.random, supervisor, self.channel  # type: ignore[arg-type]
+        )
         self.dispatcher = Dispatcher("broker", self.clock, self.environment.supervisor)
         for handlers in (
             MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID, self.clock, self.environment.supervisor),

@@ -1,4 +1,8 @@
-"""Places at the controller, which clients take in turns: however much one asks, another waits behind few of its requests."""
+"""Places at the controller, which clients take in turns: however much one asks, another waits behind few of its requests.
+
+A request that is served in parts keeps its place among those of its client, whichever parts are under way: otherwise the parts of many
+requests would mix, and the first of them would be answered hardly before the last.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,27 @@ FORWARDED_AT_ONCE_OF_ALL = 16
 EXPIRED_IN_A_TURN = 4
 
 
+#: When the whole request arrived, and when the part of it.
+Arrival = tuple[int, int]
+
+
+class WholeRequest:
+    """A request that is served in parts. `arrival`: its place among those of its client; 0 before its first part has one."""
+
+    __slots__ = ("arrival",)
+
+    def __init__(self) -> None:
+        self.arrival = 0
+
+
 class _Client:
-    """How many places a client has, and its requests that wait for one, in the order of their arrival."""
+    """How many places a client has, and its requests that wait for one."""
 
     __slots__ = ("taken", "waiting")
 
     def __init__(self) -> None:
         self.taken = 0
-        self.waiting: dict[int, asyncio.Future[None]] = {}
+        self.waiting: dict[Arrival, asyncio.Future[None]] = {}
 
 
 class ClientTurns:
@@ -44,22 +61,30 @@ class ClientTurns:
         self._ring: dict[Hashable, None] = {}
         self._taken = 0
         #: Waiting request -> when its time is up, in ms of the loop's clock; and whose it is.
-        self._deadlines: TimerQueue[int] = TimerQueue()
-        self._waiting: dict[int, Hashable] = {}
-        self._numbers = 0
+        self._deadlines: TimerQueue[Arrival] = TimerQueue()
+        self._waiting: dict[Arrival, Hashable] = {}
+        self._arrivals = 0
         self._timer: asyncio.Handle | None = None
         self._timer_ms = 0
 
     @asynccontextmanager
-    async def turn(self, client: Hashable, timeout_ms: int) -> AsyncIterator[int]:
-        """A place, and the time that is left of `timeout_ms`. Raises TimeoutError."""
+    async def turn(self, client: Hashable, timeout_ms: int, whole: WholeRequest | None = None) -> AsyncIterator[int]:
+        """A place, and the time that is left of `timeout_ms`. `whole`: the request of which this is a part. Raises TimeoutError."""
         began_ms = _now_ms()
+        arrival = self._arrival(whole)
         if not self._take(client):
-            await self._wait(client, began_ms + timeout_ms)
+            await self._wait(client, arrival, began_ms + timeout_ms)
         try:
             yield max(1, timeout_ms - (_now_ms() - began_ms))
         finally:
             self._release(client)
+
+    def _arrival(self, whole: WholeRequest | None) -> Arrival:
+        number = self._arrivals = self._arrivals + 1
+        if whole is None:
+            return number, number
+        whole.arrival = whole.arrival or number
+        return whole.arrival, number
 
     def _take(self, client: Hashable) -> bool:
         """Take a place now, if there is one."""
@@ -72,22 +97,21 @@ class ClientTurns:
         self._taken += 1
         return True
 
-    async def _wait(self, client: Hashable, deadline_ms: int) -> None:
+    async def _wait(self, client: Hashable, arrival: Arrival, deadline_ms: int) -> None:
         """Wait for a place. Raises TimeoutError."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        number = self._numbers = self._numbers + 1
         places = self._clients.setdefault(client, _Client())
-        places.waiting[number] = waiter
+        places.waiting[arrival] = waiter
         if places.taken < self._of_each:
             self._ring.setdefault(client)
-        self._waiting[number] = client
-        self._deadlines.schedule(number, deadline_ms)
+        self._waiting[arrival] = client
+        self._deadlines.schedule(arrival, deadline_ms)
         self._set_timer()
         try:
             await waiter
         except BaseException:
-            if number in self._waiting:
-                self._forget(number)
+            if arrival in self._waiting:
+                self._forget(arrival)
             elif not waiter.cancelled() and waiter.exception() is None:
                 self._release(client)
             raise
@@ -108,20 +132,19 @@ class ClientTurns:
         """Let the first waiting request of a client through. The client's next turn comes after one of each other client."""
         del self._ring[client]
         places = self._clients[client]
-        number, waiter = next(iter(places.waiting.items()))
         places.taken += 1
         self._taken += 1
-        self._forget(number)
+        waiter = self._forget(min(places.waiting))
         if places.waiting and places.taken < self._of_each:
             self._ring[client] = None
         waiter.set_result(None)
 
-    def _forget(self, number: int) -> asyncio.Future[None]:
+    def _forget(self, arrival: Arrival) -> asyncio.Future[None]:
         """A request waits no longer; what it waited for."""
-        client = self._waiting.pop(number)
-        self._deadlines.cancel(number)
+        client = self._waiting.pop(arrival)
+        self._deadlines.cancel(arrival)
         places = self._clients[client]
-        waiter = places.waiting.pop(number)
+        waiter = places.waiting.pop(arrival)
         if not places.waiting:
             self._ring.pop(client, None)
             if not places.taken:
@@ -141,8 +164,8 @@ class ClientTurns:
     def _expire(self) -> None:
         """End some requests whose time is up; the others end in turns of their own."""
         self._timer = None
-        for number in self._deadlines.expired(_now_ms(), EXPIRED_IN_A_TURN):
-            waiter = self._forget(number)
+        for arrival in self._deadlines.expired(_now_ms(), EXPIRED_IN_A_TURN):
+            waiter = self._forget(arrival)
             if not waiter.done():
                 waiter.set_exception(TimeoutError("the request did not get its turn at the controller in time"))
         self._set_timer()

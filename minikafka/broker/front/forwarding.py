@@ -15,6 +15,7 @@ from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.registry import api
@@ -35,6 +36,8 @@ CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
 CATCH_UP_MS = 1_000
 #: A client's request that was lost together with the controller is sent once more; the controller may have died for another reason.
 RESENDS_MAX = 1
+#: A request with more bytes or partitions is long: it may keep the controller busy, and those behind it on its connection wait.
+LONG_REQUEST_BYTES, LONG_REQUEST_PARTITIONS = 2048, 64
 #: Bytes of a topic id.
 UUID_BYTES = 16
 #: Number of a tagged field; Apache Kafka is unlikely ever to use it.
@@ -55,11 +58,16 @@ class ImageWaiter(Protocol):
 class Forwarder:
     """Sends requests to the active controller on behalf of clients."""
 
-    def __init__(self, controller: ControllerChannel, metadata: ImageWaiter, random: RandomSource, supervisor: Supervisor) -> None:
+    def __init__(
+        self, controller: ControllerChannel, metadata: ImageWaiter, random: RandomSource, supervisor: Supervisor,
+        for_long: ControllerChannel,
+    ) -> None:  # fmt: skip
+        """`for_long`: for long requests, behind whose answers nothing else must wait."""
         self._controller = controller
+        self._for_long = for_long
         self._metadata = metadata
         self._random = random
-        self._turns = ClientTurns(supervisor)
+        self._turns, self._turns_of_long = ClientTurns(supervisor), ClientTurns(supervisor)
         #: Requests whose connection ends fail together. The answer to each may name hundreds of topics.
         self._failures = Turns(supervisor)
 
@@ -81,9 +89,11 @@ class Forwarder:
             )
 
         client = (str(context.principal), context.connection.peer_host)
+        is_long = len(data) > LONG_REQUEST_BYTES or _partitions_of(request) > LONG_REQUEST_PARTITIONS
+        turns, controller = (self._turns_of_long, self._for_long) if is_long else (self._turns, self._controller)
         try:
-            async with self._turns.turn(client, _timeout_ms(request)) as left_ms:
-                answer = await self._controller.request(envelope(0), left_ms, resends_max=RESENDS_MAX, again=envelope)
+            async with turns.turn(client, _timeout_ms(request), getattr(context, "whole", None)) as left_ms:
+                answer = await controller.request(envelope(0), left_ms, resends_max=RESENDS_MAX, again=envelope)
         except (TimeoutError, ConnectionError, UnsupportedVersion):
             await self._failures.next()
             error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
@@ -118,6 +128,13 @@ def seen_topics(metadata: ImageWaiter, request: Any) -> tuple[SeenTopic, ...]:
     found = [image.topics_by_name.get(name) for name in named if name is not None]
     found += [image.topics_by_id.get(topic_id) for topic_id in topic_ids]
     return tuple(SeenTopic(topic.name, topic.topic_id, len(topic.partitions)) for topic in found if topic is not None)
+
+
+def _partitions_of(request: Any) -> int:
+    """How many partitions the request creates, or for CreatePartitions has in the end."""
+    if isinstance(request, CreateTopicsRequest):
+        return sum(max(topic.num_partitions, len(topic.assignments)) for topic in request.topics)
+    return sum(topic.count for topic in request.topics) if isinstance(request, CreatePartitionsRequest) else 0
 
 
 def _timeout_ms(request: Any) -> int:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minikafka.broker.front.client_turns import WholeRequest
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.broker.front.long_answers import LongAnswers
 from minikafka.broker.front.request_parts import (
@@ -189,6 +190,7 @@ class LargeRequests:
         """The combined answer; None if there is none. All parts together respect the request's timeout."""
         now_s = asyncio.get_running_loop().time
         timeout_ms, began_s = getattr(request, "timeout_ms", 0), now_s()
+        whole = WholeRequest()
         answers, begun = Answers(cuts[0].answers, cuts[0].beside), deque[tuple[Part, Any]]()
         is_refused = cuts[0].entries_max is not None and entries_of(request, cuts) > cuts[0].entries_max
         work = all_parts(request, cuts, are_named=not is_refused)
@@ -198,7 +200,7 @@ class LargeRequests:
                 continue
             if timeout_ms > 0:
                 part.timeout_ms = max(1, timeout_ms - int(1000 * (now_s() - began_s)))
-            asked = Part(context)
+            asked = Part(context, whole)
             if is_refused:
                 text = TOO_MANY_PARTITIONS if isinstance(request, CreateTopicsRequest | CreatePartitionsRequest) else TOO_MANY
                 answer = failure_response(part, context.api_version, ApiError(ErrorCode.POLICY_VIOLATION, text))
@@ -290,9 +292,10 @@ class _Room:
 class Part:
     """The context of one part of a request. Wraps the request's own context; its answer becomes one part of the whole answer."""
 
-    __slots__ = ("_context", "_future", "is_last")
+    __slots__ = ("_context", "_future", "is_last", "whole")
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, whole: WholeRequest | None = None) -> None:
+        self.whole = whole
         self._context = context
         self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         #: Whether this part ends the whole request.
