@@ -44,7 +44,7 @@ from minikafka.wire.records.group_records import (
 )
 from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
 
-LOADS = 10 * STEP_RECORDS
+LOADS = 2000
 PRODUCER_ID = 7
 
 

@@ -37,7 +37,7 @@ CATCH_UP_MS = 1_000
 #: A client's request that was lost together with the controller is sent once more; the controller may have died for another reason.
 RESENDS_MAX = 1
 #: A request with more bytes or partitions is long: it may keep the controller busy, and those behind it on its connection wait.
-LONG_REQUEST_BYTES, LONG_REQUEST_PARTITIONS = 2048, 64
+LONG_REQUEST_BYTES, LONG_REQUEST_PARTITIONS = 512, 16
 #: Bytes of a topic id.
 UUID_BYTES = 16
 #: Number of a tagged field; Apache Kafka is unlikely ever to use it.
