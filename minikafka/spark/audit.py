@@ -163,7 +163,10 @@ def _run(
     partitions = _confirmed(paths, engine, options, plan, partitions, found)
     check_coordinators(plan, partitions, {key: one.seen for key, one in found.items()})
     if options.acked:
-        _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, found, engine)
+        acknowledged, empty = ledger.read_ledgers(options.acked)
+        for path in empty:
+            plan.findings.add(Finding("acked-unchecked", f"{path} names no acknowledged record", file=path))
+        _hold_against_ledger(acknowledged, plan, partitions, found, engine)
     findings = FindingList(max(1000, options.findings_each_max))
     findings.extend(plan.findings)
     for partition in partitions:

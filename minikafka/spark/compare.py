@@ -29,7 +29,7 @@ MISSING, LOST, INCOMPLETE = "MISSING", "LOST", "INCOMPLETE"
 VERDICTS = (LOST, CORRUPT, DIVERGENT, MISSING, UNREADABLE, INCOMPLETE, SKIPPED, TRUNCATION_PENDING, LAGGING, SINGLE, EMPTY, MATCH)
 DIVERGENCE_CHECKS = {"replica-differs", "prefix-missing", "epoch-fork", "topic-id", "committed-missing", "isr-claim", "epoch-unknown"}
 LOSS_CHECKS = {"acked-missing", "acked-differs", "acked-conflict", "unclean-loss"}
-INCOMPLETE_CHECKS = {"not-compared", "replica-missing"}
+INCOMPLETE_CHECKS = {"not-compared", "replica-missing", "foreign-directory"}
 DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "batch-records", "batch-timestamps", "segment-tail"}
 
 

@@ -38,6 +38,7 @@ _REMEDIES = {
         "the state is rebuilt from the log."
     ),
     ("foreign-file",): "move the file out of the directory before the broker starts.",
+    ("foreign-directory",): "move the directory out of the log directory before the broker starts.",
     ("partition-metadata",): "copy the file from another replica before the broker starts.",
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
     ("quorum-state",): "remove the node from the quorum and format it again: it fetches the log from the leader.",
@@ -76,6 +77,7 @@ _CHECKS = (
         "Batches lie outside the offset range in the segment's file name: lookups by offset will miss them.",
     ),
     Check("foreign-file", ERROR, "A file in a partition's directory has a name that a broker takes for a segment's."),
+    Check("foreign-directory", WARNING, "A directory in a log directory has no partition's name: Apache Kafka does not start with it."),
     Check("segment-tail", ERROR, "The bytes after the last whole batch are not a batch: a reader stops or fails there."),
     Check(
         "torn-tail", NOTE, "A crash cut off a write; recovery removes it at the next start. The in-sync replicas never acknowledged it."
@@ -185,7 +187,7 @@ _CHECKS = (
     Check("acked-missing", ERROR, "An acknowledged record is missing: acknowledged data is lost."),
     Check("acked-differs", ERROR, "The acknowledged offset holds another record than the one that the producer wrote."),
     Check("acked-conflict", ERROR, "The same offset was acknowledged for different records: the first ones are lost."),
-    Check("acked-unchecked", WARNING, "Acknowledged records belong to partitions that are not part of this audit."),
+    Check("acked-unchecked", WARNING, "Acknowledged records belong to partitions that are not part of this audit, or a ledger names none."),
     Check("cluster-id", ERROR, "Log directories of different clusters were given as one cluster."),
 )
 CHECKS = {check.id: check for check in _CHECKS}

@@ -43,11 +43,13 @@ def digest(key: bytes | None, value: bytes | None) -> int:
     return int.from_bytes(hashlib.blake2b(repr((key, value)).encode(), digest_size=8).digest(), "big") | 1
 
 
-def read_ledgers(paths: Iterable[str]) -> dict[tuple[str, int], Acknowledged]:
-    """All ledgers together, by (topic, partition). Raises LedgerError."""
+def read_ledgers(paths: Iterable[str]) -> tuple[dict[tuple[str, int], Acknowledged], list[str]]:
+    """(all ledgers together, by topic and partition; the paths of those that name no record). Raises LedgerError."""
+    empty = []
     by_partition: dict[tuple[str, int], dict[int, int]] = {}
     conflicts: dict[tuple[str, int], list[int]] = {}
     for path in paths:
+        is_empty = True
         try:
             with open(path, encoding="utf-8") as file:
                 for number, line in enumerate(file, 1):
@@ -55,6 +57,7 @@ def read_ledgers(paths: Iterable[str]) -> dict[tuple[str, int], Acknowledged]:
                     if entry is None:
                         continue
                     key, offset, found = entry
+                    is_empty = False
                     by_offset = by_partition.setdefault(key, {})
                     if by_offset.setdefault(offset, found) != found and found:
                         conflicts.setdefault(key, []).append(offset)
@@ -62,12 +65,13 @@ def read_ledgers(paths: Iterable[str]) -> dict[tuple[str, int], Acknowledged]:
             raise LedgerError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise LedgerError(f"{path}: not UTF-8 text") from error
+        empty += [path] if is_empty else []
     result = {}
     for key, by_offset in by_partition.items():
         offsets = np.array(sorted(by_offset), np.int64)
         digests = np.array([by_offset[offset] for offset in offsets.tolist()], np.uint64)
         result[key] = Acknowledged(offsets, digests, sorted(conflicts.get(key, ())))
-    return result
+    return result, empty
 
 
 def _entry(line: str, path: str, number: int) -> tuple[tuple[str, int], int, int] | None:

@@ -59,6 +59,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SEGMENT_NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
 _PARTITION_NAME = re.compile(r"^(.+)-([0-9]+)\Z")
 _FUTURE_DIRECTORY = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
+_KAFKAS_DIRECTORY = re.compile(r"^.+-[0-9]+(?:\.[^\s.]+-(?:delete|future|stray))?\Z")
 _SPECIAL_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|future|stray)$|^.+-(delete|future|stray)$")
 
 
@@ -346,6 +347,12 @@ def parse_future_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a copy that is to take a partition's place (KIP-113)."""
     found = _FUTURE_DIRECTORY.match(name)
     return (found[1], int(found[2])) if found else None
+
+
+def is_kafkas_directory(name: str) -> bool:
+    """Whether Apache Kafka starts with a directory of this name in a log directory (UnifiedLog.parseTopicPartitionName): a partition's, one
+    that awaits deletion, is moving or stray, or the cache of tiered storage."""
+    return _KAFKAS_DIRECTORY.match(name) is not None or name == "remote-log-index-cache"
 
 
 def parse_partition_name(name: str) -> tuple[str, int] | None:

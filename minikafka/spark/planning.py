@@ -139,6 +139,9 @@ def _partitions_in(facts: DirectoryFacts, scope: PlanScope) -> list[Listed]:
         if parsed is None and name.endswith("-future"):
             text = f"{path} is a copy of a partition, but its name does not say of which one"
             facts.findings.append(Finding("unreadable", text, brokers=(directory.broker,), file=path))
+        elif parsed is None and directory.cluster_id and os.path.isdir(path) and not logformat.is_kafkas_directory(name):
+            text = f"{path} is no partition's directory: Apache Kafka does not start beside it"
+            facts.findings.append(Finding("foreign-directory", text, brokers=(directory.broker,), file=path))
         if parsed is not None and scope.has(parsed):
             found.append((parsed, path, future is not None))
     return found

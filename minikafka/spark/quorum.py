@@ -6,9 +6,10 @@ missing or older file a node may vote twice in one epoch, and two leaders may wr
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ from minikafka.spark.records import decode_records
 from minikafka.spark.regular_files import open_regular
 
 QUORUM_STATE = "quorum-state"
-KRAFT_VOTERS = 6
+KRAFT_VOTERS, UUID_BYTES = 6, 16
 Voters = dict[str, str]
 
 
@@ -104,7 +105,7 @@ def read_node(name: str, path: str) -> Node:
     try:
         data = read_small(os.path.join(path, QUORUM_STATE))
         node.state = None if data is None else _state_of(data)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         node.unread = f"it cannot be read: {error.strerror if isinstance(error, OSError) else error}"
     try:
         entries = logformat.parse_epoch_checkpoint(read_small(os.path.join(path, "leader-epoch-checkpoint")) or b"")
@@ -118,16 +119,48 @@ def read_node(name: str, path: str) -> Node:
 
 
 def _state_of(data: bytes) -> dict[str, Any]:
-    """Parse quorum-state. Raises ValueError."""
-    state = json.loads(data)
-    if not isinstance(state, dict) or state.get("data_version") not in {0, 1}:
+    """Parse quorum-state as Apache Kafka does, which reads its first line (FileQuorumStateStore, QuorumStateData). Raises ValueError."""
+    state = json.loads(data.split(b"\n")[0])
+    if not isinstance(state, dict) or not _is_of(state.get("data_version"), 0, 1):
         raise ValueError("it has an unknown version")
-    if not all(type(state.get(name)) is int for name in ("leaderId", "leaderEpoch", "votedId")):
-        raise ValueError("it lacks fields")
-    voters = state.get("currentVoters") or []
-    if not isinstance(voters, list) or not all(isinstance(one, dict) and type(one.get("voterId")) is int for one in voters):
-        raise ValueError("its voters are invalid")
+    fields = FIELDS_OF_VERSION[state["data_version"]]
+    if lacking := [name for name in fields if name not in state]:
+        raise ValueError(f"it lacks fields: {', '.join(lacking)}")
+    if wrong := [name for name, is_sound in fields.items() if not is_sound(state[name])]:
+        raise ValueError(f"its fields {', '.join(wrong)} are invalid")
     return state
+
+
+def _is_of(value: Any, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _is_node(value: Any) -> bool:
+    return _is_of(value, -1, (1 << 31) - 1)
+
+
+def _is_uuid(value: Any) -> bool:
+    """Uuid.fromString."""
+    try:
+        return isinstance(value, str) and len(base64.b64decode(value.rstrip("=") + "==", b"-_", validate=True)) == UUID_BYTES
+    except ValueError:
+        return False
+
+
+def _are_voters(value: Any) -> bool:
+    voters = [] if value is None else value
+    return isinstance(voters, list) and all(isinstance(one, dict) and _is_node(one.get("voterId")) for one in voters)
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {"leaderId": _is_node, "leaderEpoch": _is_node, "votedId": _is_node}
+#: What quorum-state must have in each of its versions.
+FIELDS_OF_VERSION: dict[int, dict[str, Callable[[Any], bool]]] = {
+    0: _FIELDS | {
+        "clusterId": lambda value: isinstance(value, str), "appliedOffset": lambda value: _is_of(value, -(1 << 63), (1 << 63) - 1),
+        "currentVoters": _are_voters,
+    },
+    1: _FIELDS | {"votedDirectoryId": _is_uuid},
+}  # fmt: skip
 
 
 def _read_log(node: Node) -> None:

@@ -14,8 +14,8 @@ from minikafka.spark.findings import Finding
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.producers import ProducerFacts, is_of_group_coordinator
 from minikafka.spark.replay import Replay, Replayer, ReplayOptions, SegmentFacts, replay
-from minikafka.spark.scan import Cell, SegmentSummary, scan_segment
-from minikafka.spark.sources import COMPACT, UNBOUNDED, Replica, SegmentTask
+from minikafka.spark.scan import HELD_CHECKS, Cell, SegmentSummary, scan_segment
+from minikafka.spark.sources import COMPACT, UNBOUNDED, UNKNOWN, Replica, SegmentTask
 
 Key = tuple[int, int]
 
@@ -92,8 +92,6 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
         _add(replica, Finding("not-compared", f"a segment has more {limit} than the audit keeps, so they were not checked"))
     for summary in present:
         replica.findings.extend(summary.findings)
-        for gap in [] if unexplained else summary.gaps:
-            replica.findings.add(gap)
         for key, cell in summary.cells.items():
             result.cells[key] = _merged(result.cells.get(key), cell)
         for run in summary.runs:
@@ -101,8 +99,10 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
                 result.runs[-1] = (run[0], result.runs[-1][1], run[2])
             else:
                 result.runs.append(run)
-    _across_segments(result, present)
-    _replay(result, present, replayed)
+    held = [] if unexplained else [gap for summary in present for gap in summary.gaps]
+    held += _across_segments(result, present)
+    held += _replay(result, present, replayed)
+    _add_held(replica, held)
     result.end_offset = _end_of(present) if present else result.log_start
     _own_checks(result, any(summary.stopped not in {"", "torn"} for summary in present))
     return result
@@ -135,8 +135,21 @@ def _end_of(present: list[SegmentSummary]) -> int:
     return max(one.end_offset for one in held) if held and present[-1].task.place is not None else present[-1].end_offset
 
 
-def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None:
+def _add_held(replica: Replica, held: list[Finding]) -> None:
+    """Add findings that a cleaner would explain, none of which is in the active segment. If offsets are missing and nobody knows whether
+    the topic was ever compacted, they and the producers' missing sequences are no proof, and no error either."""
+    is_unknown = replica.policy == UNKNOWN and any(finding.check == "offset-gap" for finding in held)
+    for finding in held:
+        if is_unknown and finding.check in HELD_CHECKS:
+            text = f"{finding.message}, and the controller does not say whether the topic was ever compacted"
+            finding = replace(finding, check="not-compared", level="", message=text)
+        _add(replica, finding)
+
+
+def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> list[Finding]:
+    """What does not fit between segments. Returns the gaps, which a cleaner would explain."""
     replica, reach = result.replica, 0
+    gaps: list[Finding] = []
     for before, after in pairwise(present):
         start, readable = max(after.task.base_offset, after.taken_up), before.stopped == ""
         reach = max(reach, before.end_offset) if after.task.follows else before.end_offset
@@ -145,27 +158,28 @@ def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None
             text += f"offsets {reach}..{start - 1} are missing"
             if replica.policy == COMPACT:
                 text += ", above what the cleaners' checkpoints explain"
-            _add(replica, Finding("not-compared" if replica.policy == COMPACT else "offset-gap", text, offset=reach))
+            gaps.append(Finding("not-compared" if replica.policy == COMPACT else "offset-gap", text, offset=reach))
         if after.task.follows and after.batches and after.first_offset < reach:
             text = f"broker {replica.broker} sent different batches at offset {after.first_offset} than a moment earlier"
             _add(replica, Finding("not-compared", text, offset=after.first_offset, details={"moved": True}))
         if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
             text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"
             _add(replica, Finding("epoch-order", text, offset=start))
+    return gaps
 
 
-def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay | None) -> None:
-    """Producers and transactions over all segments; not behind a place where the log could not be read."""
+def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay | None) -> list[Finding]:
+    """Producers and transactions over all segments; not behind a place where the log could not be read. Returns what was found."""
     replica = result.replica
     if not present or any(summary.stopped not in {"", "torn"} for summary in present):
-        return
+        return []
     if replayed is None:
         replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.cleaned_to))
     result.aborted, result.opened, result.ended = replayed.aborted, replayed.open, replayed.ended
     for finding in replayed.findings:
         if finding.check == "producer-replay":
             finding.file = f"{replica.path}/{finding.offset:020d}.snapshot"
-        _add(replica, finding)
+    return list(replayed.findings)
 
 
 def _facts(summary: SegmentSummary) -> SegmentFacts:

@@ -37,6 +37,14 @@ def _constant(value: Any) -> Any:
     return lambda original: lambda *_, **__: value
 
 
+def _constant_value(value: Any) -> Any:
+    return lambda original: value
+
+
+def _no_ledger_is_empty(original: Any) -> Any:
+    return lambda paths: (original(paths)[0], [])
+
+
 def _first_page_only(original: Any) -> Any:
     def detail(*arguments: Any) -> Any:
         page = original(*arguments)
@@ -246,6 +254,8 @@ _ALL = (
             _takes_up_where_it_begins, STRETCHES),
     _mutant("away", "a broker that goes away is not awaited", "fetch_reader:FetchReader._is_worth_waiting", _constant(False), STRETCHES),
     _mutant("once more", "a stretch whose broker went away is not read again", "judging:_read_again", _as_it_is, STRETCHES),
+    _mutant("odd directories", "a directory beside which no broker starts is passed over", "logformat:is_kafkas_directory", _constant(True),
+            "tests/spark/test_audit_listing.py"),
     _mutant("listed by tasks", "a log directory's partitions are left out", "planning:_shares", _of_nobody,
             "tests/spark/test_audit_listing.py"),
     # fences and claims
@@ -277,6 +287,9 @@ _ALL = (
             also=((f"{SPARK}.checks:offsets", _nothing),)),
     _mutant("policy by checkpoint", "a cleaner's checkpoint tells the policy", "sources:policies_of", _constant({"compact"}), POLICIES,
             also=((f"{SPARK}.sources:policy_of", _constant("compact")),)),
+    _mutant("unknown policy", "missing offsets are an error though a cleaner may have been there", "views:UNKNOWN",
+            _constant_value("never"), POLICIES),
+    _mutant("held gaps", "missing offsets that a cleaner would explain are not told", "views:_add_held", _none, POLICIES),
     _mutant("cleaner's point", "cleaners may have been anywhere", "sources:_cleaned", _constant(1 << 40), POLICIES),
     _mutant("cleaned everywhere", "above the cleaner's point nothing is followed", "views:_replay_options", _all_cleaned, POLICIES),
     _mutant("kept fields", "survivors are compared without their batches' fields", "logical:_keep", _records_only, POLICIES),
@@ -325,6 +338,11 @@ _ALL = (
     _mutant("odd names", "files that a start takes for segments are passed over", "sources:mistaken_files", _constant([]), STARTUP),
     _mutant("coordinators", "what coordinators keep is not held against the logs", "audit:check_coordinators", _none, COORDINATORS),
     _mutant("share groups", "the state of share groups is not read", "coordination:share_state", _none, COORDINATORS),
+    _mutant("fields of votes", "fields of quorum-state may have any value", "quorum:_is_of", _constant(True), QUORUM,
+            also=((f"{SPARK}.quorum:_is_uuid", _constant(True)), (f"{SPARK}.quorum:_are_voters", _constant(True)))),
+    _mutant("lacking fields", "fields of quorum-state may be missing", "quorum:FIELDS_OF_VERSION", _constant_value({0: {}, 1: {}}), QUORUM),
+    _mutant("empty ledgers", "a ledger that names no record proves everything", "ledger:read_ledgers", _no_ledger_is_empty,
+            "tests/spark/test_audit_faults.py::test_a_ledger_that_names_no_record_is_no_proof"),
     _mutant("quorum", "what nodes remember of their votes is not looked at", "claims:check_quorum", _nothing, QUORUM),
     _mutant("two leaders", "two leaders of one epoch of the quorum are not told", "quorum:_two_leaders", _nothing, QUORUM),
     _mutant("voters", "voters without a metadata log are not missed", "quorum:_missing_voters", _nothing, QUORUM),

@@ -67,7 +67,7 @@ _BESIDE = [
     Fault("checkpoint file cut", f.text("replication-offset-checkpoint", lambda text: text[:-6], root=True), ("checkpoint-format",)),
 ]  # fmt: skip
 _SEGMENTS = [
-    Fault("segment missing in the middle", f.missing_segment, ("offset-gap",)),
+    Fault("segment missing in the middle", f.missing_segment, ("offset-gap", "replica-differs")),
     Fault("segment named one offset too high", f.renamed_segment, ("segment-name",)),
     Fault("batch written again, on every replica", f.appended(lambda batches: batches[-3]), ("producer-sequence",), ("1", "2", "3")),
     Fault("snapshot of an older state", f.stale_snapshot, ("producer-replay",)),

@@ -87,6 +87,20 @@ def test_a_ledger_with_contradictions_and_of_unknown_partitions(tmp_path: Path) 
     assert {"acked-conflict", "acked-unchecked"} <= checks and result.partitions[-1].verdict == "LOST"
 
 
+@pytest.mark.parametrize("content", ["", "\n", '{"name": "producer_send_error", "topic": "rep"}\n'])
+def test_a_ledger_that_names_no_record_is_no_proof(tmp_path: Path, content: str) -> None:
+    """A recorder that failed leaves an empty file, also beside another one that is not empty."""
+    cluster = replicated(tmp_path)
+    for name, text in (("empty.jsonl", content), ("acked.jsonl", json.dumps({"topic": "rep", "partition": 0, "offset": 3}))):
+        (tmp_path / name).write_text(text)
+        cluster.acked.append(str(tmp_path / name))
+        result = audit(cluster)
+        assert (result.outcome, result.exit_code) == ("INCOMPLETE", 3)
+        assert [one.message for one in result.findings.kept if one.check == "acked-unchecked"] == [
+            f"{tmp_path / 'empty.jsonl'} names no acknowledged record"
+        ]
+
+
 @pytest.mark.parametrize("content", [b"not json\n", b'{"topic": "t"}\n', b"\xff\xfe\n"])
 def test_an_unreadable_ledger_is_reported_with_its_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "acked.jsonl"

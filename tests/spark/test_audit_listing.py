@@ -115,3 +115,23 @@ def test_each_directory_is_listed_once_by_tasks_and_never_here(monkeypatch: pyte
 def test_a_path_that_is_not_a_log_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no such directory \(where Spark's tasks run\)"):
         run_audit([str(tmp_path / "none")], ElsewhereEngine(Tasks()), AuditOptions())
+
+
+@pytest.mark.parametrize(("name", "outcome"), [
+    ("lost+found", "INCOMPLETE"), (".git", "INCOMPLETE"), ("t-0.bak", "INCOMPLETE"), ("t-delete", "INCOMPLETE"), ("-0", "INCOMPLETE"),
+    (f"t-0.{'f' * 32}-delete", "PASS"), (f"t-0.{'f' * 32}-stray", "PASS"), ("remote-log-index-cache", "PASS"),
+])  # fmt: skip
+def test_a_directory_beside_which_apache_kafka_does_not_start(tmp_path: Path, name: str, outcome: str) -> None:
+    BASES["plain"].write(tmp_path)
+    (tmp_path / "b2" / name).mkdir()
+    (tmp_path / "b2" / "a file").write_text("a file does no harm")
+    result = run_audit([str(path) for path in sorted(tmp_path.iterdir())], LocalEngine(1))
+    named = [one.file for one in result.findings.kept if one.check == "foreign-directory"]
+    assert (result.outcome, named) == (outcome, [] if outcome == "PASS" else [str(tmp_path / "b2" / name)])
+
+
+def test_a_folder_that_is_no_brokers_may_hold_anything(tmp_path: Path) -> None:
+    for broker in BROKERS:
+        Partition("t-0", [plain(0)]).write(tmp_path / f"b{broker}")
+        (tmp_path / f"b{broker}" / "notes").mkdir()
+    assert not run_audit([str(path) for path in sorted(tmp_path.iterdir())], LocalEngine(1)).plan.findings.kept

@@ -44,6 +44,30 @@ def test_without_a_word_of_the_policy_a_sparse_batch_is_no_proof(tmp_path: Path)
     assert (result.exit_code, verdicts(result)) == (3, {"t-0": "INCOMPLETE"})
 
 
+@pytest.mark.parametrize("gone", [{6}, {8}, {10}, {0}, set(range(10, 20))])
+@pytest.mark.parametrize(("log", "cleaned", "outcome"), [
+    (None, None, "INCOMPLETE"), (registered_topic(), {"t-0": 20}, "INCOMPLETE"), (registered_topic(), None, "FAIL"),
+    (registered_topic().config("t", "cleanup.policy", "delete"), {"t-0": 20}, "FAIL"),
+    (registered_topic().config("t", "cleanup.policy", "compact"), {"t-0": 20}, "PASS"),
+])  # fmt: skip
+@pytest.mark.parametrize("producer", [-1, 7])
+def test_missing_offsets_are_no_proof_where_nobody_knows_the_policy(
+    tmp_path: Path, gone: set[int], log: MetadataLog | None, cleaned: dict[str, int] | None, outcome: str, producer: int
+) -> None:
+    """A cleaner leaves whole batches too, of a producer that numbers them or not; which batches are missing is the same on all replicas."""
+    held = [replace(batch, producer=producer, producer_epoch=min(producer, 0), sequence=batch.base if producer >= 0 else -1)
+            for batch in BATCHES if batch.base not in gone]  # fmt: skip
+    result = audit(in_segments(tmp_path, held, log, cleaned=cleaned))
+    assert result.outcome == outcome, result.findings.kept
+    if outcome == "INCOMPLETE":
+        assert any("does not say whether the topic was ever compacted" in text for text in messages_of(result, "not-compared"))
+
+
+def test_no_cleaner_was_ever_in_the_active_segment(tmp_path: Path) -> None:
+    result = audit(in_segments(tmp_path, [batch for batch in BATCHES if batch.base != 24], None))
+    assert (result.exit_code, len(messages_of(result, "offset-gap"))) == (1, 3)
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 @pytest.mark.parametrize("now", ["", "delete"])
 @pytest.mark.parametrize(("cleaned", "code"), [({"t-0": 20}, 0), ({"t-0": 10}, 3), (None, 3)])

@@ -41,6 +41,11 @@ def test_votes_that_agree_with_the_log_are_no_finding(tmp_path: Path) -> None:
     assert (result.outcome, [one.message for one in result.findings.kept]) == ("PASS", [])
 
 
+def static_state() -> dict[str, object]:
+    """What a node of a static quorum keeps: version 0."""
+    return quorum_state(1, 1) | {"data_version": 0, "clusterId": "", "appliedOffset": 0, "currentVoters": [{"voterId": 1}]}
+
+
 @pytest.mark.parametrize(("state", "text"), [
     (quorum_state(1, 0), "it knows epochs up to 0, but the log has epoch 1"),
     (quorum_state(7, 2), "the leader 7 was never a voter (voters: 1, 2, 3)"),
@@ -49,11 +54,23 @@ def test_votes_that_agree_with_the_log_are_no_finding(tmp_path: Path) -> None:
     (quorum_state(2, 1), "epoch 1 has more than one leader: 1 by node 1, 3; 2 by node 2"),
     ("{", "it cannot be read"),
     ("[]", "it has an unknown version"),
-    ({"data_version": 1}, "it lacks fields"),
-    (quorum_state(1, 1) | {"leaderEpoch": True}, "it lacks fields"),
-    (quorum_state(1, 1) | {"currentVoters": 5}, "its voters are invalid"),
-    (quorum_state(1, 1) | {"currentVoters": [7]}, "its voters are invalid"),
-    (quorum_state(1, 1) | {"currentVoters": [{"voterId": "1"}]}, "its voters are invalid"),
+    ("[" * 100_000, "it cannot be read"),
+    (json.dumps(quorum_state(1, 1), indent=1), "it cannot be read"),
+    (quorum_state(1, 1) | {"data_version": True}, "it has an unknown version"),
+    (quorum_state(1, 1) | {"data_version": 2}, "it has an unknown version"),
+    ({"data_version": 1}, "it lacks fields: leaderId, leaderEpoch, votedId, votedDirectoryId"),
+    (quorum_state(1, 1) | {"data_version": 0}, "it lacks fields: clusterId, appliedOffset, currentVoters"),
+    (quorum_state(1, 1) | {"leaderEpoch": True}, "its fields leaderEpoch are invalid"),
+    (quorum_state(1, 1) | {"leaderEpoch": 1 << 31}, "its fields leaderEpoch are invalid"),
+    (quorum_state(1, 1) | {"leaderId": -2}, "its fields leaderId are invalid"),
+    (quorum_state(1, 1) | {"votedId": 1.5}, "its fields votedId are invalid"),
+    (quorum_state(1, 1) | {"votedDirectoryId": "short"}, "its fields votedDirectoryId are invalid"),
+    (quorum_state(1, 1) | {"votedDirectoryId": None}, "its fields votedDirectoryId are invalid"),
+    (static_state() | {"currentVoters": 5}, "its fields currentVoters are invalid"),
+    (static_state() | {"currentVoters": [7]}, "its fields currentVoters are invalid"),
+    (static_state() | {"currentVoters": [{"voterId": "1"}]}, "its fields currentVoters are invalid"),
+    (static_state() | {"clusterId": None}, "its fields clusterId are invalid"),
+    (static_state() | {"appliedOffset": "0"}, "its fields appliedOffset are invalid"),
 ])  # fmt: skip
 def test_votes_that_contradict_the_log_or_another_node(tmp_path: Path, state: object, text: str) -> None:
     folder = cluster(tmp_path, with_voters())
@@ -115,7 +132,7 @@ def test_a_replica_without_claims_owes_no_records() -> None:
 def test_a_voter_of_a_static_quorum_without_its_metadata_log(tmp_path: Path) -> None:
     """Which directory it lies in no record says; that of a broker that is no voter may be anywhere."""
     folder = cluster(tmp_path, registered_topic())
-    static = quorum_state(1, 1) | {"data_version": 0, "currentVoters": [{"voterId": 1}, {"voterId": 2}]}
+    static = static_state() | {"currentVoters": [{"voterId": 1}, {"voterId": 2}]}
     for broker in BROKERS:
         remember(folder, broker, static)
     assert audit(folder).outcome == "PASS"
