@@ -47,6 +47,19 @@ def _exchange_records(original: Any) -> Any:
     return read
 
 
+class _NoShares:
+    def begin(self) -> Any:
+        return lambda: False
+
+
+def _without_shares(original: Any) -> Any:
+    def serve(self: Any, *arguments: Any) -> Any:
+        self._shares = _NoShares()
+        return original(self, *arguments)
+
+    return serve
+
+
 SEVERAL_TESTS = ("tests/broker/test_produce_several.py",)
 SEVERAL = "minikafka.broker.partitions.produce_several"
 TOGETHER = (("wake_s", 0.001), ("batch_bytes_max", 1), ("batch_records_max", 8))
@@ -63,4 +76,6 @@ ARRIVAL_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{SEVERAL}:_Replicating.wait", _wait_for_nobody),), "tests": SEVERAL_TESTS},
     {"name": "several-exchanged", "breaks": "the records of a request for several partitions go to the wrong ones",
      "patches": (("minikafka.broker.partitions.produce_layout:ProduceLayout.read", _exchange_records),), "tests": SEVERAL_TESTS},
+    {"name": "several-in-one-turn", "breaks": "all partitions of a request are appended in one turn of the loop, however long they take",
+     "patches": ((f"{SEVERAL}:SeveralPartitions.serve", _without_shares),), "tests": SEVERAL_TESTS},
 ]  # fmt: skip

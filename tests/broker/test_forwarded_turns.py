@@ -13,7 +13,7 @@ import pytest
 from helpers.live_node import controller_port, live_node
 from helpers.peer import Peer
 
-from minikafka.broker.front.client_turns import FORWARDED_AT_ONCE, WholeRequest
+from minikafka.broker.front.client_turns import FORWARDED_AT_ONCE, ClientTurns, WholeRequest
 from minikafka.broker.front.forwarding import Forwarder, address_bytes, host_of, principal_bytes, principal_of
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import MetadataImage
@@ -232,3 +232,40 @@ async def test_forwarded_requests_use_bounded_memory_of_the_controller(tmp_path:
         assert most < budget.bytes_max + 2 * len(data) + peers * RECEIVE_BYTES_GROWN < peers * len(data)
         while budget.used:
             await asyncio.sleep(0)
+
+
+async def test_a_place_that_becomes_free_is_not_given_to_a_request_that_was_cancelled_in_the_same_turn() -> None:
+    """It was counted for ever, and the innocent request that gave it back failed."""
+    turns = ClientTurns(Supervisor(asyncio.get_running_loop()), of_each=1, of_all=1)
+    go = asyncio.Event()
+
+    async def ask(client: str) -> str:
+        async with turns.turn(client, 1_000_000):
+            await go.wait()
+            return client
+
+    async def started(client: str) -> asyncio.Task[str]:
+        task = asyncio.ensure_future(ask(client))
+        await asyncio.sleep(0)
+        return task
+
+    first, cancelled, second, third = [await started(client) for client in ("a", "b", "a", "c")]
+    go.set()
+    cancelled.cancel()
+    assert await asyncio.gather(first, second, third) == ["a", "a", "c"]
+    assert cancelled.cancelled() and turns._taken == 0 and not turns._clients
+
+
+async def test_a_broker_that_stops_cancels_the_requests_that_have_a_place_and_those_that_wait_together() -> None:
+    turns = ClientTurns(Supervisor(asyncio.get_running_loop()), of_each=1)
+
+    async def ask() -> None:
+        async with turns.turn("a", 1_000_000):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.ensure_future(ask()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks) and turns._taken == 0 and not turns._clients

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.fast_paths import Side
+from helpers.fast_paths import Answers, Side
 from helpers.live_node import broker_port, live_node
 from helpers.produce_frames import batch, damaged, decoded, led, log_bytes
 
+from minikafka.broker.measures.request_times import TimedAnswers
 from minikafka.broker.node import Node
 from minikafka.broker.partitions import produce_several
 from minikafka.broker.partitions.fast_path import MISSES_MAX
-from minikafka.broker.partitions.produce_layout import PARTITIONS_MAX
+from minikafka.broker.partitions.produce_answer import ReservedPlace
+from minikafka.broker.partitions.produce_layout import BEGINNINGS_KEPT, PARTITIONS_MAX
 from minikafka.client.admin import Admin
 from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ErrorCode
@@ -95,6 +98,17 @@ class Drawn:
         )  # fmt: skip
 
 
+async def answer_of(side: Side, frame: bytes) -> bytes:
+    """The answer, in a later turn if the batches are prepared on a thread or take several turns."""
+    side.connection.arrived.clear()
+    answer = side.ask(frame)
+    if answer is None:
+        assert side.connection.reason is None
+        await side.connection.arrived.wait()
+        answer = list(side.connection.frames.values())[-1]
+    return answer
+
+
 def as_ordinary(answer: bytes, ids: dict[str, bytes]) -> bytes:
     for fast, ordinary in zip(FAST, ORDINARY, strict=True):
         answer = answer.replace(fast.encode(), ordinary.encode()).replace(ids[fast], ids[ordinary])
@@ -144,15 +158,10 @@ async def test_answers_logs_and_counters_are_those_of_the_ordinary_path(tmp_path
             if number % 4:
                 node.broker.replicas.refusals.entries.clear()
             asked = drawn.request()
-            answers = []
-            for side, names in ((fast, FAST), (ordinary, ORDINARY)):
-                side.connection.arrived.clear()
-                answer = side.ask(produce(names, ids, version, asked, correlation_id=number, acks=acks))
-                if answer is None:  # prepared on another thread
-                    assert side.connection.reason is None
-                    await side.connection.arrived.wait()
-                    answer = list(side.connection.frames.values())[-1]
-                answers.append(answer)
+            answers = [
+                await answer_of(side, produce(names, ids, version, asked, correlation_id=number, acks=acks))
+                for side, names in ((fast, FAST), (ordinary, ORDINARY))
+            ]
             assert as_ordinary(answers[0], ids) == answers[1], (number, [(topic, index, len(data)) for topic, index, data in asked])
         assert state(node, FAST) == state(node, ORDINARY)
         counted = [entry.count for entry in node.broker.dispatcher.entries if entry.api_key == 0]
@@ -229,6 +238,84 @@ async def test_a_request_for_too_many_partitions_takes_the_ordinary_path(tmp_pat
             assert side.fast_path(0).serve(side.connection, memoryview(bytearray(frame))) is is_served
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_request_whose_share_of_a_turn_is_used_up_goes_on_in_later_turns(tmp_path: Path, acks: int) -> None:
+    """32 partitions of a compacted topic took 457 ms in one turn. What the first turn has appended is appended once."""
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        fast, ordinary = Side(node.broker.dispatcher, fast=True), Side(node.broker.dispatcher, fast=False)
+        several = fast.fast_path(0)._several
+        several._shares = SimpleNamespace(begin=lambda: lambda: True)
+        appended: list[int] = []
+        refer = several._refer
+
+        def note(place: Any, frame: memoryview) -> None:
+            appended.append(len(place.appended))
+            refer(place, frame)
+
+        several._refer = note
+        asked = [(topic, index, batch(b"v" * 100)) for topic in (0, 1) for index in range(PARTITIONS)]
+        for number in range(4):
+            answers = [
+                await answer_of(side, produce(names, ids, 13, asked, correlation_id=number, acks=acks))
+                for side, names in ((fast, FAST), (ordinary, ORDINARY))
+            ]
+            assert as_ordinary(answers[0], ids) == answers[1]
+        assert appended == [1, 1, 1]
+        assert state(node, FAST) == state(node, ORDINARY)
+
+
+async def test_every_version_of_a_client_is_learned(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, fast=True)
+        for version in VERSIONS:
+            frame = produce(FAST, ids, version, [(0, 0, batch(b"x")), (1, 1, batch(b"y"))])
+            assert side.ask(frame) is not None
+            assert side.fast_path(0).serve(side.connection, memoryview(bytearray(frame)))
+
+
+@pytest.mark.parametrize("count", [0, 1], ids=["null", "empty"])
+async def test_a_topic_without_partitions_is_answered_by_the_ordinary_path(tmp_path: Path, count: int) -> None:
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, fast=True)
+        good = produce(FAST, ids, 13, [(0, 0, batch(b"x")), (0, 1, batch(b"y")), (1, 1, batch(b"z"))])
+        assert side.ask(good) is not None
+        assert side.fast_path(0).serve(side.connection, memoryview(bytearray(good)))
+        cut = good.index(ids["fast-b"]) + 16
+        odd = good[:cut] + bytes((count, 0, 0))
+        before = state(node, FAST)
+        assert not side.fast_path(0).serve(side.connection, memoryview(bytearray(odd)))
+        assert state(node, FAST) == before
+
+
+async def test_a_long_name_costs_no_learning(tmp_path: Path) -> None:
+    """A connection that sent 64 of them learned nothing more."""
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, fast=True)
+        long = produce(("l" * 200,), ids, 12, [(0, 0, batch(b"x")), (0, 1, batch(b"y"))])
+        for _ in range(MISSES_MAX):
+            assert side.ask(long) is not None
+        frame = produce(FAST, ids, 12, [(0, 0, batch(b"x")), (1, 1, batch(b"y"))])
+        assert side.ask(frame) is not None
+        assert side.fast_path(0).serve(side.connection, memoryview(bytearray(frame)))
+
+
+def test_stand_ins_of_a_connection_are_equal_to_it() -> None:
+    """Requests that wait are kept by their connection: one that is timed and referred came on the same one."""
+    connection, other = Answers(), Answers()
+    timed = TimedAnswers(connection, SimpleNamespace())  # type: ignore[arg-type]
+    same = (connection, timed, ReservedPlace(connection, 1), ReservedPlace(timed, 2))  # type: ignore[arg-type]
+    assert all(one == two and hash(one) == hash(two) for one in same for two in same)
+    assert all(one != other and one != TimedAnswers(other, SimpleNamespace()) for one in same)  # type: ignore[arg-type]
+
+
 def test_the_table_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minikafka.broker.partitions.produce_layout.TOPICS_KEPT", 4)
     layout = produce_several.ProduceLayout()
@@ -237,7 +324,7 @@ def test_the_table_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         frame = memoryview(produce((name,), {}, 9, [(0, 0, b"x"), (0, 1, b"y")], client_id=f"client-{number % 9}"))
         request, _ = ProduceRequest.decode_from(9, frame, 10 + len(f"client-{number % 9}") + 1)
         assert layout.learn(frame, 10 + len(f"client-{number % 9}") + 1, 9, request)
-        assert len(layout._by_name) <= 4 and len(layout._beginnings) <= 4 and len(layout._lengths) <= 4
+        assert len(layout._by_name) <= 4 and len(layout._beginnings) <= BEGINNINGS_KEPT and len(layout._lengths) <= BEGINNINGS_KEPT
         beginning = layout.beginning(frame)
         assert beginning is not None
         assert [(topic.key, index, bytes(records)) for topic, index, records in layout.read(frame, beginning) or ()] == [

@@ -130,14 +130,16 @@ class ClientTurns:
 
     def _give(self, client: Hashable) -> None:
         """Let the first waiting request of a client through. The client's next turn comes after one of each other client."""
-        del self._ring[client]
         places = self._clients[client]
-        places.taken += 1
-        self._taken += 1
         waiter = self._forget(min(places.waiting))
+        self._ring.pop(client, None)
+        if not waiter.done():  # a request that has been cancelled takes no place
+            self._clients[client] = places
+            places.taken += 1
+            self._taken += 1
+            waiter.set_result(None)
         if places.waiting and places.taken < self._of_each:
             self._ring[client] = None
-        waiter.set_result(None)
 
     def _forget(self, arrival: Arrival) -> asyncio.Future[None]:
         """A request waits no longer; what it waited for."""

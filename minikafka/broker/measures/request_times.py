@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from minikafka.net.stand_in import StandIn
+
 #: Time between two samples of a connection. It is longer if many connections would exceed SAMPLES_A_SECOND.
 INTERVAL_S = 0.05
 SAMPLES_A_SECOND = 400
@@ -115,20 +117,17 @@ class Sample:
             self._times.record("Fetch", sent_s, in_ms)
 
 
-class TimedAnswers:
+class TimedAnswers(StandIn):
     """Wraps a connection for a fast path, to time the answer."""
 
-    __slots__ = ("_connection", "_sample")
+    __slots__ = ("_sample",)
 
     #: A timed request is served by itself.
     bytes_behind = 0
 
     def __init__(self, connection: Any, sample: Sample) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._sample = sample
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
 
     def finish(self, ticket: int, pieces: list[Any]) -> None:
         """Pass the answer to the connection."""

@@ -42,13 +42,14 @@ class ProduceHandlers:
         self._replicas = replicas
         self._preparation = Preparation(replicas, heavy_work, environment.clock.wall_ms)
         self._clock = environment.clock
+        self._shares = environment.shares
         self._transactional = transactional
         self.entry: Any = None
         self._parts = ProduceParts(replicas, metadata, environment, handover, self._serve_held, self._count_error)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
-        self.entry = dispatcher.register(ProduceRequest, self.produce, partial(ProduceFastPath, self._replicas, self._clock))
+        self.entry = dispatcher.register(ProduceRequest, self.produce, partial(ProduceFastPath, self._replicas, self._clock, self._shares))
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. A batch that begins a transaction waits until the coordinator has verified it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from minikafka.net.stand_in import StandIn
 from minikafka.storage.validation import RefusedRecords
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceResponse
@@ -61,28 +62,16 @@ class Appended:
         partition.messages_in += info.last_offset - info.first_offset + 1
 
 
-class ReservedPlace:
-    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it.
+class ReservedPlace(StandIn):
+    """Stands for a connection towards the dispatcher, and gives a request the place among the responses that was reserved for it."""
 
-    It is equal to the connection: whoever keeps requests by their connection must see that they came on the same one.
-    """
-
-    __slots__ = ("_connection", "_ticket", "appended")
+    __slots__ = ("_ticket", "appended")
 
     def __init__(self, connection: Connection, ticket: int, appended: Mapping[tuple[Hashable, int], Appended] | None = None) -> None:
         """`appended`: (name or id of the topic, index) -> what the fast path has appended of the request."""
-        self._connection = connection
+        super().__init__(connection)
         self._ticket = ticket
         self.appended = appended or {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self._connection == (other._connection if isinstance(other, ReservedPlace) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._connection)
 
     def begin(self) -> int:
         """The reserved place."""

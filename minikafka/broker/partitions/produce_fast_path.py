@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.core.partition.leader import PartitionLeader
     from minikafka.net.network import Clock, Connection
+    from minikafka.net.turn_share import TurnShares
     from minikafka.storage.log_append import BatchRun
 
 FLEXIBLE_VERSION_MIN = 9
@@ -145,7 +146,9 @@ class ProduceFastPath(TemplateFastPath):
 
     __slots__ = ("_connection", "_layout", "_lengths", "_now_ms", "_refused", "_runs", "_several", "_templates", "_wall_ms")
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, refer: Refer, permits: Permits | None = None) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, clock: Clock, shares: TurnShares, entry: Counted, refer: Refer, permits: Permits | None = None
+    ) -> None:
         super().__init__(replicas, entry, refer, permits)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
@@ -154,7 +157,7 @@ class ProduceFastPath(TemplateFastPath):
         self._lengths: list[int] = []
         self._runs: dict[Partition, _Run] = {}
         self._layout = ProduceLayout()
-        self._several = SeveralPartitions(replicas, clock, entry, refer, self._layout)
+        self._several = SeveralPartitions(replicas, clock, shares, entry, refer, self._layout)
         self._connection: Connection
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:

@@ -21,9 +21,9 @@ from minikafka.wire.varint import read_unsigned_varint
 if TYPE_CHECKING:
     from minikafka.wire.messages.produce import ProduceRequest
 
-#: More partitions of one request are not appended in one turn of the event loop: each of them may begin a segment.
+#: Requests for more partitions take the ordinary path.
 PARTITIONS_MAX = 32
-TOPICS_KEPT, BEGINNINGS_KEPT = 512, 4
+TOPICS_KEPT, BEGINNINGS_KEPT = 512, 8
 #: Null for the transactional id, acks, timeout: what lies between the header and the topics.
 BETWEEN_BYTES = 1 + 2 + 4
 ONE_BYTE_MAX = 0x7F
@@ -65,7 +65,7 @@ class ProduceLayout:
     __slots__ = ("_beginnings", "_by_id", "_by_name", "_lengths")
 
     def __init__(self) -> None:
-        self._beginnings: dict[bytes, Beginning] = {}
+        self._beginnings: dict[tuple[int, bytes], Beginning] = {}
         self._lengths: list[int] = []
         self._by_id: dict[bytes, KnownTopic] = {}
         self._by_name: dict[bytes, KnownTopic] = {}
@@ -81,7 +81,7 @@ class ProduceLayout:
         """Remember what this request may share with others. `position`: where its header ends. Returns whether something was new."""
         length = position + BETWEEN_BYTES
         beginning = Beginning(version, request.acks, max(request.timeout_ms, 0), length)
-        key = bytes(frame[8:length])
+        key = (version, bytes(frame[8:length]))
         is_new = key not in self._beginnings
         if is_new:
             remember(self._beginnings, key, beginning, BEGINNINGS_KEPT)
@@ -106,9 +106,10 @@ class ProduceLayout:
 
     def beginning(self, frame: memoryview) -> Beginning | None:
         """The known beginning of a request."""
+        version = frame[2] << 8 | frame[3]
         for length in self._lengths:
-            found = self._beginnings.get(bytes(frame[8:length]))
-            if found is not None and found.version == (frame[2] << 8 | frame[3]):
+            found = self._beginnings.get((version, bytes(frame[8:length])))
+            if found is not None:
                 return found
         return None
 
@@ -121,10 +122,11 @@ class ProduceLayout:
         try:
             count, position = frame[position], position + 1
             for _ in range(count - 1):
-                end = position + (TOPIC_ID_BYTES if by_id else frame[position])
+                size = TOPIC_ID_BYTES if by_id else frame[position]
+                end = position + size
                 topic = topics.get(bytes(frame[position:end]))
-                if topic is None:
-                    return None if count <= ONE_BYTE_MAX and end < len(frame) else []
+                if topic is None:  # long names are not kept
+                    return None if count <= ONE_BYTE_MAX and size <= ONE_BYTE_MAX and end < len(frame) else []
                 if topic in seen:
                     return []
                 seen.add(topic)
@@ -140,8 +142,8 @@ class ProduceLayout:
 def _read_partitions(frame: memoryview, position: int, topic: KnownTopic, parts: list[Part]) -> int:
     """Add the partitions of one topic. Returns the position after it, -1 if it is out of the ordinary."""
     count, position = frame[position], position + 1
-    if count > PARTITIONS_MAX + 1:
-        return -1
+    if not 1 < count <= PARTITIONS_MAX + 1:
+        return -1  # null, empty or long
     for _ in range(count - 1):
         (index,) = _INDEX.unpack_from(frame, position)
         size, start = read_unsigned_varint(frame, position + 4)

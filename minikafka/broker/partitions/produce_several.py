@@ -1,7 +1,8 @@
 """The fast path of Produce requests for several partitions: their batches are appended and answered without decoding the request.
 
-The partitions are appended one after the other. If a batch is refused, the ordinary path serves the whole request at the place that it has
-among the responses, is told what has been appended, and finds the error again. Nothing is appended twice.
+The partitions are appended one after the other. If a batch is refused, or this turn's share of the event loop is used up, the ordinary
+path serves the request at the place that it has among the responses. It is told what has been appended, so that nothing is appended twice,
+and finds the error again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.net.network import Clock, Connection
+    from minikafka.net.turn_share import TurnShares
 
 #: Size, correlation id, no tagged fields in the header, number of topics.
 _HEAD = Struct(">iibB")
@@ -117,11 +119,14 @@ class _Replicating:
 class SeveralPartitions:
     """Serves requests whose beginning and topics `layout` knows."""
 
-    __slots__ = ("_counts", "_layout", "_now_ms", "_refer", "_refused", "_replicas", "_wall_ms")
+    __slots__ = ("_counts", "_layout", "_now_ms", "_refer", "_refused", "_replicas", "_shares", "_wall_ms")
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, refer: Refer, layout: ProduceLayout) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, clock: Clock, shares: TurnShares, entry: Counted, refer: Refer, layout: ProduceLayout
+    ) -> None:
         """`refer` serves a request in the ordinary way."""
         self._replicas = replicas
+        self._shares = shares
         self._counts = entry.counts
         self._refused = replicas.refusals.entries
         self._now_ms, self._wall_ms = clock.now_ms, clock.wall_ms
@@ -141,7 +146,7 @@ class SeveralPartitions:
         if partitions is None:
             return False
         entries: list[Entry] = []
-        wall_ms, now_ms, acks = self._wall_ms(), self._now_ms(), beginning.acks
+        wall_ms, now_ms, acks, is_over = self._wall_ms(), self._now_ms(), beginning.acks, self._shares.begin()
         for (topic, index, records), partition in zip(parts, partitions, strict=True):
             leader = partition.appending
             try:
@@ -149,6 +154,8 @@ class SeveralPartitions:
             except ApiError:
                 return self._refer_rest(connection, frame, entries)
             entries.append((topic, index, Appended(partition, leader, info)))
+            if is_over() and len(entries) < len(parts):
+                return self._refer_rest(connection, frame, entries)
         for (_, _, records), (_, _, appended) in zip(parts, entries, strict=True):
             appended.count(len(records))
         self._answer(connection, correlation_id, beginning, entries)
