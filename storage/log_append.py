@@ -193,7 +193,7 @@ class LogAppender:
         if self._durability.is_cut:
             self._durability.sync_cut()
         append_time = -1
-        header = self.plain_header(records, wall_ms)
+        header = None if fitting is Fitting.DONE else self.plain_header(records, wall_ms)
         if header is None:
             records, header = self._checked(records, wall_ms, fitting)
             if self._config.is_log_append_time:
@@ -355,13 +355,14 @@ class LogAppender:
         header: Header = HEADER.unpack_from(records)
         return size <= self._batch_bytes_max and is_heavy(records, header, self._config)
 
-    def must_sync_first(self, records: memoryview, wall_ms: int) -> bool:
+    def must_sync_first(self, records: memoryview, wall_ms: int, batches_max: int = INT32_MAX) -> bool:
         """Whether to flush the log on another thread before these batches are appended: they begin a segment, and before that the log
-        must be synced (`Rolling`)."""
+        must be synced (`Rolling`). Looks at up to `batches_max` batches; of a client's only the first is appended."""
         if not self._durability.must_sync_for_roll or len(records) < OVERHEAD:
             return False
         timestamp, position, end = -1, 0, len(records)
-        while position + OVERHEAD <= end:
+        while position + OVERHEAD <= end and batches_max:
+            batches_max -= 1
             header: Header = HEADER.unpack_from(records, position)
             timestamp = max(timestamp, header[MAX_TIMESTAMP])
             position += max(header[LENGTH] + LOG_OVERHEAD, OVERHEAD)

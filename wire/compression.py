@@ -9,6 +9,7 @@ when the output would exceed what the caller allows, whatever the input claims.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
 from enum import IntEnum
@@ -21,6 +22,8 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 #: Bytes decompressed at a time, and compressed bytes given to a decompressor at a time.
 WINDOW_BYTES = 1 << 16
 INPUT_BYTES = 1 << 14
+#: What snappy makes of incompressible records has a sixth and so many bytes more (MaxCompressedLength).
+_SNAPPY_BYTES_MORE = 32
 #: A snappy copy of three bytes gives at most 64.
 SNAPPY_RATIO_MAX = 64
 LZ4_LEVEL_DEFAULT = 0
@@ -40,8 +43,15 @@ _GZIP_RATIO_MAX = 128
 _GZIP_BYTES_MIN = 18
 _UINT32 = struct.Struct("<I")
 _SNAPPY_SIZE = struct.Struct(">i")
-#: Blocks that `is_whole_stream` steps over. Usual ones hold 32 KiB and more.
-BLOCKS_MAX = 4096
+#: Blocks that a look at a stream steps over: these take some 0.1 ms. Usual ones hold 32 KiB and more.
+BLOCKS_MAX = 512
+#: Blocks of snappy and members of gzip that a look decompresses. Each takes several microseconds, however small it is.
+PIECES_MAX = 64
+#: A look decompresses no stream that is longer than this times the size that it asks for, and these bytes. Each block of gzip or zstd may
+#: bring tables of its own, so that a stream takes longer than its size tells: 64 KiB several milliseconds.
+_LOOK_RATIO, _LOOK_RATIO_TABLES, _LOOK_BYTES = 2, 0.25, 1024
+#: Bytes of a name in a header of gzip that are searched for its end at a time.
+NAME_PIECE_BYTES = 4096
 
 _CUT = "the compressed records are truncated"
 
@@ -49,7 +59,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class TooLarge(CorruptRecord):
-    """The decompressed records are larger than the caller allows."""
+    """The decompressed records are larger than the caller allows, or in more blocks."""
 
 
 class CompressionType(IntEnum):
@@ -107,14 +117,15 @@ def decompress(codec: CompressionType | int, data: Buffer, size_max: int) -> byt
     return first if second is None else b"".join((first, second, *windows))
 
 
-def decompressed_windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Iterator[bytes]:
+def decompressed_windows(codec: CompressionType | int, data: Buffer, size_max: int, blocks_max: int = sys.maxsize) -> Iterator[bytes]:
     """The records of a batch in pieces of at most WINDOW_BYTES, each decompressed only when it is asked for.
 
-    Raises CorruptRecord for damaged input, and as soon as the output exceeds `size_max` bytes. A raw snappy block cannot be read in part
-    and gives one piece of its own size, which is at most SNAPPY_RATIO_MAX times the compressed size."""
+    Raises CorruptRecord for damaged input, TooLarge as soon as the output exceeds `size_max` bytes or is in more than `blocks_max` blocks
+    of snappy or lz4 or of the first frame of zstd, or members of gzip. A raw snappy block cannot be read in part and gives one piece of its
+    own size, which is at most SNAPPY_RATIO_MAX times the compressed size."""
     try:
         total = 0
-        for window in _windows(codec, data, size_max):
+        for window in _windows(codec, data, size_max, blocks_max):
             total += len(window)
             if total > size_max:
                 raise _too_large(size_max)
@@ -126,11 +137,16 @@ def decompressed_windows(codec: CompressionType | int, data: Buffer, size_max: i
 
 
 def is_larger_than(codec: CompressionType | int, data: Buffer, size: int) -> bool:
-    """Whether the records take more than `size` bytes; decompresses no more than that. False for damaged input."""
+    """Whether the records take more than `size` bytes, or it would take long to tell: they are in very many blocks, or compressed not much.
+    Decompresses no more than `size` bytes, of a stream and in a number of blocks that are bounded. False for damaged input."""
     if codec == CompressionType.NONE:
         return len(data) > size
+    ratio = _LOOK_RATIO_TABLES if codec in (CompressionType.GZIP, CompressionType.ZSTD) else _LOOK_RATIO
+    if len(data) > ratio * size + _LOOK_BYTES:
+        return True
+    blocks_max = PIECES_MAX if codec in (CompressionType.GZIP, CompressionType.SNAPPY) else BLOCKS_MAX
     try:
-        for _ in decompressed_windows(codec, data, size):
+        for _ in decompressed_windows(codec, data, size, blocks_max):
             pass
     except TooLarge:
         return True
@@ -139,22 +155,29 @@ def is_larger_than(codec: CompressionType | int, data: Buffer, size: int) -> boo
     return False
 
 
-def is_whole_stream(codec: CompressionType | int, view: memoryview, size_min: int, size_max: int) -> bool:
+def is_whole_stream(
+    codec: CompressionType | int, view: memoryview, size_min: int, size_max: int, blocks_max: int | None = None
+) -> bool:  # fmt: skip
     """Whether the compressed records are of the usual form and end where `view` ends. If not, only decompressing tells whether Kafka's Java
     code reads them, which allows more.
 
     Takes a few microseconds, since it steps over the blocks without decompressing them: it finds streams that are cut or go on, not
-    damaged blocks. gzip has no blocks that can be stepped over: the size at its end must fit, which is at least `size_min`. Raw snappy has
-    none either, and is decompressed up to `size_max` bytes; above that this is False. False for other codecs and for none."""
+    damaged blocks. False for more than `blocks_max` blocks, by default BLOCKS_MAX. gzip has no blocks that can be stepped over: the size
+    at its end must fit, which is at least `size_min`. Raw snappy has none either, and is decompressed up to `size_max` bytes; above that
+    this is False. False for other codecs and for none."""
+    if blocks_max is None:
+        blocks_max = BLOCKS_MAX
     try:
         if codec == CompressionType.GZIP:
             return _is_whole_gzip(view, size_min)
         if codec == CompressionType.SNAPPY:
-            return _is_whole_snappy(view, size_max)
+            return _is_whole_snappy(view, size_max, blocks_max)
         if codec == CompressionType.LZ4:
-            return _is_whole_lz4(view)
-        return codec == CompressionType.ZSTD and _is_whole_zstd(view)
+            return _is_whole_lz4(view, blocks_max)
+        return codec == CompressionType.ZSTD and _is_whole_zstd(view, blocks_max)
     except (struct.error, IndexError):  # a field lies behind the end
+        return False
+    except TooLarge:
         return False
 
 
@@ -168,16 +191,16 @@ def _is_whole_gzip(view: memoryview, size_min: int) -> bool:
     )
 
 
-def _is_whole_snappy(view: memoryview, size_max: int) -> bool:
+def _is_whole_snappy(view: memoryview, size_max: int, blocks_max: int) -> bool:
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         try:
-            return len(_decompress_snappy_block(view, size_max)) >= 0
+            return len(view) <= _SNAPPY_BYTES_MORE + size_max + size_max // 6 and len(_decompress_snappy_block(view, size_max)) >= 0
         except Exception:  # the library has an exception of its own for damaged input
             return False
     position, end, unpack = len(XERIAL_HEADER), len(view), _SNAPPY_SIZE.unpack_from
     if position == end:
         return False
-    for _ in range(BLOCKS_MAX):
+    for _ in range(blocks_max):
         if position == end:
             return True
         (size,) = unpack(view, position)
@@ -187,15 +210,15 @@ def _is_whole_snappy(view: memoryview, size_max: int) -> bool:
     return False
 
 
-def _is_whole_lz4(view: memoryview) -> bool:
-    end = _lz4_end_mark(view, BLOCKS_MAX)
+def _is_whole_lz4(view: memoryview, blocks_max: int) -> bool:
+    end = _lz4_end_mark(view, blocks_max)
     is_empty = end == 7 + (view[4] & _LZ4_CONTENT_SIZE)
     return bool(end) and not is_empty and not any(view[end : end + 4]) and end + 4 + (view[4] & _LZ4_CONTENT_CHECKSUM) == len(view)
 
 
 def _lz4_end_mark(view: memoryview, blocks_max: int) -> int:
-    """Position of the mark at the end of the frame; 0 if it has more blocks, or is not of the form that Kafka reads. Raises struct.error if
-    there is none."""
+    """Position of the mark at the end of the frame; 0 if it is not of the form that Kafka reads. Raises struct.error if there is none,
+    TooLarge if there are more blocks."""
     flags, sizes = view[4], view[5]
     if _UINT32.unpack_from(view)[0] != _LZ4_MAGIC or flags & _LZ4_FLAGS_MASK != _LZ4_FLAGS or sizes & _LZ4_SIZES_MASK:
         return 0
@@ -209,17 +232,17 @@ def _lz4_end_mark(view: memoryview, blocks_max: int) -> int:
         if size > size_max:
             return 0
         position += overhead + size
-    return 0
+    raise _too_many(blocks_max)
 
 
-def _is_whole_zstd(view: memoryview) -> bool:
+def _is_whole_zstd(view: memoryview, blocks_max: int) -> bool:
     descriptor = view[4]
     # One frame with neither a dictionary nor the reserved bit.
     if _UINT32.unpack_from(view)[0] != _ZSTD_MAGIC or descriptor & 0x0B:
         return False
     is_single, size_code, content = descriptor >> 5 & 1, descriptor >> 6, 0
     position = 6 - is_single + (1 << size_code if size_code else is_single)
-    for _ in range(BLOCKS_MAX):
+    for _ in range(blocks_max):
         block = view[position] | view[position + 1] << 8 | view[position + 2] << 16
         kind, size = block >> 1 & 3, block >> 3
         if kind == _ZSTD_RESERVED:
@@ -235,24 +258,28 @@ def _too_large(size_max: int) -> TooLarge:
     return TooLarge(f"the records are larger than {size_max} bytes")
 
 
-def _windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Iterator[bytes]:
+def _too_many(blocks_max: int) -> TooLarge:
+    return TooLarge(f"the records are in more than {blocks_max} blocks")
+
+
+def _windows(codec: CompressionType | int, data: Buffer, size_max: int, blocks_max: int) -> Iterator[bytes]:
     if codec == CompressionType.NONE:
         view = memoryview(data)
         return (bytes(view[start : start + WINDOW_BYTES]) for start in range(0, len(view), WINDOW_BYTES))
     if codec == CompressionType.GZIP:
-        return _gzip_windows(memoryview(data))
+        return _gzip_windows(memoryview(data), blocks_max)
     if codec == CompressionType.SNAPPY:
-        return _snappy_windows(memoryview(data), size_max)
+        return _snappy_windows(memoryview(data), size_max, blocks_max)
     if codec == CompressionType.LZ4:
-        return _lz4_windows(memoryview(data))
+        return _lz4_windows(memoryview(data), blocks_max)
     if codec == CompressionType.ZSTD:
-        return _zstd_windows(data)
+        return _zstd_windows(data, blocks_max)
     raise CorruptRecord(f"codec {int(codec)} is unknown")
 
 
-def _gzip_windows(view: memoryview) -> Iterator[bytes]:
+def _gzip_windows(view: memoryview, members_max: int) -> Iterator[bytes]:
     position = read_from = _gzip_header(view, 0)
-    while True:
+    for _ in range(members_max):
         member = _GzipMember()
         yield from member.windows(view, position)
         end = member.end
@@ -266,6 +293,7 @@ def _gzip_windows(view: memoryview) -> Iterator[bytes]:
             return
         if position >= read_to:
             read_from = position
+    raise _too_many(members_max)
 
 
 class _GzipMember:
@@ -307,10 +335,8 @@ def _gzip_header(view: memoryview, position: int) -> int:
     if flags & _GZIP_EXTRA:
         position += 2 + int.from_bytes(view[position : position + 2], "little")
     for flag in (_GZIP_NAME, _GZIP_COMMENT):
-        while flags & flag:
-            position += 1
-            if position > len(view) or view[position - 1] == 0:
-                break
+        if flags & flag:
+            position = _behind_zero(view, position)
     if flags & _GZIP_HEADER_CRC:
         if int.from_bytes(view[position : position + 2], "little") != zlib.crc32(view[start:position]) & 0xFFFF:
             raise CorruptRecord("the gzip header does not match its checksum")
@@ -320,13 +346,23 @@ def _gzip_header(view: memoryview, position: int) -> int:
     return position
 
 
-def _lz4_windows(view: memoryview) -> Iterator[bytes]:
+def _behind_zero(view: memoryview, position: int) -> int:
+    """Where the text at `position` is over, behind the byte 0 that ends it; behind the end of `view` if there is none."""
+    while position < len(view):
+        found = bytes(view[position : position + NAME_PIECE_BYTES]).find(0)
+        if found >= 0:
+            return position + found + 1
+        position += NAME_PIECE_BYTES
+    return len(view) + 1
+
+
+def _lz4_windows(view: memoryview, blocks_max: int) -> Iterator[bytes]:
     import lz4.frame
 
     if len(view) < 6 or view[4] & _LZ4_FLAGS_MASK != _LZ4_FLAGS or view[5] & _LZ4_SIZES_MASK:
         raise CorruptRecord("the lz4 frame has a descriptor that Kafka refuses, such as blocks that depend on each other")
     decoder = lz4.frame.LZ4FrameDecompressor()
-    for part in _lz4_frame_of_java(view):
+    for part in _lz4_frame_of_java(view, blocks_max):
         for start in range(0, len(part), INPUT_BYTES):
             window = decoder.decompress(bytes(part[start : start + INPUT_BYTES]), WINDOW_BYTES)
             while True:
@@ -340,12 +376,12 @@ def _lz4_windows(view: memoryview) -> Iterator[bytes]:
     raise CorruptRecord(_CUT)
 
 
-def _lz4_frame_of_java(view: memoryview) -> tuple[Buffer, ...]:
+def _lz4_frame_of_java(view: memoryview, blocks_max: int) -> tuple[Buffer, ...]:
     """The frame in parts, without what Kafka's Java code does not look at: the size and the checksum of the content. To Java, any block of
-    size 0 is the end, to the library only one that is compressed. Raises CorruptRecord."""
+    size 0 is the end, to the library only one that is compressed. Raises CorruptRecord, TooLarge."""
     flags = view[4]
     try:
-        end = _lz4_end_mark(view, len(view))
+        end = _lz4_end_mark(view, blocks_max)
     except struct.error:
         return (view,)
     if not end:
@@ -374,17 +410,18 @@ def _xxh32(data: Buffer) -> int:
     return value ^ value >> 16
 
 
-def _zstd_windows(data: Buffer) -> Iterator[bytes]:
+def _zstd_windows(data: Buffer, blocks_max: int) -> Iterator[bytes]:
     import zstandard
 
-    _check_first_zstd_frame(memoryview(data))
+    _check_first_zstd_frame(memoryview(data), blocks_max)
     with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
         while window := reader.read(WINDOW_BYTES):
             yield window
 
 
-def _check_first_zstd_frame(view: memoryview) -> None:
-    """Raises CorruptRecord if the first frame is cut: the library would return what there is, and Java refuses it, but none behind it."""
+def _check_first_zstd_frame(view: memoryview, blocks_max: int) -> None:
+    """Raises CorruptRecord if the first frame is cut: the library would return what there is, and Java refuses it, but none behind it.
+    Raises TooLarge if it has more blocks."""
     import zstandard
 
     head = bytes(view[:_ZSTD_HEADER_BYTES_MAX])
@@ -392,7 +429,11 @@ def _check_first_zstd_frame(view: memoryview) -> None:
         position, is_last = 8 + int.from_bytes(head[4:8], "little"), True
     else:
         position, is_last = zstandard.frame_header_size(head) if head else 0, not head
+    blocks = 0
     while not is_last and position + 3 <= len(view):
+        blocks += 1
+        if blocks > blocks_max:
+            raise _too_many(blocks_max)
         block = int.from_bytes(view[position : position + 3], "little")
         is_last, is_repeated = bool(block & 1), block >> 1 & 3 == _ZSTD_RLE
         position += 3 + (1 if is_repeated else block >> 3)
@@ -412,12 +453,15 @@ def _compress_snappy(view: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_windows(view: memoryview, size_max: int) -> Iterator[bytes]:
+def _snappy_windows(view: memoryview, size_max: int, blocks_max: int) -> Iterator[bytes]:
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         yield _decompress_snappy_block(view, size_max)
         return
-    position, size_left = 0, size_max
+    position, size_left, blocks = 0, size_max, -1
     while position + 4 <= len(view):  # what is shorter ends the stream, and another stream may follow (SnappyInputStream)
+        blocks += 1  # the first header is none, others are
+        if blocks > blocks_max:
+            raise _too_many(blocks_max)
         if view[position : position + 4] == XERIAL_MAGIC[:4]:
             header = bytes(view[position : position + len(XERIAL_HEADER)])
             # Java looks at the version of later headers only.

@@ -12,10 +12,35 @@ def _returns(value: Any) -> Any:
 
 
 def _without_bound(original: Any) -> Any:
-    def windows(codec: Any, data: Any, size_max: int) -> Any:
-        return original(codec, data, 1 << 40)
+    def windows(codec: Any, data: Any, size_max: int, *blocks_max: int) -> Any:
+        return original(codec, data, 1 << 40, *blocks_max)
 
     return windows
+
+
+def _zstd_at_once(original: Any) -> Any:
+    return lambda data, blocks_max: iter([b"".join(original(data, blocks_max))])
+
+
+def _in_any_number_of_blocks(original: Any) -> Any:
+    return lambda codec, data, size_max, blocks_max=0: original(codec, data, size_max)
+
+
+def _of_any_size(original: Any) -> Any:
+    return lambda view, size_max, blocks_max: original(view, 1 << 40, blocks_max)
+
+
+def _never_over(original: Any) -> Any:
+    return lambda shares: lambda: False
+
+
+def _look_at_all(original: Any) -> Any:
+    def go_on(self: Any, wall_ms: int, shares: Any) -> None:
+        while self._left:
+            original(self, wall_ms, shares)
+        self.is_used_up = False
+
+    return go_on
 
 
 def _never_paid_back(original: Any) -> Any:
@@ -144,6 +169,8 @@ def _published_part(original: Any) -> Any:
     return on_part
 
 
+LOOKS = ("tests/storage/test_looks.py",)
+PRODUCE = ("tests/broker/test_produce_turns.py",)
 CODECS = ("tests/wire/test_compression.py",)
 NET = ("tests/net/test_bounds.py",)
 NAMES = ("tests/broker/test_names_of_peers.py",)
@@ -165,9 +192,25 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "bomb-without-bound", "breaks": "decompression stops at the caller's bound", "tests": CODECS,
      "patches": (("minikafka.wire.compression:decompressed_windows", _without_bound),)},
     {"name": "bomb-at-once", "breaks": "decompression yields windows, and a caller that stops asking pays for no more", "tests": CODECS,
-     "patches": (("minikafka.wire.compression:_zstd_windows", lambda original: lambda data: iter([b"".join(original(data))])),)},
+     "patches": (("minikafka.wire.compression:_zstd_windows", _zstd_at_once),)},
     {"name": "heavy-on-the-loop", "breaks": "a batch that takes long is prepared off the event loop", "tests": BOMBS,
      "patches": (("minikafka.storage.log_append:LogAppender.is_heavy", _returns(False)),)},
+    {"name": "look-at-all-blocks", "breaks": "a look at a stream steps over a maximum number of blocks", "tests": LOOKS,
+     "patches": (("minikafka.wire.compression:decompressed_windows", _in_any_number_of_blocks),)},
+    {"name": "look-at-all-pieces", "breaks": "a look decompresses a maximum number of pieces", "tests": LOOKS,
+     "patches": (("minikafka.wire.compression:PIECES_MAX", lambda original: 1 << 40),)},
+    {"name": "look-at-long-streams", "breaks": "a look decompresses no stream that is long for what it may hold", "tests": LOOKS,
+     "patches": (("minikafka.wire.compression:_LOOK_BYTES", lambda original: 1 << 40),)},
+    {"name": "names-byte-by-byte", "breaks": "the end of a name in a header of gzip is found without a step for each byte", "tests": LOOKS,
+     "patches": (("minikafka.wire.compression:NAME_PIECE_BYTES", lambda original: 1),)},
+    {"name": "raw-snappy-of-any-size", "breaks": "raw snappy is decompressed by an append up to a bound",
+     "tests": ("tests/storage/test_compressed_batches.py",),
+     "patches": (("minikafka.wire.compression:_is_whole_snappy", _of_any_size),)},
+    {"name": "produce-looks-in-one-step", "breaks": "a produce looks at its batches in shares of turns", "tests": PRODUCE,
+     "patches": (("minikafka.broker.partitions.produce_preparation:Look.go_on", _look_at_all),)},
+    {"name": "shares-without-end", "breaks": "the fast path of produce leaves what does not fit into a turn to the ordinary one",
+     "tests": (f"{PRODUCE[0]}::test_the_fast_path_appends_for_a_share_and_the_ordinary_one_goes_on",),
+     "patches": (("minikafka.net.turn_share:TurnShares.begin", _never_over),)},
     {"name": "look-up-on-the-loop", "breaks": "a lookup by time that takes long runs off the event loop", "tests": BOMBS,
      "patches": (("minikafka.storage.timestamp_lookup:TimestampCandidate.is_heavy", _returns(False)),)},
     {"name": "no-order-beside-the-loop", "breaks": "a connection's requests wait for the one being prepared", "tests": BOMBS,

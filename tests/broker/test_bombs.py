@@ -42,8 +42,8 @@ class Meter:
 def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
     windows, counted = compression._windows, Meter()
 
-    def counting(codec: Any, data: Any, size_max: int) -> Iterator[bytes]:
-        for window in windows(codec, data, size_max):
+    def counting(codec: Any, data: Any, size_max: int, blocks_max: int) -> Iterator[bytes]:
+        for window in windows(codec, data, size_max, blocks_max):
             if threading.current_thread() is threading.main_thread():
                 counted.on_loop += len(window)
             else:
@@ -149,8 +149,9 @@ async def test_a_look_up_by_time_stops_at_the_hit_and_at_the_bound(tmp_path: Pat
 @pytest.mark.asyncio
 async def test_a_look_up_goes_on_behind_a_batch_whose_header_lies(tmp_path: Path) -> None:
     def lying(largest: int, *sizes: int) -> bytes:
-        body = compress(CompressionType.GZIP, b"".join(encode_record(n, n, b"k", bytes(size), ()) for n, size in enumerate(sizes)))
-        return bytes(assemble_batch(body, count=len(sizes), base_timestamp=NOW_MS, max_timestamp=largest, attributes=1))
+        # A stream that is looked at no further: else the header is put right.
+        body = compress(CompressionType.LZ4, b"".join(encode_record(n, n, b"k", bytes(size), ()) for n, size in enumerate(sizes)))
+        return bytes(assemble_batch(body, count=len(sizes), base_timestamp=NOW_MS, max_timestamp=largest, attributes=3))
 
     async with live_node(tmp_path) as node, Client(node) as client:
         await topic(node)

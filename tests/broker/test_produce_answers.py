@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.live_node import broker_port, live_node
+from helpers.live_node import broker_port, live_node, still
 
 from minikafka.client import Admin
 from minikafka.storage.validation import LIGHT_BYTES_MAX
@@ -35,7 +35,7 @@ PLAIN = build_batch([(0, NOW_MS, b"k", b"v", ())])
 @asynccontextmanager
 async def asked(directory: Path, partitions: int = 1, **configs: str) -> AsyncIterator[Callable[..., Any]]:
     """One broker with the topic t; what is yielded sends a request of a version."""
-    async with live_node(directory) as node:
+    async with live_node(directory, turn_clock_s=still) as node:
         port = broker_port(node)
         named = {name.replace("_", "."): value for name, value in configs.items()}
         async with Admin(f"127.0.0.1:{port}") as admin:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.fast_paths import Side
-from helpers.live_node import broker_port, live_node
+from helpers.live_node import broker_port, live_node, still
 from helpers.produce_frames import TOPICS, batch, damaged, decoded, log_bytes, prepare, produce
 
 from minikafka.broker.partitions.fast_path import MISSES_MAX
@@ -24,7 +24,7 @@ VERSIONS = [9, 10, 11, 12, 13]
 
 async def test_interceptors_see_repeated_requests_too(tmp_path: Path) -> None:
     """Injected faults: while requests are intercepted, no connection takes its fast path, new or not."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         dispatcher = node.broker.dispatcher
@@ -57,7 +57,7 @@ async def test_interceptors_see_repeated_requests_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, version: int, acks: int) -> None:
     """Good batches, empty, small, large, compressed, idempotent and repeated ones, damaged ones, cut ones, wrong partitions and epochs."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         sides = {topic: Side(node.broker.dispatcher, fast=topic == "fastpath") for topic in TOPICS}
@@ -85,7 +85,7 @@ async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, ve
 
 
 async def test_a_template_is_served_the_second_time(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = Side(node.broker.dispatcher, fast=True)
@@ -98,7 +98,7 @@ async def test_a_template_is_served_the_second_time(tmp_path: Path) -> None:
 
 
 async def test_a_template_outlives_neither_its_topic_nor_its_leader(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = Side(node.broker.dispatcher, fast=True)
@@ -118,7 +118,7 @@ async def test_a_template_outlives_neither_its_topic_nor_its_leader(tmp_path: Pa
 async def test_batches_sent_behind_a_refused_one_are_refused_too(tmp_path: Path, version: int) -> None:
     """Two batches are under way, and the broker begins to lead between them: librdkafka would take an error of sequence for a reason to
     write all it has under way again in a new epoch of its own, acknowledged or not."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = Side(node.broker.dispatcher, fast=True)
@@ -149,7 +149,7 @@ async def test_batches_sent_behind_a_refused_one_are_refused_too(tmp_path: Path,
 async def test_batches_after_ones_that_a_replaced_leader_refused_are_neither_held_nor_accepted(tmp_path: Path, version: int) -> None:
     """Two batches are written, parked and refused, because the leadership is lost; perhaps the next leader has never seen them. The third,
     which comes late, must not get there before they are sent again, and not into this log if the broker leads again without them."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         replicas = node.broker.replicas
@@ -180,7 +180,7 @@ async def test_batches_after_ones_that_a_replaced_leader_refused_are_neither_hel
 async def test_a_new_leader_does_not_take_a_late_predecessor_for_a_lost_one(tmp_path: Path, version: int) -> None:
     """librdkafka may send what comes next before what the former leader has just refused: OUT_OF_ORDER_SEQUENCE_NUMBER would make it write
     all it has under way again in a new epoch. Whoever has written in this epoch, or goes on like that, is told what Kafka tells."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         replicas = node.broker.replicas
@@ -210,7 +210,7 @@ async def test_a_new_leader_does_not_take_a_late_predecessor_for_a_lost_one(tmp_
 
 
 async def test_internal_topics_stay_closed_by_name_and_by_id(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         assert node.broker is not None
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
             await admin.create_topic("__consumer_offsets", partitions=1, replication_factor=1)
@@ -224,7 +224,7 @@ async def test_internal_topics_stay_closed_by_name_and_by_id(tmp_path: Path) -> 
 
 async def test_a_parked_batch_ends_with_its_timeout(tmp_path: Path) -> None:
     """acks=all where the in-sync set cannot confirm: parked on the fast path, answered REQUEST_TIMED_OUT."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         partition = node.broker.replicas.partitions[("fastpath", 0)]
@@ -241,7 +241,7 @@ async def test_a_parked_batch_ends_with_its_timeout(tmp_path: Path) -> None:
 
 
 async def test_a_connection_that_sends_nothing_to_be_learned_stops_learning(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = Side(node.broker.dispatcher, fast=True)
@@ -257,7 +257,7 @@ async def test_a_connection_that_sends_nothing_to_be_learned_stops_learning(tmp_
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_frames_that_are_cut_anywhere_end_the_connection_as_the_ordinary_way_does(tmp_path: Path, version: int) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         sides = [Side(node.broker.dispatcher, fast=is_fast) for is_fast in (True, False)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.fast_paths import Answers, Side
-from helpers.live_node import broker_port, live_node
+from helpers.live_node import broker_port, live_node, still
 from helpers.produce_frames import batch, damaged, decoded, led, log_bytes
 
 from minikafka.broker.measures.request_times import TimedAnswers
@@ -142,7 +142,7 @@ async def test_answers_logs_and_counters_are_those_of_the_ordinary_path(tmp_path
     append that part again."""
     served = {True: 0, False: 0, "rest": 0}
 
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         fast, ordinary = Side(node.broker.dispatcher, fast=True), Side(node.broker.dispatcher, fast=False)
@@ -178,7 +178,7 @@ async def test_answers_logs_and_counters_are_those_of_the_ordinary_path(tmp_path
 
 
 async def test_a_waiting_request_is_answered_when_its_last_partition_is_settled(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = unhurried(node)
@@ -218,7 +218,7 @@ async def test_a_waiting_request_is_answered_when_its_last_partition_is_settled(
 
 async def test_what_is_known_is_not_learned_again(tmp_path: Path) -> None:
     """A request that the fast path cannot serve is decoded once, by the ordinary path; those that it can serve are served later, too."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = unhurried(node)
@@ -237,7 +237,7 @@ async def test_what_is_known_is_not_learned_again(tmp_path: Path) -> None:
 
 async def test_a_request_for_too_many_partitions_takes_the_ordinary_path(tmp_path: Path) -> None:
     """It is served in several turns of the loop."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node, partitions=PARTITIONS_MAX + 1)
         assert node.broker is not None
         side = unhurried(node)
@@ -249,7 +249,7 @@ async def test_a_request_for_too_many_partitions_takes_the_ordinary_path(tmp_pat
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_a_request_whose_share_of_a_turn_is_used_up_goes_on_in_later_turns(tmp_path: Path, acks: int) -> None:
     """32 partitions of a compacted topic took 457 ms in one turn. What the first turn has appended is appended once."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         fast, ordinary = Side(node.broker.dispatcher, fast=True), Side(node.broker.dispatcher, fast=False)
@@ -275,7 +275,7 @@ async def test_a_request_whose_share_of_a_turn_is_used_up_goes_on_in_later_turns
 
 
 async def test_every_version_of_a_client_is_learned(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = unhurried(node)
@@ -287,7 +287,7 @@ async def test_every_version_of_a_client_is_learned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1], ids=["null", "empty"])
 async def test_a_topic_without_partitions_is_answered_by_the_ordinary_path(tmp_path: Path, count: int) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = unhurried(node)
@@ -303,7 +303,7 @@ async def test_a_topic_without_partitions_is_answered_by_the_ordinary_path(tmp_p
 
 async def test_a_long_name_costs_no_learning(tmp_path: Path) -> None:
     """A connection that sent 64 of them learned nothing more."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         side = unhurried(node)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.fast_paths import Side
-from helpers.live_node import broker_port, live_node
+from helpers.live_node import broker_port, live_node, still
 from helpers.produce_frames import TOPICS, batch, damaged, decoded, log_bytes, prepare, produce
 
 from minikafka.broker.node import Node
@@ -65,7 +65,7 @@ def fetch(topic: str, correlation_id: int) -> bytes:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_answers_logs_and_counters_are_those_of_requests_one_by_one(tmp_path: Path, seed: int) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node, **{"segment.bytes": "1048576", **({"flush.messages": "40"} if seed == 5 else {})})
         assert node.broker is not None
         together, one_by_one = Side(node.broker.dispatcher, fast=True), Side(node.broker.dispatcher, fast=False)
@@ -125,7 +125,7 @@ async def begun(node: Node, ids: dict[str, bytes], **options: Any) -> tuple[Side
 
 
 async def test_one_write_for_each_partition_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         sizes = writes(monkeypatch, TOGETHER)
         assert len(side.ask_together(frames)) == 10 and len(sizes) == 1
@@ -137,7 +137,7 @@ async def test_one_write_for_each_partition_and_run(tmp_path: Path, monkeypatch:
 
 
 async def test_few_requests_are_not_worth_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         sizes = writes(monkeypatch, TOGETHER)
         few = produce_fast_path.FRAMES_BEHIND_MIN
@@ -146,7 +146,7 @@ async def test_few_requests_are_not_worth_a_run(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_with_followers_two_requests_are_worth_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         partition_of(node, TOGETHER).leader.update_replicas((1, 2), 1, 0)
         sizes = writes(monkeypatch, TOGETHER)
@@ -155,7 +155,7 @@ async def test_with_followers_two_requests_are_worth_a_run(tmp_path: Path, monke
 
 
 async def test_a_new_segment_begins_at_the_same_batch(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node, **{"segment.bytes": "1048576"})
         assert node.broker is not None
         sides = {TOGETHER: Side(node.broker.dispatcher, fast=True), ONE_BY_ONE: Side(node.broker.dispatcher, fast=False)}
@@ -176,7 +176,7 @@ async def test_a_failed_write_is_answered_as_if_the_requests_had_come_one_by_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """After a shortage the same batches are appended unchanged. After a disk failure each gets the error, in order."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         log = partition_of(node, TOGETHER).log
         end, original, failures = log.log_end_offset, OsFile.pwrite, [OSError(code, "injected")]
@@ -203,7 +203,7 @@ async def test_a_batch_whose_write_fails_for_a_shortage_is_as_the_client_sent_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
 ) -> None:
     """The ordinary way gets it after that, and would refuse a base offset that is not 0."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         original, failures = OsFile.pwrite, [OSError(errno.ENOMEM, "injected")]
 
@@ -219,7 +219,7 @@ async def test_a_batch_whose_write_fails_for_a_shortage_is_as_the_client_sent_it
 
 
 async def test_with_acks_all_each_waits_for_its_own_batch(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node), acks=-1)
         partition = partition_of(node, TOGETHER)
         leader, end = partition.leader, partition.log.log_end_offset
@@ -239,7 +239,7 @@ async def test_with_acks_all_each_waits_for_its_own_batch(tmp_path: Path) -> Non
 
 async def test_a_frame_of_another_kind_is_served_after_what_was_put_off(tmp_path: Path) -> None:
     """A frame that ends the connection, too: what came before it is in the log."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         log = partition_of(node, TOGETHER).log
         end = log.log_end_offset
@@ -259,7 +259,7 @@ async def test_the_frame_of_a_client_with_quotas_is_served_after_what_was_put_of
         def serve(self, dispatch: Any, connection: Any, listener: str, frame: memoryview, sample: Any) -> None:
             dispatch(connection, listener, frame, sample)
 
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         ids = await prepare(node)
         assert node.broker is not None
         node.broker.dispatcher.limit(Gate())
@@ -272,7 +272,7 @@ async def test_the_frame_of_a_client_with_quotas_is_served_after_what_was_put_of
 
 
 async def test_a_leadership_that_ends_between_is_seen(tmp_path: Path) -> None:
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         partition = partition_of(node, TOGETHER)
         end, append_run = partition.log.log_end_offset, type(partition).append_run
@@ -293,7 +293,7 @@ async def test_requests_held_for_the_next_leader_are_those_of_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost_between: bool
 ) -> None:
     """The answers to several requests of one connection must not name the new leader early (`gives_hint`)."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
         assert node.broker is not None
         partition, append_run = partition_of(node, TOGETHER), Partition.append_run
@@ -313,7 +313,7 @@ async def test_requests_held_for_the_next_leader_are_those_of_one_connection(
 
 async def test_over_a_socket_many_requests_at_once(tmp_path: Path) -> None:
     """More than a connection may have under way (256), cut anywhere by the receive buffer."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         await prepare(node)
         reader, writer = await asyncio.open_connection("127.0.0.1", broker_port(node))
         frames = [produce(TOGETHER, bytes(16), VERSION, batch(b"v" * (n % 50)), correlation_id=n) for n in range(1500)]
@@ -333,7 +333,7 @@ async def test_a_batch_that_cannot_be_synced_for_a_shortage_is_appended_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
 ) -> None:
     """flush.messages promises a synced batch, so the answer is an error. The batch is in the log all the same, and the leader knows it."""
-    async with live_node(tmp_path) as node:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node, **{"flush.messages": "1"}))
         partition = partition_of(node, TOGETHER)
         end, original, failures = partition.log.log_end_offset, OsFile.fsync, [OSError(errno.ENOMEM, "injected")]

@@ -8,7 +8,7 @@ import itertools
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,17 @@ def free_port() -> int:
         return int(holder.getsockname()[1])
 
 
+def still() -> float:
+    """A clock for `turn_clock_s` by which no turn is ever over, however little the machine gives it: everything ends in the turn in which
+    it begins."""
+    return 0.0
+
+
 @contextlib.asynccontextmanager
 async def live_node(
-    directory: Path, properties: Mapping[str, str] | None = None, *, filesystem: FileSystem | None = None, log_dirs: int = 1
-) -> AsyncIterator[Node]:
+    directory: Path, properties: Mapping[str, str] | None = None, *, filesystem: FileSystem | None = None, log_dirs: int = 1,
+    turn_clock_s: Callable[[], float] | None = None,
+) -> AsyncIterator[Node]:  # fmt: skip
     """One combined node, in service; stopped at the end. A directory that has been used before is used again."""
     loop = asyncio.get_running_loop()
 
@@ -44,8 +51,9 @@ async def live_node(
 
     generator = random.Random(next(_SEEDS))
     environment = Environment(
-        SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), generator, loop, run_blocking, time.monotonic
-    )
+        SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), generator, loop, run_blocking, time.monotonic,
+        turn_clock_s=turn_clock_s,
+    )  # fmt: skip
     data = [str(directory / f"data-{number}") for number in range(log_dirs)]
     for number, path in enumerate(data):
         if not environment.filesystem.exists(f"{path}/meta.properties"):

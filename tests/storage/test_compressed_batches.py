@@ -20,7 +20,15 @@ from helpers.memory_filesystem import MemoryFileSystem
 from minikafka.storage import validation
 from minikafka.storage.config import LogConfig
 from minikafka.storage.log import Log
-from minikafka.storage.validation import LIGHT_STREAM_BYTES_MAX, Fitting, HeavyBatch, check_records, ends_with_its_stream, is_heavy
+from minikafka.storage.validation import (
+    RAW_SNAPPY_BYTES_MAX,
+    RAW_SNAPPY_LOOK_BYTES_MAX,
+    Fitting,
+    HeavyBatch,
+    check_records,
+    ends_with_its_stream,
+    is_heavy,
+)
 from minikafka.wire import compression
 from minikafka.wire.batch import HEADER
 from minikafka.wire.compression import BLOCKS_MAX, CompressionType, compress, decompress, is_whole_stream
@@ -83,7 +91,7 @@ def streams(data: bytes) -> list[tuple[int, bytes]]:
         )  # fmt: skip
         frames += [(3, frame), (4, zstandard.ZstdCompressor(write_checksum=has_sum, write_content_size=has_size).compress(data))]
     pieces = zstandard.ZstdCompressor().compressobj()
-    parts = [pieces.compress(data[at : at + 999]) + pieces.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for at in range(0, len(data), 999)]
+    parts = [pieces.compress(data[at : at + 4096]) + pieces.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for at in range(0, len(data), 4096)]
     return [*frames, (4, b"".join(parts) + pieces.flush())]
 
 
@@ -96,7 +104,7 @@ def test_what_clients_write_is_of_the_usual_form(count: int, size: int) -> None:
         assert ends_with_its_stream(memoryview(frame), codec, count, 1 << 30)
         header = HEADER.unpack_from(packed(codec, frame, count))
         is_raw_snappy = codec == 2 and not frame.startswith(compression.XERIAL_MAGIC)
-        assert is_heavy(packed(codec, frame, count), header, LogConfig()) == (is_raw_snappy and len(data) > LIGHT_STREAM_BYTES_MAX)
+        assert is_heavy(packed(codec, frame, count), header, LogConfig()) == (is_raw_snappy and len(data) > RAW_SNAPPY_LOOK_BYTES_MAX)
 
 
 def test_every_cut_and_whatever_follows_is_seen() -> None:
@@ -150,15 +158,48 @@ def test_a_small_stream_of_an_unusual_form_is_read_by_the_append_and_a_large_one
 def test_a_large_block_of_raw_snappy_is_decompressed_elsewhere_and_its_records_are_not_walked_over(
     open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, data = open_log(), records_of(2000)
+    log, data = open_log(max_message_bytes=4 << 20), records_of(25_000)
     raw = bytes(cramjam.snappy.compress_raw(data))
-    assert log.is_heavy(packed(2, raw, 2000))
+    assert len(data) > RAW_SNAPPY_BYTES_MAX and log.is_heavy(packed(2, raw, 25_000))
     monkeypatch.setattr(validation, "scan_records", None)
-    log.append_as_leader(log.prepare(packed(2, raw, 2000), T0), 0, T0, fitting=Fitting.DONE)
-    assert log.log_end_offset == 2000
+    ready = log.prepare(packed(2, raw, 25_000), T0)
+    # What has been prepared is not decompressed another time.
+    monkeypatch.setattr(compression, "_decompress_snappy_block", None)
+    log.append_as_leader(ready, 0, T0, fitting=Fitting.DONE)
+    assert log.log_end_offset == 25_000
     monkeypatch.undo()
     with pytest.raises(ApiError, match="snappy"):
-        log.prepare(packed(2, raw[:-9], 2000), T0)
+        log.prepare(packed(2, raw[:-9], 25_000), T0)
+
+
+@pytest.mark.parametrize("bound", [RAW_SNAPPY_BYTES_MAX, RAW_SNAPPY_LOOK_BYTES_MAX])
+def test_raw_snappy_as_librdkafka_writes_it_is_appended_at_once_up_to_a_bound(open_log: Callable[..., Log], bound: int) -> None:
+    log = open_log()
+    for more in (0, 1):
+        count = 1000
+        data = records_of(count)
+        data += record(count, b"x" * (bound + more - len(data) - 12))
+        data += bytes(bound + more - len(data))
+        packet = packed(2, bytes(cramjam.snappy.compress_raw(data)), count + 1)
+        is_look = bound == RAW_SNAPPY_LOOK_BYTES_MAX
+        assert log.is_heavy(packet) == (more == 1 or not is_look)
+        if more and not is_look:
+            with pytest.raises(HeavyBatch):
+                log.append_as_leader(packet, 0, T0, fitting=Fitting.ELSEWHERE)
+        else:
+            end = log.log_end_offset
+            log.append_as_leader(packet, 0, T0, fitting=Fitting.ELSEWHERE)
+            assert log.log_end_offset == end + count + 1
+
+
+def test_raw_snappy_that_is_longer_than_what_it_holds_is_not_decompressed_to_find_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 6000
+    raw = bytes(cramjam.snappy.compress_raw(random.Random(1).randbytes(size)))
+    assert is_whole_stream(2, memoryview(raw), 0, size)
+    # Copies of one byte each take longer than all others.
+    long = b"\xf0\x2e" + b"\0a" + b"\2\1\0" * (size - 17)
+    monkeypatch.setattr(compression, "_decompress_snappy_block", None)
+    assert not is_whole_stream(2, memoryview(long), 0, size)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -40,7 +40,7 @@ class ProduceHandlers:
     ) -> None:
         """`transactional` asks transaction coordinators; `handover` passes late requests on to new leaders."""
         self._replicas = replicas
-        self._preparation = Preparation(replicas, heavy_work, environment.clock.wall_ms)
+        self._preparation = Preparation(replicas, heavy_work, environment.clock.wall_ms, environment.shares)
         self._clock = environment.clock
         self._shares = environment.shares
         self._transactional = transactional
@@ -60,9 +60,9 @@ class ProduceHandlers:
         if request.transactional_id is not None and self._transactional.has_two_producers(context, request):
             fault = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID")
             return self._refused(context, request, fault)
-        heavy = self._preparation.heavy(context, request)
-        if heavy:
-            self._preparation.start(context, request, heavy, partial(self._begin, context, request))
+        look = self._preparation.look(context, request)
+        if look.found or look.is_used_up:
+            self._preparation.start(context, look, partial(self._begin, context, request))
             return None
         return self._begin(context, request, {})
 

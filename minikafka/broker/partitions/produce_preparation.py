@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions import log_flush
 from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL
-from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN, appended_before
 from minikafka.storage.errors import StorageError
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.produce_handover import ServedHere
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.net.turn_share import TurnShares
     from minikafka.storage.log import Log
     from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -46,48 +49,76 @@ def _names_one_twice(request: ProduceRequest) -> bool:
     return False
 
 
+class Look:
+    """Finds the partitions of a request whose batches must be prepared, in as many turns as that takes: a client may have made each of
+    them so that the look at it takes as long as it can."""
+
+    def __init__(self, replicas: ReplicaManager, context: RequestContext | ServedHere, request: ProduceRequest) -> None:
+        self._replicas = replicas
+        self._by_id = by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        self.found: Heavy = []
+        self._left: deque[tuple[tuple[Any, int], ProduceRequest.PartitionProduceData]] = deque()
+        appended = appended_before(context.connection)
+        for topic in request.topic_data:
+            name = topic.topic_id if by_id else topic.name
+            self._left += [((name, data.index), data) for data in topic.partition_data if (name, data.index) not in appended]
+        #: Whether this turn's share is used up: the request goes on in another turn. A fast path has used it up if it has appended some.
+        self.is_used_up = bool(appended)
+
+    def go_on(self, wall_ms: int, shares: TurnShares) -> None:
+        """Look at partitions until this turn's share is used up."""
+        left, found_by = self._left, self._partitions()
+        is_over = shares.begin() if len(left) > 1 else None
+        self.is_used_up = False
+        while left and not self.is_used_up:
+            key, data = left.popleft()
+            partition = found_by.get(key)
+            if partition is not None:
+                self._look_at(partition, data, wall_ms)
+            self.is_used_up = is_over is not None and is_over()
+
+    def _partitions(self) -> Mapping[Any, Partition]:
+        return self._replicas.partitions_by_id if self._by_id else self._replicas.partitions
+
+    def _look_at(self, partition: Partition, data: ProduceRequest.PartitionProduceData, wall_ms: int) -> None:
+        if data.records is None or partition.leader is None or partition.log.failure is not None:
+            return
+        log, records = partition.log, cast("memoryview", data.records)
+        is_heavy = log.is_heavy(records)
+        if is_heavy or log.must_sync_first(records, wall_ms, 1):
+            self.found.append((partition, data, is_heavy))
+
+
 class Preparation:
     """Invariant: requests of a connection are appended in order, so the connection accepts no request while one is being prepared."""
 
-    def __init__(self, replicas: ReplicaManager, work: HeavyWork, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, replicas: ReplicaManager, work: HeavyWork, wall_ms: Callable[[], int], shares: TurnShares) -> None:
         self._replicas = replicas
         self._work = work
         self._wall_ms = wall_ms
+        self._shares = shares
 
-    def heavy(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Heavy:
-        """The partitions of a request whose batches must be prepared."""
-        found: Heavy = []
-        wall_ms = self._wall_ms()
-        by_id: Mapping[tuple[Any, int], Partition] = self._replicas.partitions_by_id
-        by_name: Mapping[tuple[Any, int], Partition] = self._replicas.partitions
-        for topic in request.topic_data:
-            name, found_by = (topic.topic_id, by_id) if context.api_version >= TOPIC_ID_VERSION_MIN else (topic.name, by_name)
-            for data in topic.partition_data:
-                partition = found_by.get((name, data.index))
-                if partition is None or data.records is None or partition.leader is None or partition.log.failure is not None:
-                    continue
-                log, records = partition.log, cast("memoryview", data.records)
-                is_heavy = log.is_heavy(records)
-                if is_heavy or log.must_sync_first(records, wall_ms):
-                    found.append((partition, data, is_heavy))
-        return found
+    def look(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Look:
+        """Look for the partitions of a request whose batches must be prepared; `start` does the rest if that takes long."""
+        look = Look(self._replicas, context, request)
+        if not look.is_used_up:
+            look.go_on(self._wall_ms(), self._shares)
+        return look
 
-    def start(
-        self,
-        context: RequestContext,
-        request: ProduceRequest,
-        heavy: Heavy,
-        go_on: Callable[[Prepared], ProduceResponse | None],
-    ) -> None:
-        """Prepare the batches, put them into the request, call `go_on` with the results, and send the response that it returns."""
+    def start(self, context: RequestContext, look: Look, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
+        """Finish the look, prepare the batches, put them into the request, call `go_on` with the results, and send the response that it
+        returns."""
         context.connection.keep_frame()
         context.connection.hold()
-        self._work.start(self._prepare(context, heavy, go_on), "a produce", context.connection)
+        self._work.start(self._prepare(context, look, go_on), "a produce", context.connection)
 
-    async def _prepare(self, context: RequestContext, heavy: Heavy, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
+    async def _prepare(self, context: RequestContext, look: Look, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
         prepared: Prepared = {}
         try:
-            for partition, data, is_heavy in heavy:
+            while look.is_used_up:
+                await asyncio.sleep(0)
+                look.go_on(self._wall_ms(), self._shares)
+            for partition, data, is_heavy in look.found:
                 try:
                     if is_heavy:
                         data.records = await self._work.run(partition.log.prepare, data.records, self._wall_ms())
@@ -106,7 +137,7 @@ class Preparation:
         Raises ApiError."""
         try:
             for _ in range(SYNCS_BEFORE_ROLL):
-                if not log.must_sync_first(records, self._wall_ms()):
+                if not log.must_sync_first(records, self._wall_ms(), 1):
                     return
                 await log_flush.flush(log, self._work.run)
         except StorageError as error:
