@@ -108,10 +108,8 @@ class BrokerParts:
         self.controller_channel = _channel(node, "to-controller", session_ms)
         self.heartbeat_channel = _channel(node, "heartbeats", heartbeat_timeout_ms(session_ms))
         self.forwarding_channel = _channel(node, "forwarding", CONNECTION_TIMEOUT_MS)
-        self.long_forwarding_channel = _channel(node, "long-forwarding", CONNECTION_TIMEOUT_MS)
-        self.forwarder = Forwarder(
-            self.forwarding_channel, metadata, environment.random, environment.supervisor, self.long_forwarding_channel
-        )
+        long_requests = self.long_requests_channel = _channel(node, "long-forwarding", CONNECTION_TIMEOUT_MS)
+        self.forwarder = Forwarder(self.forwarding_channel, metadata, environment.random, environment.supervisor, long_requests)
         self.cordons = Cordons(self.settings, node.directories, node.metadata)
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas = self._make_replicas(node)
@@ -221,7 +219,7 @@ class BrokerParts:
 
     async def close_channels(self) -> None:
         """Close the channels to the controller. Pending requests fail with ConnectionError."""
-        for channel in (self.controller_channel, self.heartbeat_channel, self.forwarding_channel, self.long_forwarding_channel):
+        for channel in (self.controller_channel, self.heartbeat_channel, self.forwarding_channel, self.long_requests_channel):
             await channel.close()
 
 

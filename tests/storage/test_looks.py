@@ -6,6 +6,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ import zstandard
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.broker.partitions.produce_preparation import Look
+from minikafka.net.turn_share import TurnShares
 from minikafka.storage.log import Log
 from minikafka.storage.timestamp_lookup import TimestampCandidate
 from minikafka.storage.validation import LIGHT_BYTES_MAX, Fitting, HeavyBatch
 from minikafka.wire import compression
 from minikafka.wire.compression import BLOCKS_MAX, PIECES_MAX, XERIAL_HEADER, CompressionType, compress, is_larger_than
 from minikafka.wire.errors import ApiError
+from minikafka.wire.messages.produce import ProduceRequest
 
 GZIP, SNAPPY, LZ4, ZSTD = (CompressionType(codec) for codec in (1, 2, 3, 4))
 #: Lines of Python that one look runs at most, each with one call of a library: some ten for each block that it may step over.
@@ -136,3 +140,19 @@ def test_the_name_of_a_member_of_gzip_may_be_long() -> None:
             assert compression.decompress(GZIP, head + data, 9) == b"one"
         with pytest.raises(compression.CorruptRecord):
             compression.decompress(GZIP, NAMED + text[:-1], 9)
+
+
+def test_of_a_clients_batches_only_the_first_tells_whether_a_segment_begins(open_log: Callable[..., Log]) -> None:
+    """A client may send very many, which are refused."""
+    settings: dict[str, Any] = {"cleanup_policy": frozenset({"compact"})}
+    open_log(**settings).append_as_leader(memoryview(batch(b"x")), 0, T0)
+    log = open_log(recovery_point=1, **settings)
+    assert log.durability.must_sync_for_roll
+    records = bytes(batch(b"x")) * 900
+    data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(records))
+    request = ProduceRequest(topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[data])])
+    replicas: Any = SimpleNamespace(partitions={("t", 0): SimpleNamespace(leader=True, log=log)}, partitions_by_id={})
+    context: Any = SimpleNamespace(api_version=9, connection=None)
+    look = Look(replicas, context, request)
+    assert steps_of(lambda: look.go_on(T0, TurnShares(lambda: 0.0))) < 300
+    assert look.found == []
