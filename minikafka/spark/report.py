@@ -148,6 +148,10 @@ def human_bytes(count: float) -> str:
     raise AssertionError
 
 
+#: Findings that make an audit INCOMPLETE without a partition that is.
+REASONS = {"unreadable", "acked-unchecked"} | compare.INCOMPLETE_CHECKS
+
+
 def why_incomplete(report: dict[str, Any]) -> str:
     """One sentence when the outcome is INCOMPLETE."""
     summary = report["summary"]
@@ -162,7 +166,7 @@ def why_incomplete(report: dict[str, Any]) -> str:
         why = next((one["message"] for one in report["findings"] if one["check"] in compare.INCOMPLETE_CHECKS), "")
         partitions = counted(summary["incomplete"], "partition was", "partitions were")
         return f"{partitions} not compared completely; the first reason: {why}"
-    unread = next((one["message"] for one in report["findings"] if one["check"] in {"unreadable", "acked-unchecked"}), "")
+    unread = next((one["message"] for one in report["findings"] if one["check"] in REASONS), "")
     return unread or "nothing was compared: the partitions are empty or nothing in them is committed"
 
 

@@ -114,10 +114,14 @@ def test_foreign_empty_and_huge_files_beside_the_log_do_no_harm(tmp_path: Path) 
     (files / "notes.txt").write_text("hello")
     (files / "00000000000000000000.log.bak").write_bytes(os.urandom(100))
     (files / "00000000000000000000.txnindex").touch()
-    (cluster.directories[1] / "not-a-partition").mkdir()
-    (cluster.directories[1] / "lost+found").mkdir()
     result = run(*cluster.paths, "--topic", "rep")
     assert result.exit_code == 0, result.output
+    for name in ("not-a-partition", "lost+found"):  # Apache Kafka would not start
+        (cluster.directories[1] / name).mkdir()
+        result = run(*cluster.paths, "--topic", "rep")
+        assert result.exit_code == 3 and "nothing was compared" not in result.output, result.output
+        assert f"{name} is no partition's directory: Apache Kafka does not start beside it" in result.output
+        (cluster.directories[1] / name).rmdir()
     with (files / "00000000000000000000.timeindex").open("ab") as index:
         index.truncate(3 << 30)  # sparse zeros
     assert run(*cluster.paths, "--topic", "rep").exit_code in {0, 1}
