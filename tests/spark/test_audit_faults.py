@@ -61,7 +61,7 @@ def test_every_check_is_planted_somewhere() -> None:
         "epoch-order", "index-format", "index-order", "torn-tail", "replica-lagging", "replica-tail", "replica-reread", "unreadable",
         "epoch-fork", "producer-snapshot", "replica-offline", "stray-replica", "acked-conflict", "acked-unchecked",
         "not-compared", "replica-twice", "batch-sparse", "unclean-loss", "quorum-state", "prefix-missing",
-        "group-offset", "coordinator-place", "coordinator-record", "resumed", "foreign-file", "txn-decision",
+        "group-offset", "coordinator-place", "coordinator-record", "resumed", "foreign-file", "foreign-directory", "txn-decision",
     }  # fmt: skip
     assert planted | elsewhere >= set(CHECKS)
 
