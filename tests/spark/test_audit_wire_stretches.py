@@ -63,12 +63,13 @@ def test_a_batch_that_is_other_or_gone_is_found_wherever_stretches_begin(monkeyp
         world.bytes[3][number] = other.encode()
         result = world.audit(split_bytes)
         assert [(found.check, found.offset) for found in result.findings.kept if found.level == "error"] == [("replica-differs", one.base)]
-        for brokers in ((3,), BROKERS):
+        # Missing on all brokers: over the wire nobody can tell whether the topic was compacted once, but for the last stretch.
+        for brokers, statuses in (((3,), {1}), (BROKERS, {1, 3})):
             world = alike(answer_bytes=300)
             world.install(monkeypatch)
             for broker in brokers:
                 del world.logs[broker][number], world.bytes[broker][number]
-            assert world.audit(split_bytes).exit_code == 1, (number, brokers)
+            assert world.audit(split_bytes).exit_code in statuses, (number, brokers)
 
 
 @pytest.mark.parametrize("split_bytes", [1, 150, 1 << 30])

@@ -50,13 +50,14 @@ TIME_MS = 1_700_000_000_000
 
 
 def cleaned_apart(folder: Path, other: int | None = None) -> Path:
-    """A compacted topic of ten keys, cleaned up to 40 on each broker to another extent; broker 3 has another value at offset `other`."""
+    """A compacted topic of ten keys, cleaned up to 40 on each broker to another extent, but for the latest record of each key below 40,
+    which no cleaner removes; broker 3 has another value at offset `other`."""
     log = registered_topic().config("t", "cleanup.policy", "compact")
     for broker in BROKERS:
         batches = [Batch(at, [(0, b"k%d" % (at % 10), b"v%d" % at)], 0, TIME_MS + at) for at in range(60)]
         if broker == 3 and other is not None:
             batches[other] = Batch(other, [(0, b"k%d" % (other % 10), b"other")], 0, TIME_MS + other)
-        left = [one for one in batches if one.base >= 40 or one.base % (broker + 1) == 0]
+        left = [one for one in batches if one.base >= 30 or one.base % (broker + 1) == 0]
         one = Partition("t-0", left, (0, 40), topic_id=TOPIC)
         write_broker(folder / f"b{broker}", broker, [one], log.encode(), cleaned={"t-0": 40})
     return folder
