@@ -161,8 +161,8 @@ async def test_partitions_are_loaded_one_after_the_other() -> None:
 async def test_large_compressed_batches_are_decompressed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     windows, on_loop, elsewhere = compression._windows, [0], [0]
 
-    def counting(codec: Any, data: Any, size_max: int) -> Iterator[bytes]:
-        for window in windows(codec, data, size_max):
+    def counting(*arguments: Any) -> Iterator[bytes]:
+        for window in windows(*arguments):
             (on_loop if threading.current_thread() is threading.main_thread() else elsewhere)[0] += len(window)
             yield window
 
@@ -181,8 +181,8 @@ async def test_large_compressed_batches_are_decompressed_beside_the_loop(monkeyp
 async def test_what_others_write_is_followed_in_steps_and_decompressed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     windows, on_loop, elsewhere = compression._windows, [0], [0]
 
-    def counting(codec: Any, data: Any, size_max: int) -> Iterator[bytes]:
-        for window in windows(codec, data, size_max):
+    def counting(*arguments: Any) -> Iterator[bytes]:
+        for window in windows(*arguments):
             (on_loop if threading.current_thread() is threading.main_thread() else elsewhere)[0] += len(window)
             yield window
 

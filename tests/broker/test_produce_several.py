@@ -17,7 +17,7 @@ from minikafka.broker.node import Node
 from minikafka.broker.partitions import produce_several
 from minikafka.broker.partitions.fast_path import MISSES_MAX
 from minikafka.broker.partitions.produce_answer import ReservedPlace
-from minikafka.broker.partitions.produce_layout import BEGINNINGS_KEPT, PARTITIONS_MAX
+from minikafka.broker.partitions.produce_layout import BEGINNINGS_KEPT, ONE_BYTE_MAX, PARTITIONS_MAX
 from minikafka.client.admin import Admin
 from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import ErrorCode
@@ -307,7 +307,7 @@ async def test_a_long_name_costs_no_learning(tmp_path: Path) -> None:
         ids = await prepare(node)
         assert node.broker is not None
         side = unhurried(node)
-        long = produce(("l" * 200,), ids, 12, [(0, 0, batch(b"x")), (0, 1, batch(b"y"))])
+        long = produce(("l" * ONE_BYTE_MAX,), ids, 12, [(0, 0, batch(b"x")), (0, 1, batch(b"y"))])
         for _ in range(MISSES_MAX):
             assert side.ask(long) is not None
         frame = produce(FAST, ids, 12, [(0, 0, batch(b"x")), (1, 1, batch(b"y"))])

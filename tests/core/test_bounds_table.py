@@ -83,17 +83,18 @@ NAMED_BY_NO_TEST = {
     "minikafka/security/scram.py": "CLIENT_ITERATIONS_MAX",
     "wire/batch.py": "DECOMPRESSED_RATIO_MAX",
     "wire/compiler.py": "ARRAY_TABLE_MAX",
-    "wire/compression.py": "_ZSTD_HEADER_BYTES_MAX SNAPPY_RATIO_MAX",
+    "wire/compression.py": "_ZSTD_HEADER_BYTES_MAX SNAPPY_RATIO_MAX _GZIP_RATIO_MAX",
     "wire/record_scan.py": "VARINT_BITS_MAX VARLONG_BITS_MAX VARLONG_BYTES_MAX",
     "wire/types.py": "EVERY_VERSION_MAX",
     "storage/batch_scan.py": "INT32_MAX",
     "storage/config.py": "INT64_MAX",
     "storage/log_dir.py": "NAME_MAX _PARTITION_MAX",
     "storage/open_files.py": "OPEN_FILES_MAX INDEX_PAGES_MAX _LOOKS_MAX",
-    "storage/producer_state.py": "BATCHES_KEPT",
+    "storage/producer_copies.py": "_BATCHES_MAX",
+    "storage/producer_state.py": "BATCHES_KEPT INT64_MAX",
     "storage/recovery.py": "_OFFSET_MAX",
     "storage/segment.py": "_RECENT_MAX",
-    "storage/validation.py": "_RATIO_MAX TIMESTAMP_MAX",
+    "storage/validation.py": "_RATIO_MAX TIMESTAMP_MAX _BLOCKS_MAX",
 }
 
 

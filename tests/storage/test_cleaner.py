@@ -13,7 +13,7 @@ import pytest
 from helpers import golden_logs
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.storage.cleaner import Cleaning, cleaning_need
+from minikafka.storage.cleaner import PINNED_MAX, Cleaning, cleaning_need
 from minikafka.storage.config import LogConfig
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log import Log
@@ -285,7 +285,7 @@ def test_a_round_opens_a_bounded_number_of_segments_at_a_time(open_log: Callable
         with pinned(group):
             cleaning.write(group)
             assert cleaning.swap(group, WALL_MS)
-    assert most == 64
+    assert most == PINNED_MAX
     kept = {r.key: r.value for r in records_of(log)}
     assert kept == {b"a": b"last", **{str(n % 150).encode(): str(n).encode() for n in range(200)}}
     assert cleaning.end_offset == 400

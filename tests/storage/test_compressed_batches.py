@@ -21,6 +21,7 @@ from minikafka.storage import validation
 from minikafka.storage.config import LogConfig
 from minikafka.storage.log import Log
 from minikafka.storage.validation import (
+    LIGHT_STREAM_BYTES_MAX,
     RAW_SNAPPY_BYTES_MAX,
     RAW_SNAPPY_LOOK_BYTES_MAX,
     Fitting,
@@ -136,6 +137,7 @@ def test_a_small_stream_of_an_unusual_form_is_read_by_the_append_and_a_large_one
 ) -> None:
     for count, is_large in ((100, False), (2000, True)):
         log, data = open_log(MemoryFileSystem()), records_of(count)
+        assert (len(data) > LIGHT_STREAM_BYTES_MAX) == is_large
         whole = compress(codec, data)
         behind = compress(codec, b"") if codec in (CompressionType.SNAPPY, CompressionType.ZSTD) else bytes(9)
         for frame, is_allowed in ((whole + behind, True), (whole[:-1], False)):
