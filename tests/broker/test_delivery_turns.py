@@ -81,5 +81,7 @@ async def test_a_large_batch_and_a_large_snapshot_are_seen_as_a_whole(tmp_path: 
     watching = asyncio.ensure_future(work.watch())
     async with live_node(tmp_path) as node:
         watching.cancel()
-        assert work.most["loaded"] <= snapshots.STEP_RECORDS and work.most["applied"] <= max(delta.STEP_RECORDS, state.STEP_RECORDS)
+        assert work.most["loaded"] <= snapshots.STEP_RECORDS
+        # The broker and the controller may take a step each between two looks.
+        assert work.most["applied"] <= delta.STEP_RECORDS + state.STEP_RECORDS
         assert len(node.metadata.image.topics_by_name["many"].partitions) == MANY
