@@ -25,6 +25,7 @@ from minikafka.spark.logformat import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     FormatError,
+    parse_epoch_checkpoint,
     parse_offset_checkpoint,
     parse_partition_metadata,
     parse_segment_name,
@@ -41,13 +42,16 @@ PIECE_BYTES = 16 << 10
 ENTRIES_TRIED_MAX = 64
 #: A directory in which a cleaner puts replacements in place is listed so often.
 LISTINGS_MAX = 5
+EPOCH_BYTES_MAX = 1 << 20
 PARTS = {"log", "index", "timeindex", "txnindex"}
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One copy of a partition. `high_watermark` -1: no checkpoint tells it; `topic_id` "": no file tells it."""
+    """One copy of a partition. `high_watermark` -1: no checkpoint tells it; `topic_id` "": no file tells it. `first_epoch`: where the first
+    leader epoch of a broker that was stopped in order begins, if that lies before the first segment; -1 else. `is_unlisted`: such a
+    broker's checkpoint of high watermarks leaves out a partition with records."""
 
     topic: str
     partition: int
@@ -57,6 +61,8 @@ class Held:
     log_start: int
     high_watermark: int
     topic_id: str
+    first_epoch: int = -1
+    is_unlisted: bool = False
 
 
 def segment_bases(path: str) -> list[int]:
@@ -99,6 +105,22 @@ def topic_id_of(path: str) -> str:
             return parse_partition_metadata(file.read(4096))
     except (OSError, FormatError):
         return ""
+
+
+def epoch_before(path: str, base: int) -> int:
+    """Where the first leader epoch begins, if that is before the first segment, at `base`; -1 else, or where it cannot be read.
+
+    A broker that deletes segments cuts the epochs, too. Apache Kafka writes the epochs a moment later, which an orderly stop may prevent:
+    then the files of the segments wait for their deletion under the name `.deleted`.
+    """
+    try:
+        with open_regular(os.path.join(path, "leader-epoch-checkpoint")) as file:
+            entries = parse_epoch_checkpoint(file.read(EPOCH_BYTES_MAX))
+        waiting = [int(name[:20]) for name in os.listdir(path) if name.endswith(".log.deleted") and name[:20].isdigit()]
+    except (OSError, FormatError):
+        return -1
+    first = entries[0][1] if entries else base
+    return first if first < base and min(waiting, default=base) > first else -1
 
 
 def is_cleaned(path: str, topic: str, partition: int) -> bool:

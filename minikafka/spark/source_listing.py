@@ -12,12 +12,13 @@ from minikafka.spark.directories import LogDirectory, SourceError, find_log_dire
 from minikafka.spark.fetch_client import BrokerError, ClusterState, Connection, Place, first_answer, name_of
 from minikafka.spark.findings import FindingList
 from minikafka.spark.logformat import parse_partition_name
-from minikafka.spark.source_files import Held, log_end, segment_bases, topic_id_of
+from minikafka.spark.source_files import Held, epoch_before, log_end, segment_bases, topic_id_of
 from minikafka.spark.source_loss import Loss, LossPolicy
 from minikafka.spark.source_options import Key, SourceOptions
 from minikafka.spark.source_transactions import StableOffsets
 
 PARTITIONS_A_REQUEST = 500
+OTHER_REPLICAS = "Give the directories of other replicas too"
 
 
 @dataclass(slots=True)
@@ -119,6 +120,10 @@ def _in_directories(options: SourceOptions, stable: StableOffsets) -> Available:
     policy = LossPolicy(options.fail_on_data_loss)
     for key, some in copies.items():
         end, best = _best(_of_one_topic(some, directories), policy)
+        if best.is_unlisted:
+            until = log_end(best.path, best.bases[-1])
+            why = "its broker was stopped in order, but its checkpoint of high watermarks leaves the partition out"
+            policy.report(Loss(*key, best.log_start, until, why, best.path, OTHER_REPLICAS))
         if options.committed:
             end = stable.last_stable_offset(best, end)
         found.bounds[key], found.files[key] = (min(best.log_start, end), end), best
@@ -150,7 +155,12 @@ def _held(directory: LogDirectory, options: SourceOptions) -> Iterator[Held]:
             start = max(bases[0], (directory.log_start or {}).get(key, 0))
             # A partition that the checkpoint leaves out was not yet committed when it was written; without one the log is all there is.
             high_watermark = -1 if directory.high_watermark is None else directory.high_watermark.get(key, bases[0])
-            yield Held(*key, directory.broker, path, tuple(bases), start, high_watermark, topic_id_of(path))
+            first_epoch = epoch_before(path, bases[0]) if directory.clean else -1
+            is_unlisted = bool(directory.clean) and directory.high_watermark is not None and key not in directory.high_watermark
+            yield Held(
+                *key, directory.broker, path, tuple(bases), start, high_watermark, topic_id_of(path), first_epoch,
+                is_unlisted and log_end(path, bases[-1]) > start,
+            )  # fmt: skip
 
 
 def _of_one_topic(copies: list[Held], directories: list[LogDirectory]) -> list[Held]:
@@ -169,14 +179,14 @@ def _of_one_topic(copies: list[Held], directories: list[LogDirectory]) -> list[H
 
 
 def _best(copies: list[Held], policy: LossPolicy) -> tuple[int, Held]:
-    """(end, copy) of the copy that holds most of what it knows to be committed."""
+    """(end, copy) of the copy that holds most of what it knows to be committed; of several one that has its beginning."""
     ends = [log_end(held.path, held.bases[-1]) for held in copies]
     committed, furthest = max(((held.high_watermark, held) for held in copies), key=lambda pair: pair[0])
     if committed > max(ends):
         why = f"the high watermark of broker {furthest.broker} is {committed}, but the log ends at {max(ends)}"
-        remedy = "The log lost its end, or its topic was just recreated: give the directories of other replicas too"
+        remedy = f"The log lost its end, or its topic was just recreated. {OTHER_REPLICAS}"
         policy.report(Loss(furthest.topic, furthest.partition, max(ends), committed, why, furthest.path, remedy))
     return max(
         ((end if held.high_watermark < 0 else min(end, held.high_watermark), held) for end, held in zip(ends, copies, strict=True)),
-        key=lambda pair: pair[0],
+        key=lambda pair: (pair[0], pair[1].first_epoch < 0),
     )

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.source_files import Held, cuts, segment_path
-from minikafka.spark.source_listing import Available, available
+from minikafka.spark.source_listing import OTHER_REPLICAS, Available, available
 from minikafka.spark.source_loss import Loss, LossPolicy
 from minikafka.spark.source_options import Key, OptionError, SourceOptions, Times
 from minikafka.spark.source_times import in_files, on_brokers
@@ -46,16 +46,32 @@ class Range:
 
 
 def starting(options: SourceOptions, found: Available, default: str) -> Offsets:
-    """Where reading begins: by time where a time is given, else by `startingOffsets`. Raises OptionError."""
-    if options.starting_times is None:
-        return resolve(options.starting, found.bounds, default)
+    """Where reading begins: by time where a time is given, else by `startingOffsets`. Raises OptionError, DataLossError."""
     result = {}
-    for key, (time, offset) in _at_times(options.starting_times, found).items():
-        if offset is None and not options.latest_without_match:
-            hint = "startingOffsetsByTimestampStrategy=latest begins at the end"
-            raise OptionError(f"{key[0]}-{key[1]} has no record with a timestamp of {time} or later ({hint})")
-        result[key] = found.bounds[key][1] if offset is None else offset
+    if options.starting_times is None:
+        result = resolve(options.starting, found.bounds, default)
+        asked = resolve(options.starting, dict.fromkeys(found.bounds, (EARLIEST, LATEST)), default)
+        first = [key for key, offset in asked.items() if offset == EARLIEST]
+    else:
+        for key, (time, offset) in _at_times(options.starting_times, found).items():
+            if offset is None and not options.latest_without_match:
+                hint = "startingOffsetsByTimestampStrategy=latest begins at the end"
+                raise OptionError(f"{key[0]}-{key[1]} has no record with a timestamp of {time} or later ({hint})")
+            result[key] = found.bounds[key][1] if offset is None else offset
+        first = [key for key, offset in result.items() if offset == found.bounds[key][0]]
+    _begin_whole(options, found, first)
     return result
+
+
+def _begin_whole(options: SourceOptions, found: Available, keys: list[Key]) -> None:
+    """Report logs that are read from their beginning and have lost it. Whoever names an offset behind it does not ask for what is gone."""
+    for held in (found.files[key] for key in sorted(keys) if key in found.files and found.files[key].first_epoch >= 0):
+        why = f"the first segment begins at {held.bases[0]}, the first leader epoch at {held.first_epoch}, and a broker that deletes "
+        why += "segments moves both, unless tiered storage has them"
+        remedy = f"{OTHER_REPLICAS}, or begin at {held.log_start} with startingOffsets"
+        LossPolicy(options.fail_on_data_loss).report(
+            Loss(held.topic, held.partition, held.first_epoch, held.bases[0], why, held.path, remedy)
+        )
 
 
 def ending(options: SourceOptions, found: Available) -> Offsets:

@@ -47,7 +47,7 @@ def partition(
     path.mkdir()
     for base, batches in segments.items():
         write_segment(path, base, list(batches), interval_bytes)
-    (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (path / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {min(segments, default=0)}\n")
     (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
     return path
 

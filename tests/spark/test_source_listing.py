@@ -14,11 +14,13 @@ pa = pytest.importorskip("pyarrow")
 
 from helpers import partition_files as files  # noqa: E402
 from helpers.batches import batch, marker  # noqa: E402
+from helpers.log_clusters import Partition, plain, write_broker  # noqa: E402
 from helpers.partition_files import high_watermarks, one_by_one, partition  # noqa: E402
 
 from minikafka.spark import source_files, source_listing, source_ranges, source_reading, source_rows  # noqa: E402
 from minikafka.spark.logformat import Batches  # noqa: E402
 from minikafka.spark.source_listing import available  # noqa: E402
+from minikafka.spark.source_loss import DataLossError  # noqa: E402
 from minikafka.spark.source_options import SourceOptions  # noqa: E402
 from minikafka.spark.source_reading import read_range  # noqa: E402
 from minikafka.spark.source_transactions import StableOffsets  # noqa: E402
@@ -246,3 +248,75 @@ def test_compressed_batches_are_decoded_a_few_at_once(tmp_path: Path, monkeypatc
     assert [offset for rows in read_range(wanted, "records", SCHEMA) for offset in rows["offset"].to_pylist()] == [*range(2000)]
     assert sum(together) == sum(sizes) and max(together) <= max(at_once, *sizes)
     assert (len(together) == 1) == (at_once > sum(sizes))
+
+
+STOPPED = "its broker was stopped in order, but its checkpoint of high watermarks leaves the partition out"
+
+
+def lose(root: Path, lost: str) -> None:
+    """Take something of t-0 away."""
+    if "segment" in lost:
+        for file in (root / "t-0").glob(f"{0:020d}.*"):
+            file.rename(f"{file}.deleted") if "waits" in lost else file.unlink()
+    if "line" in lost:
+        (root / "replication-offset-checkpoint").write_text("0\n0\n")
+    if "cut" in lost:
+        (root / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 10\n")
+    if "log start" in lost:
+        (root / "log-start-offset-checkpoint").write_text("0\n1\nt 0 5\n")
+    if "records" in lost:
+        for base in (10, 20):
+            (root / "t-0" / f"{base:020d}.log").unlink()
+        (root / "t-0" / f"{0:020d}.log").write_bytes(b"")
+
+
+@pytest.mark.parametrize(("lost", "is_clean", "why"), [
+    ("first segment", True, "offsets 0 to 9 are missing: the first segment begins at 10, the first leader epoch at 0"),
+    ("line", True, "offsets 0 to 29 are missing: " + STOPPED), ("first segment and line", True, "offsets 10 to 29 are missing: " + STOPPED),
+    ("nothing", True, ""), ("first segment", False, ""), ("line", False, ""), ("first segment, epochs are cut", True, ""),
+    ("first segment, which waits to be removed", True, ""), ("log start in the first batches", True, ""), ("records and line", True, ""),
+])  # fmt: skip
+def test_what_a_broker_that_was_stopped_in_order_must_have(tmp_path: Path, lost: str, is_clean: bool, why: str) -> None:
+    """A killed one may have moved its log start, or not written its first high watermark. An orderly stop may come between the deletion of
+    a segment and the write of the epochs."""
+    one = Partition("t-0", [plain(at) for at in range(30)], (0, 10, 20))
+    root = write_broker(tmp_path / "b1", 1, [one], clean=is_clean)
+    lose(root, lost)
+    options = parsed(root, subscribe="t")
+    if not why:
+        source_ranges.batch_ranges(options)
+        return
+    with pytest.raises(DataLossError, match=why):
+        source_ranges.batch_ranges(options)
+    read = source_ranges.batch_ranges(parsed(root, subscribe="t", failondataloss="false"))
+    assert [(one.begin, one.end) for one in read] == [] if "line" in lost else [(10, 30)]
+
+
+@pytest.mark.parametrize(("starting", "is_lost"), [
+    ({"startingoffsets": "earliest"}, True),
+    ({"startingoffsets": '{"t": {"0": -2}}'}, True),
+    ({"startingoffsets": '{"t": {"0": 3}}'}, True),
+    ({"startingtimestamp": "0"}, True),
+    ({"startingoffsets": '{"t": {"0": 10}}'}, False),
+    ({"startingoffsets": '{"t": {"0": 15}}'}, False),
+    ({"startingtimestamp": "1015"}, False),
+])  # fmt: skip
+def test_a_lost_beginning_fails_those_who_want_it(tmp_path: Path, starting: dict[str, str], is_lost: bool) -> None:
+    root = files.log_directory(tmp_path / "b1")
+    partition(root, "t-0", {base: one_by_one(base, base + 10) for base in (0, 10, 20)})
+    high_watermarks(root, t=30)
+    lose(root, "first segment")
+    options = parsed(root, subscribe="t", **{name: value.replace("1015", str(1_000_015)) for name, value in starting.items()})
+    if is_lost:
+        with pytest.raises(DataLossError, match="missing"):
+            source_ranges.batch_ranges(options)
+    else:
+        assert {(one.begin, one.end) for one in source_ranges.batch_ranges(options)} <= {(10, 30), (15, 30)}
+
+
+def test_another_replica_has_the_beginning(tmp_path: Path) -> None:
+    for broker in (1, 2):
+        lose(write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [plain(at) for at in range(30)], (0, 10, 20))], clean=True),
+             "first segment" if broker == 1 else "nothing")  # fmt: skip
+    read = source_ranges.batch_ranges(SourceOptions.parse({"logdirs": str(tmp_path), "subscribe": "t"}))
+    assert [(one.broker, one.begin, one.end) for one in read] == [("2", 0, 30)]
