@@ -29,7 +29,7 @@ MISSING, LOST, INCOMPLETE = "MISSING", "LOST", "INCOMPLETE"
 VERDICTS = (LOST, CORRUPT, DIVERGENT, MISSING, UNREADABLE, INCOMPLETE, SKIPPED, TRUNCATION_PENDING, LAGGING, SINGLE, EMPTY, MATCH)
 DIVERGENCE_CHECKS = {"replica-differs", "prefix-missing", "epoch-fork", "topic-id", "committed-missing", "isr-claim", "epoch-unknown"}
 LOSS_CHECKS = {"acked-missing", "acked-differs", "acked-conflict", "unclean-loss"}
-INCOMPLETE_CHECKS = {"not-compared", "replica-missing", "foreign-directory"}
+INCOMPLETE_CHECKS = {"not-compared", "replica-missing"}
 DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "batch-records", "batch-timestamps", "segment-tail"}
 
 
@@ -84,6 +84,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
+        _lost_aborts(views, findings)
         comparison = Comparison(views, readers, findings)
         accounts = comparison.run()
         compared, above = comparison.compared, comparison.above
@@ -209,6 +210,24 @@ def _recovery_points(views: list[ReplicaView], findings: FindingList) -> None:
         text = found.message + (": it was cut as a follower" if is_cut else "")
         level = NOTE if is_cut else ERROR
         findings.add(finding_of(found.check, text, views, (one.broker,), one.end_offset, level=level))
+
+
+def _lost_aborts(views: list[ReplicaView], findings: FindingList) -> None:
+    """Report transactions that one replica knows to be aborted, and of which another one has records and no marker: readers there take them
+    for records of the next one. A cleaner keeps a marker as long as it meets any batch of the transaction."""
+    for one in views:
+        begun: dict[int, list[tuple[int, int]]] = {}
+        for producer, first, marker in one.committed:
+            begun.setdefault(producer, []).append((first, marker))
+        told: set[int] = set()
+        for other in views if begun else ():
+            for producer, first, marker in other.aborted:
+                held = [begin for begin, end in begun.get(producer, ()) if first <= begin < marker < end]
+                if held and marker not in told:
+                    told.add(marker)
+                    text = f"broker {other.broker} has the end of the transaction of producer {producer} that was aborted at {marker}, "
+                    text += f"broker {one.broker} has only its records from {held[0]} on"
+                    findings.add(finding_of("replica-differs", text, views, (one.broker,), marker))
 
 
 def _grows(one: ReplicaView) -> bool:

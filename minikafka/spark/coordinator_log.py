@@ -21,6 +21,8 @@ from minikafka.spark.sources import SegmentTask
 RECORDS_A_PASS, BYTES_A_PASS = 250_000, 64 << 20
 OFFSET_KEYS = {0, 1}
 SHARE_SNAPSHOT, SHARE_UPDATE = 0, 1
+#: Available, acquired, acknowledged, archiving, archived (RecordState).
+DELIVERY_STATE_MAX = 4
 FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_FENCE = range(8)
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
@@ -130,9 +132,11 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     if kind == SHARE_SNAPSHOT:
         fields.integer(16)  # times of creation and of writing
     for _ in range(max(0, fields.varint() - 1)):
-        fields.integer(8)
-        reach = max(reach, fields.integer(8) + 1)
-        fields.integer(3), fields.tagged()
+        first, last, state = fields.integer(8), fields.integer(8), fields.integer(1)
+        if first > last or not 0 <= state <= DELIVERY_STATE_MAX:
+            raise FormatError(f"a share group has offsets {first} to {last} in delivery state {state}")
+        reach = max(reach, last + 1)
+        fields.integer(2), fields.tagged()
     fields.tagged()
     return CommittedOffset(group, "", partition, reach, epoch, topic_id, True), f"{group}:{topic_id}:{partition}"
 

@@ -54,7 +54,7 @@ _REMEDIES = {
 _CHECKS = (
     Check("batch-crc", ERROR, "The bytes of a batch differ from those that were written: consumers and followers will reject it."),
     Check("batch-length", ERROR, "The length of a batch is invalid, so nothing after it in the segment can be read."),
-    Check("batch-magic", ERROR, "A batch is not in format v2, the only one that Kafka 4 reads and writes."),
+    Check("batch-magic", ERROR, "A batch is of no known format."),
     Check("batch-header", ERROR, "The fields of a batch header contradict each other or the format."),
     Check("batch-records", ERROR, "The records inside a batch do not decode, or do not agree with the batch header."),
     Check("batch-timestamps", ERROR, "A header's max timestamp is not that of its records: lookups by time and retention go wrong."),
@@ -111,6 +111,11 @@ _CHECKS = (
     ),
     Check("producer-sequence", ERROR, "An idempotent producer's sequences repeat or jump: records are duplicated or missing."),
     Check("producer-epoch", ERROR, "A producer's epoch goes back: a fenced (zombie) producer wrote after its successor."),
+    Check(
+        "producer-transaction",
+        ERROR,
+        "A producer wrote outside of its open transaction: read_committed consumers see these records whatever becomes of it.",
+    ),
     Check("txn-marker", ERROR, "A transaction marker cannot be read or is older than the one before it."),
     Check("txn-decision", ERROR, "A log lacks the end of a transaction that its coordinator decided and finished, or has the other one."),
     Check("txn-open", WARNING, "A transaction never ended: read_committed consumers cannot read past it."),

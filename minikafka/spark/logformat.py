@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import struct
+import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from minikafka.counted import counted
 LOG_OVERHEAD = 12
 BATCH_OVERHEAD = 61
 BATCH_LENGTH_MIN = BATCH_OVERHEAD - LOG_OVERHEAD
+OLD_MESSAGE_BYTES_MIN = LOG_OVERHEAD + 14
 CRC_START = 21
 MAGIC = 2
 
@@ -143,6 +145,15 @@ def walk(window: memoryview, window_start: int = 0) -> tuple[Batches, int, str]:
 
 def _sizes(relative: np.ndarray[Any, Any], end: int) -> np.ndarray[Any, Any]:
     return np.diff(relative, append=np.int64(end)) if len(relative) else np.empty(0, np.int64)
+
+
+def older_format(data: bytes | memoryview) -> int | None:
+    """The version of the message of format v0 or v1 with which the data begin; None if it is none, or its checksum is wrong
+    (LegacyRecord)."""
+    end = LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True)
+    if not OLD_MESSAGE_BYTES_MIN <= end <= len(data) or data[16] not in {0, 1}:
+        return None
+    return data[16] if zlib.crc32(data[16:end]) == int.from_bytes(data[12:16], "big") else None
 
 
 def headers_at(window: memoryview, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

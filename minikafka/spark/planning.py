@@ -142,6 +142,9 @@ def _partitions_in(facts: DirectoryFacts, scope: PlanScope) -> list[Listed]:
         elif parsed is None and directory.cluster_id and os.path.isdir(path) and not logformat.is_kafkas_directory(name):
             text = f"{path} is no partition's directory: Apache Kafka does not start beside it"
             facts.findings.append(Finding("foreign-directory", text, brokers=(directory.broker,), file=path))
+        if parsed is not None and future is None and name != f"{parsed[0]}-{parsed[1]}":
+            text = f"Apache Kafka takes {path} for {parsed[0]}-{parsed[1]}, minikafka does not"
+            facts.findings.append(Finding("not-compared", text, *parsed, brokers=(directory.broker,), file=path))
         if parsed is not None and scope.has(parsed):
             found.append((parsed, path, future is not None))
     return found

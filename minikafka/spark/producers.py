@@ -25,6 +25,7 @@ EVENTS_MAX = 65_536
 PRODUCERS_A_PARTITION = 200_000
 EVENTS_A_PARTITION = 300_000
 ABORT, COMMIT, DATA = 0, 1, 2
+UNKNOWN_KIND = -1
 SEQUENCES = 1 << 31
 
 
@@ -50,6 +51,13 @@ class ProducerPart:
     opens_at: int = -1
     closed: bool = False
     open_after: int = -1
+    #: The first batch outside of a transaction, if nothing of a transaction comes before it.
+    plain_at: int = -1
+
+    @property
+    def open_since(self) -> int:
+        """Where the transaction that is open now began; -1: none, or it began before this piece."""
+        return self.open_after if self.closed else self.opens_at
 
 
 @dataclass(slots=True)
@@ -142,9 +150,10 @@ class ProducerScan:
         starts = np.concatenate(([0], ends[:-1] + 1))
         for begin, end in zip(starts.tolist(), ends.tolist(), strict=True):
             part, problem = self._part(int(producer[begin]), int(epoch[begin]), int(first[begin]), int(base[begin]))
-            if problem is not None:
-                problem.position = int(batches.position[rows[order[begin]]])
-                yield problem
+            outside = self._outside(part, int(producer[begin]), int(base[begin]))
+            for found in (one for one in (problem, outside) if one is not None):
+                found.position = int(batches.position[rows[order[begin]]])
+                yield found
             if part is not None:
                 part.epoch, part.data, part.timestamp = int(epoch[end]), True, int(times[end])
                 part.last_sequence, part.last_offset, part.offset_delta = int(last[end]), int(base[end] + delta[end]), int(delta[end])
@@ -165,6 +174,15 @@ class ProducerScan:
             return None
         return continuity(producer, part.epoch, part.last_sequence if part.data else -1, epoch, sequence, offset)
 
+    def _outside(self, part: ProducerPart | None, producer: int, offset: int) -> Finding | None:
+        """A batch outside of a transaction: what is wrong if one is open."""
+        if part is None or (part.closed and part.open_after < 0):
+            return None
+        if part.open_since < 0:
+            part.plain_at = offset if part.plain_at < 0 else part.plain_at
+            return None
+        return outside_transaction(producer, part.open_since, offset) if part.open_since >= self.in_sequence_from else None
+
     def _one_by_one(self, batches: Batches, rows: Column) -> Iterator[Finding]:
         header = batches.header
         control = (header["attributes"][rows] & CONTROL_BIT) != 0
@@ -175,14 +193,16 @@ class ProducerScan:
             is_marker = bool(attributes & CONTROL_BIT)
             first = -2 if is_marker else int(header["base_sequence"][row])
             part, problem = self._part(producer, epoch, first, base)
-            if problem is not None:
-                problem.position = int(batches.position[row])
-                yield problem
+            outside = None if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) else self._outside(part, producer, base)
+            for found in (one for one in (problem, outside) if one is not None):
+                found.position = int(batches.position[row])
+                yield found
             if is_marker:
-                kind, coordinator = kinds.get(row, (-1, -1))
+                kind, coordinator = kinds.get(row, (UNKNOWN_KIND, -1))
                 if kind not in {ABORT, COMMIT}:
                     if int(header["count"][row]):
-                        text = f"producer {producer}: a control batch that is neither a commit nor an abort (type {kind})"
+                        what = f"is neither a commit nor an abort (type {kind})" if kind >= 0 else "cannot be read"
+                        text = f"producer {producer}: a control batch that {what}"
                         yield Finding("txn-marker", text, offset=base, position=int(batches.position[row]))
                     continue
                 self._event(base, producer, kind, int(header["max_timestamp"][row]))
@@ -229,6 +249,12 @@ def continuity(producer: int, before_epoch: int, before_sequence: int, epoch: in
     return None
 
 
+def outside_transaction(producer: int, begin: int, offset: int) -> Finding:
+    """What a leader refuses (ProducerAppendInfo.appendDataBatch). Readers would take the records for committed."""
+    text = f"producer {producer} wrote outside of its transaction, which is open since offset {begin}"
+    return Finding("producer-transaction", text, offset=offset)
+
+
 def sequence_finding(
     producer: int, epoch: int, first: int, offset: int, before_epoch: int, before_last: int, position: int = -1
 ) -> Finding:
@@ -245,16 +271,19 @@ def sequence_finding(
 
 
 def marker_kinds(batches: Batches, chosen: Column) -> dict[int, tuple[int, int]]:
-    """{batch index: (0 abort, 1 commit or another control type, coordinator epoch)}.
+    """{batch index: (0 abort, 1 commit, another control type or UNKNOWN_KIND, coordinator epoch)}, by the first record of each batch.
 
-    Key of a control record: int16 version, int16 type; value of a marker: int16 version, int32 coordinator epoch.
+    Key of a control record: int16 version, int16 type; value of a marker: int16 version, int32 coordinator epoch. Later versions may have
+    more behind that; there is none before 0 (ControlRecordType.parse, EndTransactionMarker.deserialize).
     """
     if len(chosen) == 0:
         return {}
     records, _ = decode_records(batches, chosen)
-    found = {}
+    found: dict[int, tuple[int, int]] = {}
     for index in range(len(records)):
         key, value = records.key(index) or b"", records.value(index) or b""
-        kind = int.from_bytes(key[2:4], "big", signed=True) if len(key) >= 4 else -1
-        found[int(records.batch[index])] = kind, int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
+        kind = int.from_bytes(key[2:4], "big", signed=True) if len(key) >= 4 and key[0] < 0x80 else UNKNOWN_KIND
+        if kind in {ABORT, COMMIT} and (len(value) < 6 or value[0] >= 0x80):
+            kind = UNKNOWN_KIND
+        found.setdefault(int(records.batch[index]), (kind, int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1))
     return found

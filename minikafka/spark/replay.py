@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark.findings import Finding
-from minikafka.spark.producers import ABORT, DATA, ProducerPart, continuity
+from minikafka.spark.producers import ABORT, COMMIT, DATA, ProducerPart, continuity, outside_transaction
 
 Column = np.ndarray[Any, Any]
 Snapshot = tuple[int, Column]
@@ -47,11 +47,13 @@ class SegmentFacts:
 
 @dataclass(slots=True)
 class Replay:
-    """The outcome: `aborted` are (producer id, first offset, marker offset) of every aborted transaction, `open` those without an end,
-    `ended` (producer id, epoch, COMMIT or ABORT, marker offset) of the last one of each producer that has none open."""
+    """The outcome: `aborted` are (producer id, first offset, marker offset) of every aborted transaction, `committed` those of committed
+    ones that begin where a cleaner was, `open` those without an end, `ended` (producer id, epoch, COMMIT or ABORT, marker offset) of the
+    last one of each producer that has none open."""
 
     findings: list[Finding] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    committed: list[tuple[int, int, int]] = field(default_factory=list)
     open: dict[int, tuple[int, int]] = field(default_factory=dict)
     ended: list[tuple[int, int, int, int]] = field(default_factory=list)
 
@@ -106,6 +108,8 @@ class Replayer:
         for end, parts in segment.pieces:
             for producer, part in parts.items():
                 earlier = states.get(producer)
+                if earlier is not None and part.plain_at >= 0 and earlier.open_since >= max(0, cleaned_to) and self.options.in_sequence:
+                    yield replace(outside_transaction(producer, earlier.open_since, part.plain_at), file=segment.name + ".log")
                 if earlier is not None and self.options.in_sequence and not (cleaned_to and earlier.last_offset < cleaned_to):
                     problem = continuity(
                         producer, earlier.epoch, earlier.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
@@ -137,6 +141,8 @@ class Replayer:
             (ended, _), self._ended[producer] = self._ended.get(producer, (-1, DATA)), (offset, kind)
             entry = entries.get(offset)
             if kind != ABORT:
+                if kind == COMMIT and since is not None and since[0] < options.cleaned_to:
+                    self.outcome.committed.append((producer, since[0], offset))
                 if entry is not None:
                     explained.add(offset)
                     text = f"the index says producer {producer}'s transaction was aborted at {offset}, but the log committed it there"
@@ -262,7 +268,7 @@ def _snapshot(
         replayed = states.get(producer)
         wrong = []
         if replayed is None:
-            if last_offset >= max(begin, cleaned_to):
+            if last_offset >= max(begin, cleaned_to) or not (begin or cleaned_to):  # a whole log has something of each producer
                 wrong.append(f"last offset {last_offset}, but the log has nothing from it from {begin} on")
         else:
             is_cleaned = max(last_offset, replayed.last_offset) < cleaned_to  # also the batches of its newest epoch may be

@@ -125,11 +125,15 @@ class _Scan:
             self._open_indexes()
             with open_log(task, window_bytes=RECORDS_WINDOW_BYTES if task.level == "records" else WINDOW_BYTES) as reader:
                 for batches in reader:
+                    if self._is_older(batches):
+                        break
                     self._begin_at(batches, reader)
                     self._batches(batches)
-                summary.stopped = reader.stopped
+                summary.stopped = summary.stopped or reader.stopped
                 summary.end_position = reader.position
-                if isinstance(reader, SegmentReader):
+                if summary.stopped == "unreadable":
+                    pass
+                elif isinstance(reader, SegmentReader):
                     self._tail(reader.descriptor, reader)
                 else:
                     self._wire_tail(reader)
@@ -157,6 +161,20 @@ class _Scan:
     def _on_disk(self, extension: str) -> str:
         """What a file that the next start calls so is called now."""
         return extension + ".swap" if extension[1:] + ".swap" in self.task.extensions else extension
+
+    def _is_older(self, batches: Batches) -> bool:
+        """Whether messages of an older format are among these: then nothing is said of the rest of the segment."""
+        for row in np.flatnonzero(batches.header["magic"] < logformat.MAGIC).tolist():
+            version = logformat.older_format(batches.whole(row))
+            if version is not None:
+                self._leave_older(version, int(batches.base_offset[row]), int(batches.position[row]))
+                return True
+        return False
+
+    def _leave_older(self, version: int, offset: int, position: int) -> None:
+        self.summary.stopped = "unreadable"
+        text = f"the message at offset {offset} is of format v{version}, which brokers read and the audit does not"
+        self.add([Finding("not-compared", text, offset=offset, position=position)], ".log")
 
     def _open_indexes(self) -> None:
         base = self.task.base_offset
@@ -328,6 +346,10 @@ class _Scan:
             summary.stopped = "shrunk"
             self.add([Finding("replica-reread", f"the file was cut to {reader.position + len(sample)} bytes while it was "
                                                 "being read")], ".log")
+            return
+        version = logformat.older_format(sample)
+        if version is not None:
+            self._leave_older(version, int.from_bytes(sample[:8], "big"), reader.position)
             return
         end_offset = summary.end_offset if summary.end_offset >= 0 else task.base_offset
         zeros = not any(sample)

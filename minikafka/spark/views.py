@@ -34,6 +34,8 @@ class ReplicaView:
     claim_to: int = 0
     cleaned_to: int = 0
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    #: Committed transactions that begin where a cleaner was.
+    committed: list[tuple[int, int, int]] = field(default_factory=list)
     #: Transactions without an end: {producer id: (first offset, timestamp)}.
     opened: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: How each producer's last transaction ended, if none is open (replay.Replay).
@@ -175,7 +177,7 @@ def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay
         return []
     if replayed is None:
         replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.cleaned_to))
-    result.aborted, result.opened, result.ended = replayed.aborted, replayed.open, replayed.ended
+    result.aborted, result.committed, result.opened, result.ended = replayed.aborted, replayed.committed, replayed.open, replayed.ended
     for finding in replayed.findings:
         if finding.check == "producer-replay":
             finding.file = f"{replica.path}/{finding.offset:020d}.snapshot"

@@ -19,6 +19,7 @@ BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fen
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS, STATE = "tests/spark/test_audit_coordinators.py", "tests/spark/test_audit_metadata_state.py"
+PRODUCERS = "tests/spark/test_audit_producers.py"
 KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
 AGREEMENT, HISTORY = "tests/spark/test_audit_agreement.py", "tests/spark/test_audit_history.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
@@ -216,6 +217,30 @@ def _of_nobody(original: Any) -> Any:
     return lambda *arguments: [one for one in original(*arguments) if one[0] != 1]
 
 
+def _any_delivery_state(original: Any) -> Any:
+    return 127
+
+
+def _markers_as_data(original: Any) -> Any:
+    def batch_header(batches: Any, is_metadata: bool = False) -> Any:
+        return (one for one in original(batches, is_metadata) if "in a marker" not in one.message)
+
+    return batch_header
+
+
+def _begun_later(original: Any) -> Any:
+    return lambda entries, offset, states, begin, *rest: original(entries, offset, states, begin or 1, *rest)
+
+
+def _within_a_piece(original: Any) -> Any:
+    def feed(self: Any, batches: Any) -> Any:
+        yield from original(self, batches)
+        for part in self.parts.values():
+            part.plain_at = -1
+
+    return feed
+
+
 def _furthest(original: Any) -> Any:
     return lambda images, voters: max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
 
@@ -372,6 +397,16 @@ _ALL = (
     _mutant("forks", "without a high watermark compacted logs fork at 0", "difference:_fork", _constant(0), KILLED),
     # decisions of coordinators, and codecs
     _mutant("other ends", "a log may end a transaction otherwise than its coordinator decided", "coordination:_other_ends", _nothing,
+            COORDINATORS),
+    _mutant("ghosts", "a snapshot may know a producer of which the whole log has nothing", "replay:_snapshot", _begun_later, PRODUCERS),
+    _mutant("outside", "producers may write outside of their open transactions", "producers:ProducerScan._outside", _none, PRODUCERS),
+    _mutant("outside later", "producers may write outside of transactions that are open since another segment",
+            "producers:ProducerScan.feed", _within_a_piece, PRODUCERS),
+    _mutant("markers", "a marker may have several records", "checks:batch_header", _markers_as_data, PRODUCERS),
+    _mutant("lost aborts", "the end of an aborted transaction may be gone where a cleaner was", "compare:_lost_aborts", _none, PRODUCERS),
+    _mutant("older formats", "messages of older formats are taken for broken batches", "logformat:older_format", _none,
+            "tests/spark/test_audit_older_formats.py"),
+    _mutant("delivery states", "records of share groups may be in any state", "coordinator_log:DELIVERY_STATE_MAX", _any_delivery_state,
             COORDINATORS),
     _mutant("zstd frames", "a zstd frame may be cut", "records:_whole_zstd_frames", _none, CODECS),
     _mutant("snappy headers", "any header of snappy is taken", "records:_xerial_header", _none, CODECS),

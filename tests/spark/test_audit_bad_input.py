@@ -116,11 +116,10 @@ def test_foreign_empty_and_huge_files_beside_the_log_do_no_harm(tmp_path: Path) 
     (files / "00000000000000000000.txnindex").touch()
     result = run(*cluster.paths, "--topic", "rep")
     assert result.exit_code == 0, result.output
-    for name in ("not-a-partition", "lost+found"):  # Apache Kafka would not start
+    for name in ("not-a-partition", "lost+found"):  # Apache Kafka would not start, minikafka does
         (cluster.directories[1] / name).mkdir()
         result = run(*cluster.paths, "--topic", "rep")
-        assert result.exit_code == 3 and "nothing was compared" not in result.output, result.output
-        assert f"{name} is no partition's directory: Apache Kafka does not start beside it" in result.output
+        assert result.exit_code == 0, result.output
         (cluster.directories[1] / name).rmdir()
     with (files / "00000000000000000000.timeindex").open("ab") as index:
         index.truncate(3 << 30)  # sparse zeros

@@ -215,8 +215,11 @@ def test_the_state_of_a_share_group_in_another_partition_or_that_cannot_be_read(
     assert len(messages_of(cluster(tmp_path / "1", kept(rows), "__share_group_state", number=1), "coordinator-place")) == 1
     (key, value), other = rows[0], (struct.pack(">h", 7) + text("later"), b"kind")
     assert key and value and not cluster(tmp_path / "2", kept([other]), "__share_group_state").findings.total("warning")
-    for broken in (value[:-3], struct.pack(">h", 1) + value[2:]):
-        result = cluster(tmp_path / f"{len(broken)}", kept([(key, broken)]), "__share_group_state")
+    in_hand = struct.pack(">qqbh", 4, 9, 2, 1)
+    assert value.count(in_hand) == 1
+    wrong_state, backwards = (value.replace(in_hand, struct.pack(">qqbh", *fields)) for fields in ((4, 9, 5, 1), (9, 4, 2, 1)))
+    for number, broken in enumerate((value[:-3], struct.pack(">h", 1) + value[2:], wrong_state, backwards)):
+        result = cluster(tmp_path / f"broken {number}", kept([(key, broken)]), "__share_group_state")
         assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,17 +118,29 @@ def test_a_path_that_is_not_a_log_directory_is_reported(tmp_path: Path) -> None:
         run_audit([str(tmp_path / "none")], ElsewhereEngine(Tasks()), AuditOptions())
 
 
-@pytest.mark.parametrize(("name", "outcome"), [
-    ("lost+found", "INCOMPLETE"), (".git", "INCOMPLETE"), ("t-0.bak", "INCOMPLETE"), ("t-delete", "INCOMPLETE"), ("-0", "INCOMPLETE"),
-    (f"t-0.{'f' * 32}-delete", "PASS"), (f"t-0.{'f' * 32}-stray", "PASS"), ("remote-log-index-cache", "PASS"),
+@pytest.mark.parametrize(("name", "is_odd"), [
+    ("lost+found", True), (".git", True), ("t-0.bak", True), ("t-delete", True), ("-0", True),
+    (f"t-0.{'f' * 32}-delete", False), (f"t-0.{'f' * 32}-stray", False), ("remote-log-index-cache", False),
 ])  # fmt: skip
-def test_a_directory_beside_which_apache_kafka_does_not_start(tmp_path: Path, name: str, outcome: str) -> None:
+def test_a_directory_beside_which_apache_kafka_does_not_start(tmp_path: Path, name: str, is_odd: bool) -> None:
+    """It says nothing about the logs, and minikafka starts: a warning."""
     BASES["plain"].write(tmp_path)
     (tmp_path / "b2" / name).mkdir()
     (tmp_path / "b2" / "a file").write_text("a file does no harm")
     result = run_audit([str(path) for path in sorted(tmp_path.iterdir())], LocalEngine(1))
     named = [one.file for one in result.findings.kept if one.check == "foreign-directory"]
-    assert (result.outcome, named) == (outcome, [] if outcome == "PASS" else [str(tmp_path / "b2" / name)])
+    assert (result.outcome, named) == ("PASS", [str(tmp_path / "b2" / name)] if is_odd else [])
+    strict = run_audit([str(path) for path in sorted(tmp_path.iterdir())], LocalEngine(1), AuditOptions(fail_on=("WARNINGS",)))
+    assert strict.outcome == ("FAIL" if is_odd else "PASS")
+
+
+@pytest.mark.parametrize("how", ["renamed", "beside"])
+def test_a_number_with_zeros_before_it_is_a_partitions_for_apache_kafka_alone(tmp_path: Path, how: str) -> None:
+    BASES["plain"].write(tmp_path)
+    place = tmp_path / "b2" / "t-0"
+    (place.rename if how == "renamed" else lambda path: shutil.copytree(place, path))(tmp_path / "b2" / "t-00")
+    result = run_audit([str(path) for path in sorted(tmp_path.iterdir())], LocalEngine(1))
+    assert result.outcome == "INCOMPLETE" and any("minikafka does not" in one.message for one in result.findings.kept)
 
 
 def test_a_folder_that_is_no_brokers_may_hold_anything(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from confluent_kafka import Producer  # noqa: E402
+from confluent_kafka import Producer
 
-from minikafka.spark import source_ranges  # noqa: E402
-from minikafka.spark.audit import run_audit  # noqa: E402
-from minikafka.spark.engine_local import LocalEngine  # noqa: E402
-from minikafka.spark.source_options import SourceOptions  # noqa: E402
-from minikafka.testing import EmbeddedCluster  # noqa: E402
-from minikafka.testing.wait import wait_until  # noqa: E402
+from minikafka.spark import source_ranges
+from minikafka.spark.audit import run_audit
+from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark.source_options import SourceOptions
+from minikafka.testing import EmbeddedCluster
+from minikafka.testing.wait import wait_until
 
 RECORDS, RECORD_BYTES, SEGMENT_BYTES = 330, 10_000, 1 << 20
 SMALL = {"segment.bytes": SEGMENT_BYTES}
@@ -39,7 +39,7 @@ def test_every_broker_of_an_orderly_stop_reads_what_was_not_deleted(tmp_path: Pa
         directories = [Path(node.log_dir) for node in cluster.layout.nodes.values()]
         producer = Producer(cluster.client_config(**{"batch.num.messages": 10, "acks": "all"}))
         for topic in TOPICS:
-            for number in range(RECORDS):
+            for _ in range(RECORDS):
                 producer.produce(topic, bytes(RECORD_BYTES))
         assert producer.flush(60) == 0
         wanted = {(topic, 0): offset for topic, offset in BEGIN.items() if offset}
