@@ -80,8 +80,10 @@ class Durability:
     @property
     def must_sync_for_roll(self) -> bool:
         """Whether the next roll will sync, unless the log is flushed before it."""
-        has_unsynced = self.recovery_point < self._watermarks.log_end_offset or self.has_unsynced_names
-        return (self._segments.may_have_gaps or self.has_stale_point) and has_unsynced
+        # As in `has_stale_point`, without its call: every append asks.
+        if not self._segments.may_have_gaps and self.stale_point <= self.recovery_point:
+            return False
+        return self.recovery_point < self._watermarks.log_end_offset or self.has_unsynced_names
 
     def relocate(self, directory: str) -> None:
         """The log's directory was renamed."""

@@ -6,7 +6,6 @@ batch costs a few microseconds: one unpack, one CRC, one pwrite.
 
 from __future__ import annotations
 
-from itertools import takewhile
 from struct import Struct
 
 from minikafka.storage.batch_scan import CRC_FROM, INT32_MAX, prepare_producer
@@ -67,9 +66,12 @@ PlacedBatch = tuple[int, int, Header]
 _ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
 
 
-def _leader_epoch(placed: PlacedBatch) -> int:
-    _, _, header = placed
-    return header[LEADER_EPOCH]
+def _up_to_epoch(placed: list[PlacedBatch], leader_epoch: int) -> list[PlacedBatch]:
+    """The batches before the first one whose epoch is higher than `leader_epoch`."""
+    for number, (_, _, header) in enumerate(placed):
+        if header[LEADER_EPOCH] > leader_epoch:
+            return placed[:number]
+    return placed
 
 
 class BatchRun:
@@ -460,7 +462,7 @@ class LogAppender:
         """
         headers = self._whole_batches(records)
         if leader_epoch is not None:
-            headers = list(takewhile(lambda placed: _leader_epoch(placed) <= leader_epoch, headers))
+            headers = _up_to_epoch(headers, leader_epoch)
         end = self._watermarks.log_end_offset
         if not headers:
             return AppendInfo(end, end - 1, -1, -1, self._watermarks.log_start_offset, False, 0, -1)
@@ -552,7 +554,7 @@ class LogAppender:
     def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate) -> None:
         """Note the epochs that begin with these batches, each where the batch before it ended (see `epoch_cache`). Raises OSError, before
         anything is written, if descriptors are lacking."""
-        if any(completed.is_aborted for completed in update.completed):
+        if update.completed and any(completed.is_aborted for completed in update.completed):
             # The entry in the transaction index, which needs a descriptor, is written after the batches.
             self._disk.require_descriptors()
         end = self._watermarks.log_end_offset

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import chain
 from struct import Struct
 
 from minikafka.storage.errors import CorruptFile
@@ -290,9 +292,9 @@ class SparseIndex:
         written, entries = self._written, self.entries
         if written == entries or self.keys is None or self.values is None:
             return
-        pack = self.ENTRY.pack
         pairs = zip(self.keys[written:], self.values[written:], strict=True)
-        write_all(file, b"".join(pack(key, value) for key, value in pairs), written * self.ENTRY.size)
+        packed = struct.pack(">" + self.ENTRY.format[1:] * (entries - written), *chain.from_iterable(pairs))
+        write_all(file, packed, written * self.ENTRY.size)
         self._written = entries
 
     def _load(self) -> None:
@@ -347,7 +349,8 @@ class TimeIndex(SparseIndex):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Append an entry if `timestamp` is larger than the last one."""
-        if timestamp > self.last_timestamp:
+        keys = self.keys
+        if timestamp > (keys[-1] if keys else self.last_timestamp):
             self.append(timestamp, offset - self.base_offset)
 
     def offset_for(self, timestamp: int) -> int:

@@ -158,7 +158,7 @@ class FetchSessionCache:
             partitions = yield from self._requested(request, by_id, name_of)
             if version < 7 or epoch == FINAL_EPOCH:
                 return FetchContext(None, partitions.values(), False)
-            may_stay = self._has_room(len(partitions)) and not _has_long_name(request)
+            may_stay = self._has_room(len(partitions)) and (by_id or not _has_long_name(request))
             session = self._create(is_follower, by_id, partitions, now_ms) if may_stay else None
             return FetchContext(session, partitions.values(), False)
         found = self._sessions.get(session_id)
@@ -168,7 +168,7 @@ class FetchSessionCache:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if found.uses_topic_ids != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if len(found.partitions) + _partitions_of(request) > PARTITIONS_MAX or _has_long_name(request):
+        if len(found.partitions) + _partitions_of(request) > PARTITIONS_MAX or (not by_id and _has_long_name(request)):
             del self._sessions[session_id]
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         # Do this first, so that a second request with this epoch is refused even while this one is in progress.
@@ -264,7 +264,10 @@ class FetchSessionCache:
 
 
 def _partitions_of(request: FetchRequest) -> int:
-    return sum(len(topic.partitions) for topic in request.topics)
+    count = 0
+    for topic in request.topics:
+        count += len(topic.partitions)
+    return count
 
 
 def _has_long_name(request: FetchRequest) -> bool:

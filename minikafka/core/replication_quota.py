@@ -20,24 +20,22 @@ def throttled_partitions(entries: Iterable[str], broker_id: int) -> frozenset[in
 class ReplicationQuota:
     """A rate in bytes per second, and the replicas that share it. One second's worth may be sent at once; beyond that senders wait."""
 
-    __slots__ = ("_at_ms", "_left", "_rate", "_topics")
+    __slots__ = ("_at_ms", "_left", "_rate", "_topics", "is_active")
 
     def __init__(self) -> None:
         self._rate: int | None = None
         self._topics: Mapping[str, frozenset[int] | None] = {}
         self._left = 0.0
         self._at_ms = 0
+        #: Whether anything is throttled at all.
+        self.is_active = False
 
     def configure(self, rate: int | None, topics: Mapping[str, frozenset[int] | None]) -> None:
         """`rate` None: no limit; `topics`: the throttled partitions by topic, None for all of a topic."""
         if rate != self._rate:
             self._left = float(rate or 0)
         self._rate, self._topics = rate, topics
-
-    @property
-    def is_active(self) -> bool:
-        """Whether anything is throttled at all."""
-        return self._rate is not None and bool(self._topics)
+        self.is_active = rate is not None and bool(topics)
 
     def applies_to(self, topic: str, partition: int) -> bool:
         """Whether a replica of this partition is throttled here."""

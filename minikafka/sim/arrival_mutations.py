@@ -31,10 +31,24 @@ def _nothing_before(original: Any) -> Any:
 
 def _wait_for_nobody(original: Any) -> Any:
     def wait(self: Any, replicas: Any, timeout_ms: int) -> None:
-        self._left = 1
-        self.settled(-1, 0)
+        self._left = []
+        self._answer()
 
     return wait
+
+
+def _from_any_epoch(original: Any) -> Any:
+    return lambda replica, leader, required: original(replica, replica.leader or leader, required)
+
+
+def _when_one_is_replicated(original: Any) -> Any:
+    def try_complete(self: Any, key: Any = None) -> Any:
+        waiting = len(self._left)
+        if not original(self, key) and len(self._left) < waiting:
+            self._answer()
+        return self.is_done
+
+    return try_complete
 
 
 def _exchange_records(original: Any) -> Any:
@@ -74,6 +88,10 @@ ARRIVAL_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.partitions.produce_run:appended_before", _nothing_before),), "tests": SEVERAL_TESTS},
     {"name": "several-not-waited-for", "breaks": "a request for several partitions is acknowledged before they are replicated",
      "patches": ((f"{SEVERAL}:_Replicating.wait", _wait_for_nobody),), "tests": SEVERAL_TESTS},
+    {"name": "several-from-any-epoch", "breaks": "a later leadership acknowledges what an earlier one appended, in a request for several",
+     "patches": ((f"{SEVERAL}:replication_result", _from_any_epoch),), "tests": SEVERAL_TESTS},
+    {"name": "several-when-one-is", "breaks": "a request for several partitions is acknowledged when one more of them is replicated",
+     "patches": ((f"{SEVERAL}:_Replicating.try_complete", _when_one_is_replicated),), "tests": SEVERAL_TESTS},
     {"name": "several-exchanged", "breaks": "the records of a request for several partitions go to the wrong ones",
      "patches": (("minikafka.broker.partitions.produce_layout:ProduceLayout.read", _exchange_records),), "tests": SEVERAL_TESTS},
     {"name": "several-in-one-turn", "breaks": "all partitions of a request are appended in one turn of the loop, however long they take",

@@ -36,7 +36,7 @@ class FetchParams:
     """What all partitions of one fetch have in common."""
 
     __slots__ = (
-        "broker_epoch", "by_id", "is_denied", "is_noted", "isolation", "listener", "may_read_follower", "rack", "replica_id",
+        "broker_epoch", "by_id", "is_denied", "is_follower", "is_noted", "isolation", "listener", "may_read_follower", "rack", "replica_id",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,8 @@ class FetchParams:
     ) -> None:
         """`is_denied`: given with an authorizer, tells whether a topic must not be read."""
         self.replica_id = replica_id
+        #: Whether a broker fetches in order to replicate.
+        self.is_follower = replica_id >= 0
         self.broker_epoch = broker_epoch
         self.isolation = isolation
         self.rack = rack
@@ -62,11 +64,6 @@ class FetchParams:
         self.is_denied = is_denied
         #: Whether the leaders have recorded the follower's fetch offsets. They do so when the request arrives, not when it is answered.
         self.is_noted = False
-
-    @property
-    def is_follower(self) -> bool:
-        """Whether a broker fetches in order to replicate."""
-        return self.replica_id >= 0
 
 
 class PartitionRead:
@@ -85,6 +82,7 @@ class PartitionRead:
         "partition",
         "position",
         "preferred",
+        "size",
         "slice",
         "wanted",
     )
@@ -94,6 +92,8 @@ class PartitionRead:
         self.code = code
         self.partition: Partition | None = None
         self.slice: FileSlice | None = None
+        #: The number of bytes of records.
+        self.size = 0
         self.position: OffsetPosition | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -104,11 +104,6 @@ class PartitionRead:
         self.leader_epoch = -1
         self.end = -1
         self.is_throttled = False
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of records."""
-        return 0 if self.slice is None else self.slice.size
 
     @property
     def settles(self) -> bool:
@@ -136,7 +131,7 @@ class PartitionRead:
         """Release the records because they will not be sent."""
         if self.slice is not None:
             self.slice.release()
-            self.slice = None
+            self.slice, self.size = None, 0
 
 
 def end_offset_of(partition: Partition, params: FetchParams) -> int:
@@ -216,7 +211,7 @@ class PartitionReader:
         found = log.read(offset, max(min(bytes_max, wanted.max_bytes), 0), end_offset=end, at_least_one=at_least_one)
         result.position = found.position
         if found.slice.size:
-            result.slice = found.slice
+            result.slice, result.size = found.slice, found.slice.size
         if params.isolation == READ_COMMITTED and params.replica_id < 0:
             result.aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
 
@@ -235,14 +230,18 @@ class PartitionReader:
         found = partition.log.read(wanted.fetch_offset, size_max, end_offset=result.end, at_least_one=at_least_one)
         result.position = found.position
         if found.slice.size:
-            result.slice = found.slice
+            result.slice, result.size = found.slice, found.slice.size
             if is_counted:
-                quota.record(found.slice.size, now_ms)
+                quota.record(result.size, now_ms)
 
     @staticmethod
     def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:
         """Whether the fetcher's last epoch ends elsewhere in this log, so that the fetcher must truncate (KIP-595)."""
-        if wanted.last_fetched_epoch == log.epochs.latest and log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+        watermarks = log.watermarks
+        if (
+            wanted.last_fetched_epoch == log.epochs.latest
+            and watermarks.log_start_offset <= wanted.fetch_offset <= watermarks.log_end_offset
+        ):
             return False
         epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch < 0 or end_offset < 0:

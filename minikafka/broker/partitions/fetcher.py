@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.log_flush import flush, sync_cut
@@ -185,7 +186,7 @@ class Fetcher:
             channel.send(
                 self._request(plan),
                 None,
-                lambda response, error: self._take_answer(plan, cast("FetchResponse | None", response), error),
+                partial(self._take_answer, plan),
                 config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms,
             )
         except (ConnectionLost, UnsupportedVersion, WireError) as error:
@@ -247,13 +248,13 @@ class Fetcher:
             self._drop_channel(str(error))
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
             return
-        code = ErrorCode(response.error_code)
+        code = ErrorCode(response.error_code) if response.error_code else ErrorCode.NONE
         if not self.follower.answered(plan, code, response.session_id):
             logger.info("broker %d refuses the fetch session: %s", self.leader_id, code.name)
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
             return
         is_busy = bool(self._left)
-        self._left.extend((plan, (topic.topic_id, data.partition_index), data) for topic in response.responses for data in topic.partitions)
+        self._left += [(plan, (topic.topic_id, data.partition_index), data) for topic in response.responses for data in topic.partitions]
         if is_busy:
             self._keep_records()
         else:
@@ -268,9 +269,9 @@ class Fetcher:
 
     def _take_some(self) -> None:
         """Handle answered partitions until this turn's share is used up: each may begin a segment. Then fetch on."""
-        left, is_over = self._left, self._replication.environment.shares.begin()
+        left, is_over, now_ms = self._left, self._replication.environment.shares.begin(), self._clock.now_ms()
         while left:
-            self._take(*left.popleft())
+            self._take(*left.popleft(), now_ms)
             if left and is_over():
                 self._supervisor.call_soon(f"following broker {self.leader_id}", self._take_more)
                 return
@@ -285,13 +286,13 @@ class Fetcher:
         except Exception as problem:
             self._supervisor.caught(f"following broker {self.leader_id}", problem, Ends("connection", self._begin_anew))
 
-    def _take(self, plan: FetchPlan, key: Key, data: FetchResponse.PartitionData) -> None:
+    def _take(self, plan: FetchPlan, key: Key, data: FetchResponse.PartitionData, now_ms: int) -> None:
         """Handle the part of a response that concerns one partition."""
-        follower, now_ms = self.follower, self._clock.now_ms()
+        follower = self.follower
         followed = follower.followed(plan, key)
         if followed is None:
             return
-        partition, code = self.partitions[key], ErrorCode(data.error_code)
+        partition, code = self.partitions[key], ErrorCode(data.error_code) if data.error_code else ErrorCode.NONE
         diverging = data.diverging_epoch
         step = follower.step(followed, code, now_ms, is_diverging=diverging.end_offset >= 0 or diverging.epoch >= 0)
         try:
@@ -321,14 +322,14 @@ class Fetcher:
 
     def _append(self, followed: FollowedPartition, partition: Partition, data: FetchResponse.PartitionData) -> None:
         """Raises StorageError, UnexpectedAppendOffset, ApiError."""
-        log = partition.log
-        view = cast("memoryview | None", data.records)
+        log, watermarks = partition.log, partition.log.watermarks
+        view: memoryview | None = data.records  # type: ignore[assignment]
         if view is not None and len(view):
             quota = self._replication.throttles.follower
             if quota.applies_to(partition.topic, partition.index):
                 quota.record(len(view), self._clock.now_ms())
             self._events.replicated(partition, len(view))
-            skip = _already_present(view, log.log_end_offset)
+            skip = _already_present(view, watermarks.log_end_offset)
             if skip:
                 view = view[skip:]
             if log.must_sync_first(view, -1):
@@ -339,9 +340,9 @@ class Fetcher:
                 return
             log.append_as_follower(view, followed.leader_epoch)
         followed.leader_high_watermark = data.high_watermark
-        if log.update_high_watermark(min(data.high_watermark, log.log_end_offset)):
+        if watermarks.move_high_watermark(min(data.high_watermark, watermarks.log_end_offset)):
             self._events.high_watermark_moved(partition)
-        if data.log_start_offset > log.log_start_offset:
+        if data.log_start_offset > watermarks.log_start_offset:
             log.increment_log_start_offset(min(data.log_start_offset, log.high_watermark))
         self.follower.appended(followed)
 

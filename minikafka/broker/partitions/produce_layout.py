@@ -40,16 +40,13 @@ class Beginning:
     timeout_ms: int
     #: Length of the frame up to the topics.
     length: int
-
-    @property
-    def by_id(self) -> bool:
-        """Whether topics have ids instead of names."""
-        return self.version >= TOPIC_ID_VERSION_MIN
+    #: Whether topics have ids instead of names.
+    by_id: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KnownTopic:
-    """A topic: its name or id, and the bytes that say it in requests and in responses."""
+    """A topic: its name or id, and the bytes that say it in requests and in responses. A layout has one object for each."""
 
     key: Any
     encoded: bytes
@@ -80,7 +77,7 @@ class ProduceLayout:
     def learn(self, frame: memoryview, position: int, version: int, request: ProduceRequest) -> bool:
         """Remember what this request may share with others. `position`: where its header ends. Returns whether something was new."""
         length = position + BETWEEN_BYTES
-        beginning = Beginning(version, request.acks, max(request.timeout_ms, 0), length)
+        beginning = Beginning(version, request.acks, max(request.timeout_ms, 0), length, version >= TOPIC_ID_VERSION_MIN)
         key = (version, bytes(frame[8:length]))
         is_new = key not in self._beginnings
         if is_new:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, Appended, ReservedPlace
 from minikafka.broker.partitions.produce_layout import Beginning, KnownTopic, Part, ProduceLayout, may_be_transactional
-from minikafka.core.partition.replication_wait import ReplicationWait
+from minikafka.core.partition.replication_wait import replication_result
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -65,55 +65,58 @@ def response(correlation_id: int, entries: list[Entry], errors: Mapping[int, Err
     return _HEAD.pack(len(body) + _HEAD.size - 4, correlation_id, 0, topics + 1) + body
 
 
-class _SeveralWait(ReplicationWait):
-    """One partition that waits for replication."""
-
-    __slots__ = ("_number", "_request", "key")
-
-    def __init__(self, request: _Replicating, number: int, appended: Appended) -> None:
-        super().__init__(appended.partition, appended.leader, appended.info.last_offset + 1)
-        self._request = request
-        self._number = number
-        self.key = appended.partition.key
-
-    def settled(self, code: ErrorCode) -> None:
-        """The partition's answer is final."""
-        self._request.settled(self._number, code)
-
-    def close(self, reason: str) -> None:
-        """Close the client's connection, because the request failed unexpectedly."""
-        self._request.connection.close(reason)
-
-
 class _Replicating:
-    """An acks=all request some of whose partitions wait for replication. It is answered when all are settled."""
+    """An acks=all request some of whose partitions wait for replication: a DelayedOperation that is answered when all are settled."""
 
-    __slots__ = ("_correlation_id", "_entries", "_errors", "_left", "_ticket", "connection")
+    __slots__ = ("_connection", "_correlation_id", "_entries", "_errors", "_left", "_ticket", "is_done")
 
     def __init__(self, connection: Connection, correlation_id: int, entries: list[Entry]) -> None:
-        self.connection = connection
+        self._connection = connection
         self._correlation_id = correlation_id
         self._entries = entries
         self._errors: dict[int, ErrorCode] = {}
         self._ticket = connection.begin()
-        self._left = 0
+        #: Positions of the entries that are not settled.
+        self._left = list(range(len(entries)))
+        self.is_done = False
 
     def wait(self, replicas: ReplicaManager, timeout_ms: int) -> None:
-        """Wait for those partitions that are not replicated yet."""
-        waits = [_SeveralWait(self, number, done) for number, (_, _, done) in enumerate(self._entries) if not done.is_replicated]
-        self._left = len(waits)
-        waiting = replicas.waiting
-        for wait in waits:
-            if not wait.try_complete():
-                waiting.park(waiting.produces, wait, [wait.key], timeout_ms)
+        """Answer when all partitions are settled. Some may be already."""
+        if not self.try_complete():
+            keys: list[Hashable] = [self._entries[number][2].partition.key for number in self._left]
+            replicas.waiting.park(replicas.waiting.produces, self, keys, timeout_ms)
 
-    def settled(self, number: int, code: ErrorCode) -> None:
-        """One more partition is settled."""
-        if code is not ErrorCode.NONE:
-            self._errors[number] = code
-        self._left -= 1
-        if self._left == 0:
-            self.connection.finish(self._ticket, [response(self._correlation_id, self._entries, self._errors)])
+    def try_complete(self, key: Hashable = None) -> bool:
+        """Settle what is replicated, or can no longer be replicated in this epoch. Answers, and returns True, if that was the last."""
+        left = []
+        for number in self._left:
+            appended = self._entries[number][2]
+            if key is not None and appended.partition.key != key:
+                left.append(number)
+                continue
+            code = replication_result(appended.partition, appended.leader, appended.info.last_offset + 1)
+            if code is None:
+                left.append(number)
+            elif code is not ErrorCode.NONE:
+                self._errors[number] = code
+        self._left = left
+        if not left:
+            self._answer()
+        return self.is_done
+
+    def expire(self) -> None:
+        """The time is up: REQUEST_TIMED_OUT for what is not settled, although it may still be replicated."""
+        for number in self._left:
+            self._errors[number] = ErrorCode.REQUEST_TIMED_OUT
+        self._answer()
+
+    def close(self, reason: str) -> None:
+        """Close the client's connection, because the request failed unexpectedly."""
+        self._connection.close(reason)
+
+    def _answer(self) -> None:
+        self.is_done = True
+        self._connection.finish(self._ticket, [response(self._correlation_id, self._entries, self._errors)])
 
 
 class SeveralPartitions:
@@ -154,7 +157,7 @@ class SeveralPartitions:
             except ApiError:
                 return self._refer_rest(connection, frame, entries)
             entries.append((topic, index, Appended(partition, leader, info)))
-            if is_over() and len(entries) < len(parts):
+            if len(entries) < len(parts) and is_over():
                 return self._refer_rest(connection, frame, entries)
         for (_, _, records), (_, _, appended) in zip(parts, entries, strict=True):
             appended.count(len(records))
@@ -188,7 +191,7 @@ class SeveralPartitions:
 
     def _answer(self, connection: Connection, correlation_id: int, beginning: Beginning, entries: list[Entry]) -> None:
         self._counts[beginning.version] += 1
-        if beginning.acks == ACKS_ALL and not all([appended.is_replicated for _, _, appended in entries]):
+        if beginning.acks == ACKS_ALL:
             _Replicating(connection, correlation_id, entries).wait(self._replicas, beginning.timeout_ms)
         else:
             connection.finish(connection.begin(), [response(correlation_id, entries, {})])

@@ -36,16 +36,19 @@ EXPECTED_ERRORS = frozenset(
 )
 
 
+class FollowedOffsets(Protocol):
+    """Where a log begins and ends: the first offset that clients can read, and the offset of the next record."""
+
+    log_start_offset: int
+    log_end_offset: int
+
+
 class FollowedLog(Protocol):
     """The part of a log that a follower reads."""
 
     @property
-    def log_start_offset(self) -> int:
-        """The first offset that clients can read."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset of the next record."""
+    def watermarks(self) -> FollowedOffsets:
+        """Its offsets."""
 
     @property
     def latest_epoch(self) -> int | None:
@@ -243,23 +246,24 @@ class Follower:
         """Positions that the leader's session does not have yet. Sets `wake_ms`."""
         changed: list[tuple[Key, Position]] = []
         wake_ms: int | None = None
+        is_throttling, ignored = self._quota.is_active, self._ignored
         for key, followed in self.partitions.items():
             if followed.phase is not Phase.FETCHING:
                 continue
             resume_ms = followed.resume_ms
-            if resume_ms <= now_ms and self._quota.is_active and (throttled_ms := self._throttled_ms(followed, now_ms)):
+            if resume_ms <= now_ms and is_throttling and (throttled_ms := self._throttled_ms(followed, now_ms)):
                 # Leave the leader's session, or the leader would send data nevertheless. The rate may change before the time is up.
                 self._leave(key, followed)
                 resume_ms = now_ms + throttled_ms
             if resume_ms > now_ms:
                 wake_ms = resume_ms if wake_ms is None else min(wake_ms, resume_ms)
                 continue
-            if key in self._ignored:
+            if key in ignored:
                 self._leave(key, followed)
                 continue
             log = followed.replica.log
-            latest = log.latest_epoch
-            position = (log.log_end_offset, followed.leader_epoch, -1 if latest is None else latest, log.log_start_offset)
+            latest, offsets = log.latest_epoch, log.watermarks
+            position = (offsets.log_end_offset, followed.leader_epoch, -1 if latest is None else latest, offsets.log_start_offset)
             if followed.position == position:
                 continue
             if followed.position is None:

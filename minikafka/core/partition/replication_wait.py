@@ -18,12 +18,19 @@ class LedReplica(Protocol):
         """The current leadership of the partition, None if this broker does not lead it."""
 
 
-class ReplicationWait(ABC):
-    """A DelayedOperation of the purgatory for produce requests. Subclasses implement `settled`, which is called once.
+def replication_result(replica: LedReplica, leader: PartitionLeader | None, required: int) -> ErrorCode | None:
+    """NONE if everything before offset `required`, which `leader` appended, is replicated; None if it is not replicated yet; otherwise why
+    it can no longer be replicated in this epoch.
 
-    Invariant: only the leadership that appended the records can tell that they are replicated. A new epoch cannot, not even on the same
-    broker; the producer finds out by retrying.
-    """
+    Only the leadership that appended the records can tell that they are replicated. A new epoch cannot, not even on the same broker; the
+    producer finds out by retrying."""
+    if leader is None or replica.leader is not leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return leader.is_replicated(required)
+
+
+class ReplicationWait(ABC):
+    """A DelayedOperation of the purgatory for produce requests. Subclasses implement `settled`, which is called once."""
 
     __slots__ = ("_leader", "_replica", "_required", "is_done")
 
@@ -36,11 +43,7 @@ class ReplicationWait(ABC):
 
     def try_complete(self, key: Hashable = None) -> bool:
         """Settle if everything is replicated, or can no longer be replicated in this epoch."""
-        leader = self._leader
-        if leader is None or self._replica.leader is not leader:
-            code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            code = leader.is_replicated(self._required)
+        code = replication_result(self._replica, self._leader, self._required)
         if code is None:
             return False
         self.is_done = True

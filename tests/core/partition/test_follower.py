@@ -22,6 +22,10 @@ class Log:
     log_end_offset: int = 0
     latest_epoch: int | None = None
 
+    @property
+    def watermarks(self) -> Log:
+        return self
+
 
 @dataclass
 class Replica:
