@@ -186,32 +186,45 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
 def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     undecoded: dict[int, str] = {}
-    is_of_groups = source.key[0] == GROUPS
-    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded):
-        place: dict[str, Any] = {"brokers": (source.broker,), "offset": offset, "file": source.path}
+
+    def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | TransactionState | None]:
         try:
-            name = group_of(key)
-            if is_of_groups:
-                _keep_commit(facts, committed_offset(key, value))
-            elif source.key[0] == SHARE_GROUPS:
-                if (found := share_state(key, value)) is None:
-                    continue
-                commit, name = found
-                _keep_commit(facts, commit)
-            elif (state := transaction_state(key, value)) is not None:
-                _keep_state(facts, offset, state)
+            return _parsed(source.key[0], key, value)
         except FormatError as error:
-            text = f"the record at offset {offset} cannot be read: {error}"
-            facts.findings.add(Finding("coordinator-record", text, *source.key, **place))
-            continue
-        if source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
+            facts.findings.add(_finding(source, "coordinator-record", f"the record at offset {offset} cannot be read: {error}", offset))
+            return "", None
+
+    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read):
+        name, found = read(offset, key, value)
+        if isinstance(found, CommittedOffset):
+            _keep_commit(facts, found)
+        elif found is not None:
+            _keep_state(facts, offset, found)
+        if name and source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
             misplaced.add(name)
             kind = {GROUPS: "group", SHARE_GROUPS: "share partition"}.get(source.key[0], "transactional id")
             text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
-            text += "its coordinator does not look for it here"
-            facts.findings.add(Finding("coordinator-place", text, *source.key, **place))
+            facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
     for found_undecoded in _undecoded(source, undecoded):
         facts.findings.add(found_undecoded)
+
+
+def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | TransactionState | None]:
+    """(the name by which the coordinator is found, what the record says, if anything is made of it); "" for a key that is passed over.
+    Raises FormatError."""
+    name = group_of(key)
+    if value is None:
+        return name, None
+    if topic == GROUPS:
+        return name, committed_offset(key, value)
+    if topic == SHARE_GROUPS:
+        found = share_state(key, value)
+        return ("", None) if found is None else (found[1], found[0])
+    return name, transaction_state(key, value)
+
+
+def _finding(source: Source, check: str, text: str, offset: int) -> Finding:
+    return Finding(check, text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
 
 
 def _undecoded(source: Source, found: dict[int, str]) -> Iterator[Finding]:
@@ -219,7 +232,7 @@ def _undecoded(source: Source, found: dict[int, str]) -> Iterator[Finding]:
     for offset, text in sorted(found.items()):
         check = "not-compared" if isinstance(text, Unread) else "coordinator-record"
         text = f"the batch at offset {offset} cannot be decoded: {text}"
-        yield Finding(check, text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
+        yield _finding(source, check, text, offset)
 
 
 def _keep_state(facts: CoordinatorFacts, offset: int, state: TransactionState) -> None:
@@ -231,9 +244,7 @@ def _keep_state(facts: CoordinatorFacts, offset: int, state: TransactionState) -
         facts.decided.append((state.producer_id, state.producer_epoch, DECIDED[state.state]))
 
 
-def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset | None) -> None:
-    if commit is None:
-        return
+def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset) -> None:
     key = commit.topic, commit.partition, commit.topic_id
     largest, newest = facts.commits.get(key, (commit, commit))
     facts.commits[key] = (

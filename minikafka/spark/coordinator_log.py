@@ -8,7 +8,7 @@ coordinator schemas of Apache Kafka 4.3). From other keys of groups only the gro
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from minikafka.spark.logformat import FormatError
@@ -62,10 +62,11 @@ class TransactionState:
 
 
 def latest_records(
-    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int, undecoded: dict[int, str]
-) -> Iterator[tuple[int, bytes, bytes]]:
+    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int, undecoded: dict[int, str],
+    check: Callable[[int, bytes, bytes | None], object] = lambda offset, key, value: None,
+) -> Iterator[tuple[int, bytes, bytes]]:  # fmt: skip
     """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone. `undecoded` gets batches that cannot be
-    decoded: {offset: why}.
+    decoded: {offset: why}, and `check` all other records, each once: a coordinator reads them, too, when it loads its partition.
 
     `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records` and `size_bytes` of the log, about,
     determine the number of passes over it: each keeps a share of the keys in memory. Raises OSError.
@@ -76,15 +77,18 @@ def latest_records(
     passes = 1 + max(records // RECORDS_A_PASS, size_bytes // BYTES_A_PASS)
     for number in range(passes):
         newest: dict[bytes, tuple[int, bytes]] = {}
-        for found, is_skipped in data_records([(task, 0) for task in tasks], 0, end, by_producer, undecoded):
-            for index in (~is_skipped).nonzero()[0].tolist():
+        for found, is_data, is_skipped in data_records([(task, 0) for task in tasks], 0, end, by_producer, undecoded):
+            for index in is_data.nonzero()[0].tolist():
                 offset, key, value = int(found.offset[index]), found.key(index) or b"", found.value(index)
                 if offset >= end or (passes > 1 and zlib.crc32(key) % passes != number):
                     continue
-                if value is None:
-                    newest.pop(key, None)
-                else:
-                    newest[key] = offset, value
+                if value is None or is_skipped[index]:
+                    check(offset, key, value)
+                if not is_skipped[index]:
+                    if (earlier := newest.pop(key, None)) is not None:
+                        check(earlier[0], key, earlier[1])
+                    if value is not None:
+                        newest[key] = offset, value
         yield from ((offset, key, value) for key, (offset, value) in newest.items())
 
 

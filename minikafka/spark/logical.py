@@ -100,8 +100,8 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for producer, first, marker in aborted:
         by_producer.setdefault(producer, []).append((first, marker))
-    for records, skipped in data_records([(task, 0) for task in tasks], low, until, by_producer):
-        for index in np.flatnonzero((records.key_length >= 0) & ~skipped & (records.offset < until)).tolist():
+    for records, is_data, is_aborted in data_records([(task, 0) for task in tasks], low, until, by_producer):
+        for index in np.flatnonzero((records.key_length >= 0) & is_data & ~is_aborted & (records.offset < until)).tolist():
             key = records.key(index) or b""
             hashed = _digest(key)
             if hashed % passes == number:
@@ -124,8 +124,8 @@ def _packed(older: Column, newest: dict[int, tuple[int, int, bool]]) -> Column:
 def data_records(
     tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, aborted: dict[int, list[tuple[int, int]]] | None = None,
     undecoded: dict[int, str] | None = None,
-) -> Iterator[tuple[RecordColumns, Column]]:  # fmt: skip
-    """Records with flags of those that are not data: control records and, where given, aborted ones ({producer: (first, last offset)}).
+) -> Iterator[tuple[RecordColumns, Column, Column]]:  # fmt: skip
+    """Records with flags: of those that are no control records, and of those that are aborted ({producer: (first, last offset)}).
     `undecoded` gets the batches that cannot be decoded, by their offset, and why."""
     for task, position in tasks:
         with open_log(task, position, low) as reader:
@@ -134,13 +134,14 @@ def data_records(
                 records, wrong = decode_records(batches, chosen)
                 if undecoded is not None:
                     undecoded |= {int(batches.base_offset[index]): text for index, text in wrong.items()}
-                skipped = (batches.header["attributes"][records.batch] & CONTROL_BIT) != 0
+                is_data = (batches.header["attributes"][records.batch] & CONTROL_BIT) == 0
+                is_aborted = np.zeros(len(records), bool)
                 if aborted:
                     producer = batches.header["producer_id"][records.batch]
                     for producer_id in np.intersect1d(producer, list(aborted)).tolist():
                         for first, marker in aborted[producer_id]:
-                            skipped |= (producer == producer_id) & (records.offset >= first) & (records.offset <= marker)
-                yield records, skipped
+                            is_aborted |= (producer == producer_id) & (records.offset >= first) & (records.offset <= marker)
+                yield records, is_data, is_aborted
                 if int(batches.base_offset[-1]) >= high:
                     break
 

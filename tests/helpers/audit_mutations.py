@@ -228,6 +228,10 @@ def _markers_as_data(original: Any) -> Any:
     return batch_header
 
 
+def _latest_only(original: Any) -> Any:
+    return lambda *arguments: original(*arguments[:6])
+
+
 def _begun_later(original: Any) -> Any:
     return lambda entries, offset, states, begin, *rest: original(entries, offset, states, begin or 1, *rest)
 
@@ -406,6 +410,8 @@ _ALL = (
     _mutant("lost aborts", "the end of an aborted transaction may be gone where a cleaner was", "compare:_lost_aborts", _none, PRODUCERS),
     _mutant("older formats", "messages of older formats are taken for broken batches", "logformat:older_format", _none,
             "tests/spark/test_audit_older_formats.py"),
+    _mutant("superseded", "of coordinators only the latest record of each key is read", "coordination:latest_records", _latest_only,
+            COORDINATORS),
     _mutant("delivery states", "records of share groups may be in any state", "coordinator_log:DELIVERY_STATE_MAX", _any_delivery_state,
             COORDINATORS),
     _mutant("zstd frames", "a zstd frame may be cut", "records:_whole_zstd_frames", _none, CODECS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,26 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
 def test_records_that_a_coordinator_cannot_load_are_errors(tmp_path: Path, value: bytes) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize("how", ["superseded", "deleted", "aborted", "open", "a tombstone without its group"])
+def test_a_coordinator_loads_each_record_not_only_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, passes: int
+) -> None:
+    """It fails at the first one that it cannot read, whatever became of it later (CoordinatorLoaderImpl)."""
+    monkeypatch.setattr(coordinator_log, "RECORDS_A_PASS", 4 // passes)
+    key, good = commit_key(at_home("group")), commit_value(5)
+    first, then = {
+        "superseded": ((key, good[:-3]), (key, good)), "deleted": ((key, good[:-3]), (key, None)),
+        "a tombstone without its group": ((key[:5], None), (key, good)),
+    }.get(how, ((key, good[:-3]), (key, good)))  # fmt: skip
+    held = [Batch(0, [(0, *first)]), *(replace(one, base=one.base + 2) for one in kept([then]))]
+    if how in {"aborted", "open"}:
+        held[0] = Batch(0, [(0, *first)], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL)
+    held.insert(1, marker(1, ABORT, 7) if how == "aborted" else kept([(commit_key(at_home("other")), good)] * 2)[1])
+    result = cluster(tmp_path, held)
+    assert result.exit_code == 1 and [one.offset for one in result.findings.kept if one.check == "coordinator-record"] == [0]
 
 
 def test_a_batch_that_a_coordinator_cannot_decode_is_an_error(tmp_path: Path) -> None:
