@@ -28,6 +28,11 @@ class Checkpoint:
         self.path = path
         self._data = data
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that it writes."""
+        return (self.path,)
+
     def run(self) -> None:
         """Write, sync and rename."""
         write_atomically(self._filesystem, self.path, self._data)
@@ -56,12 +61,13 @@ class RecoveryPoints(Checkpoint):
 class RemovedLines:
     """Writes checkpoints without the lines of removed logs, which a later topic of the same name would inherit after a crash."""
 
-    __slots__ = ("_checkpoints", "_removed", "_taken", "path")
+    __slots__ = ("_checkpoints", "_removed", "_taken", "paths")
 
-    def __init__(self, directory: str, checkpoints: Iterable[Checkpoint], removed: set[Key]) -> None:
+    def __init__(self, checkpoints: Iterable[Checkpoint], removed: set[Key]) -> None:
         """`removed` loses its present members once they are in no file any more."""
-        self.path = f"{directory}/removed"
         self._checkpoints = list(checkpoints)
+        #: The files that it writes.
+        self.paths = tuple(one.path for one in self._checkpoints)
         self._removed, self._taken = removed, frozenset(removed)
 
     def run(self) -> None:
@@ -110,5 +116,4 @@ class Promotion:
         self._filesystem.fsync_dir(self.path.rpartition("/")[0])
 
 
-#: Of two tasks with one path, the later one does what the earlier one would.
 DirectoryTask = Checkpoint | RemovedLines | DirectorySync

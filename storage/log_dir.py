@@ -121,7 +121,8 @@ class LogDirectory:
         self._jitter_ms = jitter_ms
         self._lock: Lock | None = None
         self._is_loaded = False
-        self._has_unsynced_names = False
+        #: Whether a power cut could bring back the names of directories that were renamed.
+        self.has_unsynced_names = False
         #: Partitions whose future log was being copied into this directory when the process ended.
         self.futures: set[tuple[str, int]] = set()
         self._scheduled_deletions: list[tuple[int, str]] = []
@@ -350,7 +351,7 @@ class LogDirectory:
             if self.filesystem.is_dir(target):
                 self._unlink_all(target)
             self.filesystem.rename(path, target)
-            self._has_unsynced_names = True
+            self.has_unsynced_names = True
 
     def maintain(self, wall_ms: int) -> int:
         """Apply retention to all logs, and unlink files whose delay has passed. Returns the number of dropped segments."""
@@ -472,7 +473,7 @@ class LogDirectory:
         if not self._removed or self.failure is not None or not self._is_loaded:
             return None
         written = (self.recovery_points(), self.log_start_offsets(), self.cleaned_offsets())
-        return RemovedLines(self.path, [one for one in written if one is not None], self._removed)
+        return RemovedLines([one for one in written if one is not None], self._removed)
 
     def log_start_offsets(self) -> Checkpoint | None:
         """log-start-offset-checkpoint, with only the logs that start inside a segment. Also requests a flush of the logs whose epoch file
@@ -510,9 +511,9 @@ class LogDirectory:
     def prepare_sync(self) -> DirectorySync | None:
         """The task that makes renamed directories durable; None if there are none. A power cut before that only brings back old names,
         which loading recognizes by their topic ids."""
-        if not self._has_unsynced_names or self.failure is not None:
+        if not self.has_unsynced_names or self.failure is not None:
             return None
-        self._has_unsynced_names = False
+        self.has_unsynced_names = False
         return DirectorySync(self.filesystem, self.path)
 
     def sync_names(self) -> None:

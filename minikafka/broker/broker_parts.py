@@ -40,6 +40,7 @@ from minikafka.broker.partitions.cordons import Cordons
 from minikafka.broker.partitions.fetch import FetchHandlers
 from minikafka.broker.partitions.handover import HandoverHost
 from minikafka.broker.partitions.log_dirs import LogDirHandlers
+from minikafka.broker.partitions.log_upkeep import MakeTask
 from minikafka.broker.partitions.offsets import OffsetHandlers
 from minikafka.broker.partitions.produce import ProduceHandlers
 from minikafka.broker.partitions.produce_transactional import TransactionalProduce
@@ -111,7 +112,7 @@ class BrokerParts:
         long_requests = self.long_requests_channel = _channel(node, "long-forwarding", CONNECTION_TIMEOUT_MS)
         self.forwarder = Forwarder(self.forwarding_channel, metadata, environment.random, environment.supervisor, long_requests)
         self.cordons = Cordons(self.settings, node.directories, node.metadata)
-        self.cleaner = LogCleaner(self.settings, environment, node.directories)
+        self.cleaner = LogCleaner(self.settings, environment, node.directories, self._write)
         self.replicas = self._make_replicas(node)
         self.lifecycle = self._make_lifecycle(node)
         self.settings.watch(self.lifecycle.heartbeat_at_once)
@@ -157,6 +158,9 @@ class BrokerParts:
 
         facts, registered = _own_facts(node, self.cordons), self.replicas.registered
         return BrokerLifecycleHost(node.config, node.environment, node.metadata, self.heartbeat_channel, facts, registered, on_unheard)
+
+    def _write(self, directory: LogDirectory, make: MakeTask) -> None:
+        self.replicas.upkeep.write(directory, make)
 
     def _make_replicas(self, node: Foundation) -> ReplicaManager:
         replication = Replication(

@@ -27,7 +27,7 @@ RECEIVE_BYTES_GROWN = 256 * 1024
 RECEIVE_BYTES_KEPT = 16 << 20
 #: A large buffer shrinks after this many wake-ups in a row that needed less than a quarter of it: new memory costs more than a copy.
 SMALL_RECEIVES = 64
-#: Requests of at least this size count for the memory budget while they are served, except Produce, whose records go to the log.
+#: Requests of at least this size count for the memory budget while they are served; of Produce only those that are kept (`count_memory`).
 PENDING_BYTES_MIN = 512
 PRODUCE_KEY = 0
 #: A connection is served for at most this long in a turn of the loop; it checks the clock after this many frames of 256 bytes. A frame
@@ -85,7 +85,7 @@ class SocketConnection:
         self._pending_bytes = 0
         self._budget = limits.budget
         self._charged = 0
-        #: (time when the unfinished frame began, bytes received by then), and the same for unfinished sending; None if all is finished.
+        #: (time when the unfinished frame began, bytes received by then), and the same for unfinished sending; None if finished.
         self._frame_since: tuple[float, int] | None = None
         self._writing_since: tuple[float, int] | None = None
         self._muted: asyncio.TimerHandle | None = None
@@ -184,8 +184,7 @@ class SocketConnection:
             start = after
             head, unanswered = self._head_ticket, self._next_ticket - self._head_ticket
             if size >= PENDING_BYTES_MIN and head <= ticket < head + unanswered and view[after - size + 1] != PRODUCE_KEY:
-                self._pending[ticket] = size
-                self._pending_bytes += size
+                self.count_memory(ticket, size)
             is_full = unanswered >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max
             if self.paused or (is_full and self._must_wait()):
                 break
@@ -340,6 +339,13 @@ class SocketConnection:
         """See Connection."""
         self._holds -= 1
         self._maybe_resume()
+
+    def count_memory(self, ticket: int, size: int) -> None:
+        """See Connection."""
+        more = size - self._pending.get(ticket, 0)
+        if more > 0 and not self.closed:
+            self._pending[ticket], self._pending_bytes = size, self._pending_bytes + more
+            self._account()
 
     def _unmute(self) -> None:
         self._muted = None

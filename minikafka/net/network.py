@@ -69,6 +69,9 @@ class Connection(Protocol):
     def go_on(self) -> None:
         """End a `hold`."""
 
+    def count_memory(self, ticket: int, size: int) -> None:
+        """The request of a ticket keeps `size` bytes in memory until its response is finished: they count for the memory budget."""
+
     def close(self, reason: str = "") -> None:
         """Close the connection; `on_closed` is called once."""
 

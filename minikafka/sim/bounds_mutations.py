@@ -50,6 +50,13 @@ def _never_paid_back(original: Any) -> Any:
     return charge
 
 
+def _at_once(original: Any) -> Any:
+    async def passed(*arguments: Any) -> int:
+        return 1000
+
+    return passed
+
+
 def _all_pass(original: Any) -> Any:
     return lambda self, reader, used=0: True
 
@@ -174,6 +181,8 @@ PRODUCE = ("tests/broker/test_produce_turns.py",)
 CODECS = ("tests/wire/test_compression.py",)
 NET = ("tests/net/test_bounds.py",)
 NAMES = ("tests/broker/test_names_of_peers.py",)
+FETCH_PATH = ("tests/broker/test_fetch_fast_path.py",)
+KEPT = ("tests/broker/test_produce_memory.py",)
 BOMBS = ("tests/broker/test_bombs.py",)
 QUORUM = ("tests/core/raft/test_quorum.py",)
 STREAMS = ("tests/core/group/streams/test_bounds.py",)
@@ -217,6 +226,12 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{CONNECTION}.hold", _returns(None)), (f"{CONNECTION}.go_on", _returns(None)))},
     {"name": "memory-for-all", "breaks": "no connection is read when the memory for requests is used up", "tests": NET,
      "patches": (("minikafka.net.memory_budget:MemoryBudget.admits", _all_pass),)},
+    {"name": "templates-without-bound", "breaks": "what a connection teaches the fast paths has a bound", "tests": FETCH_PATH,
+     "patches": (("minikafka.broker.partitions.fast_path:TemplateFastPath._keep", _returns(None)),)},
+    {"name": "kept-requests-uncounted", "breaks": "requests of Produce that are kept count for the memory budget", "tests": KEPT,
+     "patches": (("minikafka.broker.front.dispatch:RequestContext.keep", _returns(None)),)},
+    {"name": "prepared-without-bound", "breaks": "prepared batches that are not appended yet have a bound", "tests": KEPT,
+     "patches": (("minikafka.broker.partitions.prepared_memory:PreparedMemory._has_room", _returns(True)),)},
     {"name": "memory-never-free", "breaks": "the memory of answered requests is freed", "tests": NET,
      "patches": (("minikafka.net.memory_budget:MemoryBudget.charge", _never_paid_back),)},
     {"name": "read-without-end", "breaks": "reading pauses while many responses wait", "tests": NET,
@@ -279,6 +294,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "tests": FORWARDED, "patches": (("minikafka.broker.front.forwarding:Turns", _turns_at_once),)},
     {"name": "long-before-short", "breaks": "a short forwarded request does not wait behind long ones", "tests": FORWARDED,
      "patches": (("minikafka.broker.front.forwarding:LONG_REQUEST_BYTES", lambda original: 1 << 30),)},
+    {"name": "short-overtakes-long", "breaks": "the forwarded requests of a connection keep their order", "tests": FORWARDED,
+     "patches": (("minikafka.broker.front.lanes:_left_of", _at_once),)},
     {"name": "parts-without-a-place", "breaks": "a request in parts keeps its place among those of its client", "tests": FORWARDED,
      "patches": (("minikafka.broker.front.client_turns:ClientTurns._arrival", _of_no_request),)},
     {"name": "controller-full-of-clients", "breaks": "few requests of all clients are at the controller", "tests": FORWARDED,

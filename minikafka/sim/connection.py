@@ -313,6 +313,9 @@ class SimConnection:
         """See Connection. What handles frames together, after them, keeps all of them."""
         self._keeps_frame = True
 
+    def count_memory(self, ticket: int, size: int) -> None:
+        """Does nothing: there is no memory budget here."""
+
     def _overwrite(self, *frames: bytearray) -> None:
         """Overwrite frames that have been handled, unless they are kept."""
         if not self._keeps_frame:

@@ -165,6 +165,7 @@ class SimNode:
         world = self.world
         self.lives += 1
         self.state = "starting"
+        self._being_written: frozenset[str] = frozenset()
         self.should_restart = True
         self.exit_reason = ""
         world.fabric.silent_hosts.discard(self.host)
@@ -275,6 +276,16 @@ class SimNode:
 
     async def _run_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a blocking call; its effect happens at a random moment of its duration."""
+        written = frozenset(getattr(getattr(function, "__self__", None), "paths", ()))
+        # Threads would share the temporary file.
+        assert not written & self._being_written, f"two threads write {written & self._being_written}"
+        self._being_written |= written
+        try:
+            return await self._run_at_random(function, *arguments)
+        finally:
+            self._being_written -= written
+
+    async def _run_at_random(self, function: Callable[..., Any], *arguments: Any) -> Any:
         seconds = self._random.expovariate(1.0) * self.blocking_s
         share = self._random.random()
         await asyncio.sleep(seconds * share)

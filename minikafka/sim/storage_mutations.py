@@ -14,6 +14,7 @@ COMPRESSED = ("tests/storage/test_compressed_batches.py",)
 COPIES = ("tests/storage/test_producer_copies.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
+POINTS = ("tests/broker/test_recovery_points.py",)
 ELSEWHERE = ("tests/storage/test_elsewhere.py",)
 
 
@@ -76,6 +77,23 @@ def _one_by_one(original: Any) -> Any:
     return append
 
 
+def _beside_others(original: Any) -> Any:
+    def write(self: Any, directory: Any, make: Any) -> None:
+        work = make()
+        if work is not None:
+            self._environment.supervisor.start(self._run_write(directory, work), "checkpoints")
+
+    return write
+
+
+def _made_at_once(original: Any) -> Any:
+    def write(self: Any, directory: Any, make: Any) -> None:
+        work = make()
+        original(self, directory, lambda: work)
+
+    return write
+
+
 def _leave_out(original: Any) -> Any:
     def wait_for_resources(self: Any, error: Any) -> None:
         self._effects.popleft()
@@ -115,6 +133,10 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", constant(True)),), "tests": ELSEWHERE},
     {"name": "cut-unsynced", "breaks": "truncated bytes may come back after the next append",
      "patches": (("minikafka.storage.durability:Durability.sync_cut", nothing),), "tests": ELSEWHERE},
+    {"name": "two-writers", "breaks": "two threads write one checkpoint at a time",
+     "patches": (("minikafka.broker.partitions.log_upkeep:LogUpkeep.write", _beside_others),), "tests": POINTS},
+    {"name": "lines-brought-back", "breaks": "a checkpoint that waited has lines of logs that were removed meanwhile",
+     "patches": (("minikafka.broker.partitions.log_upkeep:LogUpkeep.write", _made_at_once),), "tests": POINTS},
     {"name": "names-unsynced", "breaks": "the names of deleted logs are never made durable",
      "patches": (("minikafka.storage.log_dir:LogDirectory.prepare_sync", nothing),), "tests": ELSEWHERE},
     {"name": "marker-before-horizon", "breaks": "compaction drops a marker before its delete horizon",

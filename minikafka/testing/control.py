@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from collections.abc import Callable
@@ -84,7 +85,7 @@ class NodeRunner:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def handle(self, command: str, arguments: dict[str, Any]) -> Any:
+    async def handle(self, command: str, arguments: dict[str, Any]) -> Any:
         """Carry out a command. Returns a value that JSON can represent. Raises KeyError for an unknown command, ValueError for bad
         arguments."""
         commands: dict[str, Callable[..., Any]] = {
@@ -100,7 +101,8 @@ class NodeRunner:
             "quorum": self._quorum,
             "flush": self._flush,
         }
-        return commands[command](**arguments)
+        result = commands[command](**arguments)
+        return await result if inspect.isawaitable(result) else result
 
     def _fault_add(self, rule: dict[str, Any]) -> int:
         return self.faults.add(FaultRule(**rule))
@@ -137,11 +139,10 @@ class NodeRunner:
         raft = self.node.raft
         return {"leader": -1 if raft.leader_id is None else raft.leader_id, "epoch": raft.leader_epoch}
 
-    def _flush(self) -> None:
+    async def _flush(self) -> None:
         """Write the checkpoints now, so that readers of the directory see the high watermarks."""
-        for directory in self.node.directories:
-            if not directory.is_offline:
-                directory.write_checkpoints()
+        if self.node.broker is not None:
+            await self.node.broker.replicas.upkeep.write_checkpoints()
 
     def _dispatchers(self) -> list[Any]:
         found = [] if self.node.broker is None else [self.node.broker.dispatcher]

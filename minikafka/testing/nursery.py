@@ -245,6 +245,8 @@ class _Commands:
         self._channel = channel
         self._runner = runner
         self._received = b""
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
         loop.add_reader(channel.fileno(), self._readable)
 
     def _readable(self) -> None:
@@ -258,10 +260,15 @@ class _Commands:
         while b"\n" in self._received:
             line, _, self._received = self._received.partition(b"\n")
             number, command, arguments = json.loads(line)
-            try:
-                self.say(number, {"ok": self._runner.handle(command, arguments)})
-            except Exception as error:
-                self.say(number, {"error": f"{error or type(error).__name__}"})
+            task = self._loop.create_task(self._carry_out(number, command, arguments))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, number: int, command: str, arguments: dict[str, Any]) -> None:
+        try:
+            self.say(number, {"ok": await self._runner.handle(command, arguments)})
+        except Exception as error:
+            self.say(number, {"error": f"{error or type(error).__name__}"})
 
     def say(self, number: int, answer: dict[str, Any]) -> None:
         """Answer a command of the nursery. Blocking is fine, because the nursery is waiting for it."""

@@ -184,15 +184,7 @@ class ThreadNode:
             raise ClusterError(f"broker {self._layout.node_id} is not running")
         if self.paused:
             raise ClusterError(f"broker {self._layout.node_id} does not answer (paused)")
-        answer: Future[Any] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(runner.handle(command, arguments))
-            except BaseException as error:
-                answer.set_exception(error)
-
-        loop.call_soon_threadsafe(work)
+        answer = asyncio.run_coroutine_threadsafe(runner.handle(command, arguments), loop)
         try:
             return answer.result(timeout_s)
         except TimeoutError:

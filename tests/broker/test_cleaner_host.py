@@ -19,7 +19,7 @@ def test_a_log_that_cannot_be_compacted_does_not_keep_others_from_it() -> None:
     """Objects that come later get the number of one that is gone: the log of a new topic was never compacted."""
     directory: Any = SimpleNamespace(is_offline=False, logs={("gone", 0): SomeLog()})
     settings: Any = SimpleNamespace(watch=lambda callback: None)
-    cleaner = LogCleaner(settings, SimpleNamespace(), [directory])  # type: ignore[arg-type]
+    cleaner = LogCleaner(settings, SimpleNamespace(), [directory], lambda *_: None)  # type: ignore[arg-type]
     cleaner._uncleanable.add(directory.logs["gone", 0])
     assert cleaner.uncleanable(directory) and not list(cleaner._compacted())
     del directory.logs["gone", 0]

@@ -54,7 +54,7 @@ async def test_logs_are_looked_at_in_turns_and_compacted_by_what_was_found(monke
     clock = SimpleNamespace(wall_ms=lambda: 0, now_ms=lambda: 0)
     environment: Any = SimpleNamespace(clock=clock, shares=TurnShares(lambda: LOOK_S * len(looked)), loop=loop)
     settings: Any = SimpleNamespace(watch=lambda callback: None, log_cleaner_backoff_ms=15_000)
-    cleaner = LogCleaner(settings, environment, [directory])
+    cleaner = LogCleaner(settings, environment, [directory], lambda *_: None)
     await cleaner._run()
     handle.cancel()
     assert cleaned == [index for index in reversed(range(LOGS)) if index % 2 == 0], "the dirtiest first"

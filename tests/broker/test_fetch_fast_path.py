@@ -12,7 +12,7 @@ from helpers.fast_paths import Side
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
-from minikafka.broker.partitions.fast_path import MISSES_MAX
+from minikafka.broker.partitions.fast_path import MISSES_MAX, TEMPLATES_BYTES_MAX
 from minikafka.client.admin import Admin
 from minikafka.storage.slice import SharedFile
 from minikafka.wire.batch import build_batch
@@ -93,6 +93,25 @@ async def test_a_template_is_served_the_second_time_at_any_offset(tmp_path: Path
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 200)))), "beyond the end: an error"
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(1, 100)))), "another partition"
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0)))[:-1])
+
+
+async def test_what_a_connection_teaches_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:
+    """Sixty fetches of long names that need not exist took four megabytes, for each connection."""
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, fast=True)
+        path, most = side.fast_path(FETCH), 0
+        for number in range(40):
+            topics = [
+                FetchRequest.FetchTopic(topic=f"{number}-{index}".ljust(240, "x"), partitions=[FetchRequest.FetchPartition(fetch_offset=0)])
+                for index in range(50)
+            ]
+            request = FetchRequest(topics=topics, max_wait_ms=0, min_bytes=0, max_bytes=1, session_epoch=-1)
+            frame = b"".join(bytes(piece) for piece in encode_request(request, 12, 1, "c"))[4:]
+            assert side.ask(frame) is not None
+            assert path._templates, "the latest ones are kept"
+            most = max(most, sum(map(len, path._templates)))
+        assert len(frame) < most <= TEMPLATES_BYTES_MAX
 
 
 @pytest.mark.parametrize(

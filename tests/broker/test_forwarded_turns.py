@@ -48,6 +48,11 @@ class HeldChannel:
         self.asked[number][1].set_result(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
 
 
+class Connection:
+    def __init__(self, peer_host: str = "10.0.0.1") -> None:
+        self.peer_host = peer_host
+
+
 class Broker:
     def __init__(self) -> None:
         self.channel = HeldChannel()
@@ -58,10 +63,13 @@ class Broker:
         self.running: list[asyncio.Task[Any]] = []
 
     async def forward(
-        self, principal: str, host: str, timeout_ms: int = 30_000, topics: int = 1, partitions: int = 1, whole: WholeRequest | None = None
-    ) -> asyncio.Task[Any]:
+        self, principal: str, host: str, timeout_ms: int = 30_000, topics: int = 1, partitions: int = 1, whole: WholeRequest | None = None,
+        connection: Connection | None = None,
+    ) -> asyncio.Task[Any]:  # fmt: skip
+        """`connection`: a new one by default."""
+        came_on = connection or Connection(host)
         context = SimpleNamespace(
-            api_version=7, correlation_id=1, client_id="c", principal=principal, connection=SimpleNamespace(peer_host=host), whole=whole
+            api_version=7, correlation_id=1, client_id="c", principal=principal, connection=came_on, whole=whole
         )
         named = [CreateTopicsRequest.CreatableTopic(name=f"t{number}", num_partitions=partitions) for number in range(topics)]
         request = CreateTopicsRequest(topics=named, timeout_ms=timeout_ms)
@@ -128,6 +136,47 @@ async def test_a_short_request_does_not_wait_behind_long_ones_even_of_its_client
     for task in broker.running:
         task.cancel()
     await asyncio.gather(*broker.running, return_exceptions=True)
+
+
+async def test_the_requests_of_one_connection_keep_their_order_whichever_are_long() -> None:
+    """A topic of many partitions was made, and deleted on the same connection: the deletion came first."""
+    broker, connection = Broker(), Connection()
+    short, long = broker.channel, broker.long_channel
+    await broker.forward("User:a", "10.0.0.1", connection=connection)
+    await broker.forward("User:a", "10.0.0.1", partitions=100, connection=connection)
+    await broker.forward("User:a", "10.0.0.1", partitions=100, connection=connection)
+    await broker.forward("User:a", "10.0.0.1", connection=connection)
+    await broker.forward("User:a", "10.0.0.1")
+    assert (len(short.asked), len(long.asked)) == (2, 0), "another connection's request need not wait"
+    short.refuse(0)
+    await turns()
+    assert (len(short.asked), len(long.asked)) == (2, 2)
+    long.refuse(0)
+    await turns()
+    assert len(short.asked) == 2
+    long.refuse(1)
+    await turns()
+    assert len(short.asked) == 3
+    for number in (1, 2):
+        short.refuse(number)
+    await asyncio.gather(*broker.running)
+    assert not broker.forwarder._lanes._last, "nothing is kept of a connection"
+
+
+async def test_requests_whose_time_is_up_do_not_let_those_behind_them_overtake() -> None:
+    broker, connection = Broker(), Connection()
+    await broker.forward("User:a", "10.0.0.1", partitions=100, connection=connection)
+    late = await broker.forward("User:a", "10.0.0.1", timeout_ms=1, connection=connection)
+    last = await broker.forward("User:a", "10.0.0.1", partitions=100, connection=connection)
+    assert (await late).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    await turns()
+    assert len(broker.long_channel.asked) == 1
+    broker.long_channel.refuse(0)
+    await turns()
+    assert len(broker.long_channel.asked) == 2 and not broker.channel.asked
+    last.cancel()
+    await asyncio.gather(*broker.running, return_exceptions=True)
+    assert not broker.forwarder._lanes._last
 
 
 async def test_a_request_in_parts_keeps_its_place_among_those_of_its_client() -> None:

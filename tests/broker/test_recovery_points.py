@@ -1,9 +1,10 @@
 """The checkpoints of a log directory never say more of a log than is true: a start after a crash believes them (LogManager.truncateTo,
-asyncDelete)."""
+asyncDelete). And no two threads write one of them: they would share its temporary file."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import random
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.broker.partitions.cleaner import LogCleaner
 from minikafka.broker.partitions.log_upkeep import LogUpkeep
 from minikafka.broker.supervise import Supervisor
 from minikafka.net.turn_share import TurnShares
@@ -23,6 +25,7 @@ from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory
 
 POINTS, STARTS = "/d/recovery-point-offset-checkpoint", "/d/log-start-offset-checkpoint"
+CLEANED = "/d/cleaner-offset-checkpoint"
 CONFIG = LogConfig(segment_bytes=4096)
 
 
@@ -35,18 +38,31 @@ def opened(disk: MemoryFileSystem) -> LogDirectory:
     return directory
 
 
-def upkeep_of(directory: LogDirectory) -> LogUpkeep:
+def environment_of(turns: int = 1) -> Any:
+    """A blocking call takes some turns of the loop."""
+    written = set[str]()
+
     async def run_blocking(function: Any, *arguments: Any) -> Any:
-        await asyncio.sleep(0)
-        return function(*arguments)
+        paths = set(getattr(getattr(function, "__self__", None), "paths", ()))
+        assert not paths & written, "two threads write one file"
+        written.update(paths)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        try:
+            return function(*arguments)
+        finally:
+            written.difference_update(paths)
 
     loop = asyncio.get_running_loop()
-    environment: Any = SimpleNamespace(
+    return SimpleNamespace(
         clock=SimpleNamespace(wall_ms=lambda: T0, now_ms=lambda: 0), supervisor=Supervisor(loop), monotonic_s=lambda: 0.0,
-        shares=TurnShares(lambda: 0.0), run_blocking=run_blocking,
+        shares=TurnShares(lambda: 0.0), run_blocking=run_blocking, loop=loop,
     )  # fmt: skip
+
+
+def upkeep_of(directory: LogDirectory, environment: Any = None) -> LogUpkeep:
     config: Any = None
-    return LogUpkeep(config, environment, [directory])
+    return LogUpkeep(config, environment or environment_of(), [directory])
 
 
 def append(log: Log, count: int, value: bytes = b"x" * 200) -> None:
@@ -167,3 +183,44 @@ async def test_a_topic_made_again_inherits_no_lines(is_written: bool) -> None:
     assert not again.durability.has_stale_point
     loaded = opened(disk.kill()).logs["t", 0]
     assert (loaded.log_start_offset, loaded.log_end_offset) == (0, 10)
+
+
+async def test_a_checkpoint_that_waits_does_not_bring_lines_of_a_removed_log_back() -> None:
+    disk = MemoryFileSystem()
+    directory = opened(disk)
+    flushed(directory)
+    upkeep = upkeep_of(directory)
+    upkeep._checkpoint_recovery_points()
+    upkeep._checkpoint_high_watermarks()
+    directory.remove("t", 0, T0)
+    upkeep.forget_removed()
+    await upkeep.finish()
+    assert points(disk) == {} and not directory.has_removed_lines
+
+
+async def test_the_cleaner_and_a_deleted_topic_do_not_write_one_file_at_a_time() -> None:
+    """A broker ended itself: the one's thread had renamed the temporary file that the other's had just written."""
+    disk = MemoryFileSystem()
+    directory = opened(disk)
+    config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+    log = directory.create_log("c", 0, bytes(15) + b"\x03", config, T0)
+    for number in range(60):
+        log.append_as_leader(memoryview(batch(b"x" * 200, key=b"%d" % (number % 3), timestamp=T0)), 0, T0)
+    log.update_high_watermark(60)
+    environment = environment_of(turns=3)
+    upkeep = upkeep_of(directory, environment)
+    settings: Any = SimpleNamespace(
+        watch=lambda callback: None, log_cleaner_backoff_ms=15_000, log_cleaner_dedupe_buffer_size=1 << 20,
+        log_cleaner_io_max_bytes_per_second=1e18,
+    )  # fmt: skip
+    cleaner = LogCleaner(settings, environment, [directory], upkeep.write)
+    cleaning = asyncio.create_task(cleaner._attempt(directory, cleaner._need(directory, log, T0)))
+    number = 0
+    while not cleaning.done() or ("c", 0) not in checkpoint.read_offset_checkpoint(disk, CLEANED):
+        number += 1
+        directory.create_log("gone", number, bytes(14) + number.to_bytes(2, "big"), CONFIG, T0)
+        directory.remove("gone", number, T0)
+        upkeep.forget_removed()
+        await asyncio.sleep(0)
+    await upkeep.finish()
+    assert not directory.is_offline and cleaner.rounds == 1 and number > 3

@@ -21,7 +21,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest
 
 PRODUCER = 7
-CONTEXT = SimpleNamespace(api_version=12, close=lambda reason: None)
+CONTEXT = SimpleNamespace(api_version=12, close=lambda reason: None, keep=lambda size: None)
 
 
 class Coordinator:

@@ -141,6 +141,9 @@ class FakeConnection:
     def go_on(self) -> None:
         """Do nothing: no frame was held back."""
 
+    def count_memory(self, ticket: int, size: int) -> None:
+        """Do nothing: there is no budget."""
+
     def close(self, reason: str = "") -> None:
         self.closed = True
         for answer in self.answers:

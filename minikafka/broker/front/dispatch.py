@@ -148,6 +148,11 @@ class RequestContext:
             self._ticket = -1
             self._finish(ticket, pieces)
 
+    def keep(self, size: int) -> None:
+        """Count `size` bytes for the memory budget until the request is answered: that much is kept for it."""
+        if self._ticket >= 0:
+            self.connection.count_memory(self._ticket, size)
+
     def no_response(self) -> None:
         """The request gets no response (Produce with acks=0)."""
         ticket = self._ticket

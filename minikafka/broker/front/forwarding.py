@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.client_turns import ClientTurns
 from minikafka.broker.front.error_responses import failure_response
+from minikafka.broker.front.lanes import Lanes
 from minikafka.broker.front.turns import Turns
 from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.delegation_token import TokenPrincipal
@@ -68,6 +69,7 @@ class Forwarder:
         self._metadata = metadata
         self._random = random
         self._turns, self._turns_of_long = ClientTurns(supervisor), ClientTurns(supervisor)
+        self._lanes = Lanes()
         #: Requests whose connection ends fail together. The answer to each may name hundreds of topics.
         self._failures = Turns(supervisor)
 
@@ -91,8 +93,12 @@ class Forwarder:
         client = (str(context.principal), context.connection.peer_host)
         is_long = len(data) > LONG_REQUEST_BYTES or _partitions_of(request) > LONG_REQUEST_PARTITIONS
         turns, controller = (self._turns_of_long, self._for_long) if is_long else (self._turns, self._controller)
+        whole = getattr(context, "whole", None)
         try:
-            async with turns.turn(client, _timeout_ms(request), getattr(context, "whole", None)) as left_ms:
+            async with (
+                self._lanes.enter(context.connection, is_long, _timeout_ms(request)) as in_lane_ms,
+                turns.turn(client, in_lane_ms, whole) as left_ms,
+            ):
                 answer = await controller.request(envelope(0), left_ms, resends_max=RESENDS_MAX, again=envelope)
         except (TimeoutError, ConnectionError, UnsupportedVersion):
             await self._failures.next()

@@ -122,6 +122,8 @@ class LargeRequests:
         self.served += 1
         # The log writes offsets into the records in place, so Produce needs a mutable copy.
         own: bytes | bytearray = bytearray(frame) if entry.api_key == PRODUCE_KEY else bytes(frame)
+        if entry.api_key == PRODUCE_KEY:
+            context.keep(len(own))
         context.connection.hold()
         name = f"{entry.name} v{context.api_version} from {context.connection}"
         return self._supervisor.start(self._serve(context, entry, own, position), name, ends=Ends("connection", context.close))

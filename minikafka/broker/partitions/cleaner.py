@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -17,6 +17,7 @@ from minikafka.wire.errors import ApiError, WireError
 if TYPE_CHECKING:
     from minikafka.broker.config.dynamic import Settings
     from minikafka.broker.environment import Environment
+    from minikafka.broker.partitions.log_upkeep import MakeTask
     from minikafka.storage.log import Log
     from minikafka.storage.log_dir import LogDirectory
 
@@ -29,7 +30,12 @@ class LogCleaner:
     A log that cannot be decoded is skipped until the next start. If a topic is deleted during its compaction, the result is dropped.
     """
 
-    def __init__(self, settings: Settings, environment: Environment, directories: list[LogDirectory]) -> None:
+    def __init__(
+        self, settings: Settings, environment: Environment, directories: list[LogDirectory],
+        write: Callable[[LogDirectory, MakeTask], None],
+    ) -> None:  # fmt: skip
+        """`write`: see LogUpkeep."""
+        self._write = write
         self._settings = settings
         self._environment = environment
         self._directories = directories
@@ -165,7 +171,6 @@ class LogCleaner:
 
     async def _clean(self, directory: LogDirectory, need: CleaningNeed) -> None:
         log, clock = need.log, self._environment.clock
-        run: Any = self._environment.run_blocking
         started_ms = clock.now_ms()
         log.watermarks.truncated_to = INT64_MAX
         cleaning = self._cleaning = Cleaning(need, clock.wall_ms(), self._settings.log_cleaner_dedupe_buffer_size)
@@ -189,9 +194,7 @@ class LogCleaner:
         )  # fmt: skip
         if log.watermarks.truncated_to >= cleaning.end_offset and directory.logs.get((log.topic, log.partition)) is log:
             directory.cleaned[log.topic, log.partition] = cleaning.end_offset
-            made = directory.cleaned_offsets()
-            if made is not None:
-                await run(made.run)
+            self._write(directory, directory.cleaned_offsets)
 
     async def _compact(self, directory: LogDirectory, cleaning: Cleaning, started_ms: int) -> bool:
         """Carry out a round. Returns False if the log changed meanwhile."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MISSES_MAX = 64
 #: Longer requests, not counting their records, get no template.
 TEMPLATE_BYTES_MAX = 1024
+#: Bound on the templates of an API and connection. A template's objects take several times as many bytes as the request, and some for each
+#: partition.
+TEMPLATES_BYTES_MAX, PARTITION_BYTES = 128 * 1024, 64
 #: Frames longer than MUCH_BYTES are decoded only up to ELEMENTS_MAX elements; no request with a template has as many.
 MUCH_BYTES, ELEMENTS_MAX = 8 * 1024, 512
 #: API key, version, correlation id.
@@ -42,7 +45,7 @@ Permits = Callable[[int, Any], bool]
 class TemplateFastPath(ABC):
     """The fast path of one API on one connection. Subclasses set `_misses` to 0 when they have learned a template."""
 
-    __slots__ = ("_counts", "_entry", "_misses", "_permits", "_refer", "_replicas")
+    __slots__ = ("_counts", "_entry", "_kept_bytes", "_misses", "_permits", "_refer", "_replicas")
 
     def __init__(self, replicas: ReplicaManager, entry: Counted, refer: Refer, permits: Permits | None = None) -> None:
         """`entry` counts the served requests. If `permits` is None, every template may be learned."""
@@ -51,6 +54,8 @@ class TemplateFastPath(ABC):
         self._counts = entry.counts
         self._refer = refer
         self._misses = 0
+        #: What the templates take, roughly.
+        self._kept_bytes = 0
         self._permits = permits
 
     @abstractmethod
@@ -63,6 +68,14 @@ class TemplateFastPath(ABC):
     @abstractmethod
     def forget(self) -> None:
         """Forget everything learned from earlier requests. The fast path may learn again."""
+        self._kept_bytes = self._misses = 0
+
+    def _keep(self, frame_bytes: int, partitions: int) -> None:
+        """Make room for a template of a request of so many bytes, without its records."""
+        size = frame_bytes + PARTITION_BYTES * partitions
+        if self._kept_bytes + size > TEMPLATES_BYTES_MAX:
+            self.forget()
+        self._kept_bytes += size
 
     def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, int, Any, int] | None:
         """Version, header and its end position, request and its end position. None if the frame can have no template, or if so many

@@ -206,9 +206,9 @@ class FetchFastPath(TemplateFastPath):
 
     def forget(self) -> None:
         """Forget every template."""
+        super().forget()
         self._layouts.clear()
         self._templates.clear()
-        self._misses = 0
 
     def _learn(self, frame: memoryview) -> None:
         """Remember the template of a request that may be repeated."""
@@ -224,6 +224,7 @@ class FetchFastPath(TemplateFastPath):
         offset_positions = _offset_positions(request, version, header.client_id, frame)
         if offset_positions is None or len(frame) > TEMPLATE_BYTES_MAX:
             return
+        self._keep(len(frame), len(offset_positions))
         layout = remember(self._layouts, len(frame), _Layout(offset_positions, len(frame)), LAYOUTS_MAX)
         remember(self._templates, layout.key(frame), _Template(request, version, self._fetch_bytes_max), TEMPLATES_MAX)
         self._misses = 0

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from minikafka.storage.log_dir import LogDirectory
 
 logger = logging.getLogger("minikafka.replicas")
+#: Makes a task from the present state; None if there is nothing to do.
+MakeTask = Callable[[], "DirectoryTask | None"]
 FLUSH_INTERVAL_S = 1.0
 #: Of more logs than this, FLUSHED_AT_ONCE are flushed in one go.
 MANY_LOGS = 256
@@ -36,7 +38,8 @@ class LogUpkeep:
         self._flushing: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
-        self._to_write: dict[str, list[DirectoryTask]] = {}
+        #: By directory: what makes the tasks that are still to be done.
+        self._to_write: dict[str, list[MakeTask]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         #: By directory: what those wait for who need the next write of recovery points; its result is why it failed.
         self._lowering: dict[str, asyncio.Future[StorageError | None]] = {}
@@ -83,28 +86,34 @@ class LogUpkeep:
 
     def _checkpoint_high_watermarks(self) -> None:
         for directory in self._online():
-            self._write(directory, directory.high_watermarks())
+            self.write(directory, directory.high_watermarks)
 
     def _checkpoint_recovery_points(self) -> None:
         for directory in self._online():
-            self._write(directory, directory.recovery_points())
-            self._write(directory, directory.log_start_offsets())
+            self.write(directory, directory.recovery_points)
+            self.write(directory, directory.log_start_offsets)
 
-    def _write(self, directory: LogDirectory, work: DirectoryTask | None) -> None:
-        """Do the work in a thread, after the directory's earlier writes; a checkpoint replaces one that is still waiting."""
-        if work is None:
-            return
+    def write(self, directory: LogDirectory, make: MakeTask) -> None:
+        """Make a task and run it in a thread, after the directory's earlier ones: two that write one file would share its temporary file.
+        It is made no earlier, so that it has no lines of logs that were removed before."""
         waiting = self._to_write.setdefault(directory.path, [])
-        waiting[:] = [other for other in waiting if other.path != work.path]
-        waiting.append(work)
+        if make not in waiting:
+            waiting.append(make)
         self._begin_writes(directory)
+
+    async def write_checkpoints(self) -> None:
+        """Write the checkpoints of a clean shutdown now, and wait for them."""
+        self._checkpoint_recovery_points()
+        self._checkpoint_high_watermarks()
+        if self._writing:
+            await asyncio.wait(list(self._writing.values()))
 
     def _begin_writes(self, directory: LogDirectory) -> None:
         if directory.path not in self._writing:
             waiting = self._to_write.setdefault(directory.path, [])
             self._writing[directory.path] = self._environment.supervisor.start(self._run_writes(directory, waiting), "checkpoints")
 
-    async def _run_writes(self, directory: LogDirectory, waiting: list[DirectoryTask]) -> None:
+    async def _run_writes(self, directory: LogDirectory, waiting: list[MakeTask]) -> None:
         try:
             while not directory.is_offline:
                 waiter = self._lowering.pop(directory.path, None)
@@ -114,7 +123,7 @@ class LogUpkeep:
                 elif (work := directory.prepare_removal()) is None:
                     if not waiting:
                         break
-                    work = waiting.pop(0)
+                    work = waiting.pop(0)()
                 failure = await self._run_write(directory, work) if work is not None else None
                 if waiter is not None and not waiter.done():
                     waiter.set_result(failure)
@@ -180,9 +189,10 @@ class LogUpkeep:
         self.forget_removed()
         for directory in self._online():
             self._unlink(directory, wall_ms)
-            self._write(directory, directory.prepare_sync())
+            if directory.has_unsynced_names:
+                self.write(directory, directory.prepare_sync)
             if directory.has_stale_points:
-                self._write(directory, directory.recovery_points())
+                self.write(directory, directory.recovery_points)
             directory.request_syncs()
         if self._flushing is None or self._flushing.done():
             logs = (log for directory in self._online() for log in directory.logs.values())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from minikafka.net.stand_in import StandIn
 from minikafka.storage.validation import RefusedRecords
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.messages.produce import ProduceResponse
+from minikafka.wire.message import received
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
@@ -37,6 +38,11 @@ def refuse(answer: PartitionAnswer, error: ApiError) -> None:
     if isinstance(error, RefusedRecords):
         kind = ProduceResponse.BatchIndexAndErrorMessage
         answer.record_errors = [kind(batch_index=index, batch_index_error_message=reason) for index, reason in error.record_errors]
+
+
+def records_bytes(request: ProduceRequest) -> int:
+    """The bytes of all records of a request."""
+    return sum(len(received(data.records or b"")) for topic in request.topic_data for data in topic.partition_data)
 
 
 class Appended:

@@ -300,10 +300,10 @@ class ProduceFastPath(TemplateFastPath):
 
     def forget(self) -> None:
         """Forget every template."""
+        super().forget()
         self._templates.clear()
         self._lengths.clear()
         self._layout.forget()
-        self._misses = 0
 
     def _learn(self, frame: memoryview) -> None:
         """Remember the template of a request that may be repeated."""
@@ -330,6 +330,7 @@ class ProduceFastPath(TemplateFastPath):
         if length > TEMPLATE_BYTES_MAX or frame[length:start] != written_length or frame[start : start + len(records)] != records:
             return
         is_watched = request.transactional_id is None
+        self._keep(length, 1)
         remember(self._templates, bytes(frame[8:length]), _Template(request, version, is_watched=is_watched), TEMPLATES_MAX)
         if length in self._lengths:
             self._lengths.remove(length)

@@ -143,6 +143,9 @@ class ServedHere:
         #: Marks the part as handed on already, so that it is not held again.
         self.client_id = CLIENT_ID_PREFIX
 
+    def keep(self, size: int) -> None:
+        """Does nothing: what is held is counted with the handover."""
+
     def close(self, reason: str) -> None:
         """Close the client's connection, because the request failed unexpectedly."""
         self.connection.close(reason)

@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.fast_path import remember
+from minikafka.broker.partitions.fast_path import TEMPLATE_BYTES_MAX, remember
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import WireError
@@ -77,6 +77,8 @@ class ProduceLayout:
     def learn(self, frame: memoryview, position: int, version: int, request: ProduceRequest) -> bool:
         """Remember what this request may share with others. `position`: where its header ends. Returns whether something was new."""
         length = position + BETWEEN_BYTES
+        if length > TEMPLATE_BYTES_MAX:
+            return False
         beginning = Beginning(version, request.acks, max(request.timeout_ms, 0), length, version >= TOPIC_ID_VERSION_MIN)
         key = (version, bytes(frame[8:length]))
         is_new = key not in self._beginnings

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions import log_flush
 from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL
-from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN, appended_before
+from minikafka.broker.partitions.prepared_memory import PreparedMemory
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN, appended_before, records_bytes
 from minikafka.storage.errors import StorageError
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.produce_handover import ServedHere
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.net.turn_share import TurnShares
+    from minikafka.storage.config import LogConfig
     from minikafka.storage.log import Log
     from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
-#: Partition -> the result of preparing its batch, or the error for which it must not be appended.
-Prepared = dict[object, "Fitting | ApiError"]
+#: Partition -> its batch was prepared, or the error for which it must not be appended.
+Prepared = dict[object, "Ready | ApiError"]
 #: Partitions whose batches must be prepared, each with whether the batch is heavy; the log of the others is flushed first.
 Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData, bool]"]
 
@@ -49,6 +51,22 @@ def _names_one_twice(request: ProduceRequest) -> bool:
     return False
 
 
+class Ready:
+    """A batch that was checked and converted for a partition with a configuration."""
+
+    __slots__ = ("_config", "_partition")
+
+    def __init__(self, partition: Partition, config: LogConfig) -> None:
+        self._partition = partition
+        self._config = config
+
+    def fitting(self, partition: Partition) -> Fitting:
+        """How to append it to the partition that has the name now. After a change of the configuration, or of a topic that was made
+        again, it is checked again, or refused if that takes long."""
+        is_same = partition is self._partition and partition.log.config == self._config
+        return Fitting.DONE if is_same else Fitting.ELSEWHERE
+
+
 class Look:
     """Finds the partitions of a request whose batches must be prepared, in as many turns as that takes: a client may have made each of
     them so that the look at it takes as long as it can."""
@@ -56,6 +74,8 @@ class Look:
     def __init__(self, replicas: ReplicaManager, context: RequestContext | ServedHere, request: ProduceRequest) -> None:
         self._replicas = replicas
         self._by_id = by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        #: Bytes of all records.
+        self.size = records_bytes(request)
         self.found: Heavy = []
         self._left: deque[tuple[tuple[Any, int], ProduceRequest.PartitionProduceData]] = deque()
         appended = appended_before(context.connection)
@@ -97,6 +117,7 @@ class Preparation:
         self._work = work
         self._wall_ms = wall_ms
         self._shares = shares
+        self._memory = PreparedMemory()
 
     def look(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Look:
         """Look for the partitions of a request whose batches must be prepared; `start` does the rest if that takes long."""
@@ -108,12 +129,14 @@ class Preparation:
     def start(self, context: RequestContext, look: Look, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
         """Finish the look, prepare the batches, put them into the request, call `go_on` with the results, and send the response that it
         returns."""
+        context.keep(look.size)
         context.connection.keep_frame()
         context.connection.hold()
         self._work.start(self._prepare(context, look, go_on), "a produce", context.connection)
 
     async def _prepare(self, context: RequestContext, look: Look, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
         prepared: Prepared = {}
+        self._memory.begin(look)
         try:
             while look.is_used_up:
                 await asyncio.sleep(0)
@@ -121,16 +144,28 @@ class Preparation:
             for partition, data, is_heavy in look.found:
                 try:
                     if is_heavy:
-                        data.records = await self._work.run(partition.log.prepare, data.records, self._wall_ms())
-                        prepared[partition.key] = Fitting.DONE
+                        prepared[partition.key] = await self._prepare_one(context, look, partition, data)
                     await self._sync_first(partition.log, cast("memoryview", data.records))
                 except ApiError as error:
                     prepared[partition.key] = error
             response = go_on(prepared)
         finally:
+            self._memory.end(look)
             context.connection.go_on()
         if response is not None:
             context.respond(response)
+
+    async def _prepare_one(
+        self, context: RequestContext | ServedHere, look: Look, partition: Partition, data: ProduceRequest.PartitionProduceData
+    ) -> Ready:
+        """Prepare a batch. Raises ApiError."""
+        records = cast("memoryview", data.records)
+        async with self._memory.turn(look):
+            config = partition.log.config
+            made = data.records = await self._work.run(partition.log.prepare, records, self._wall_ms())
+            if made.obj is not records.obj:
+                context.keep(look.size + self._memory.add(look, len(made)))
+        return Ready(partition, config)
 
     async def _sync_first(self, log: Log, records: memoryview) -> None:
         """Flush a log that must be synced before a new segment begins. Others may append meanwhile, but not for ever: then the roll syncs.

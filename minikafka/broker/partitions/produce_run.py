@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.handover import is_handed_on
 from minikafka.broker.partitions.leader_hint import name_leader
-from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, Appended, appended_before, fail, refuse
+from minikafka.broker.partitions.produce_answer import (
+    ACKS_ALL,
+    TOPIC_ID_VERSION_MIN,
+    Appended,
+    appended_before,
+    fail,
+    records_bytes,
+    refuse,
+)
 from minikafka.broker.partitions.produce_handover import HeldRequest
 from minikafka.broker.partitions.produce_order import check_order, gap_at_new_leader, is_behind_lost, note_refused
 from minikafka.broker.partitions.produce_transactional import Verdicts, verdict_of
@@ -153,6 +161,7 @@ class ProduceRun:
         if not left:
             return self._end()
         context = self._context
+        context.keep(records_bytes(self._request))
         context.connection.keep_frame()
         context.connection.hold()
         self._parts.environment.supervisor.start(self._produce_rest(), "a produce", ends=Ends("connection", context.close))
@@ -235,10 +244,11 @@ class ProduceRun:
         """Append the records. Raises ApiError, with nothing appended."""
         fitting = Fitting.HERE
         if self._prepared:
-            prepared = self._prepared.get(partition.key, Fitting.HERE)
+            prepared = self._prepared.get(partition.key)
             if isinstance(prepared, ApiError):
                 raise prepared
-            fitting = prepared
+            if prepared is not None:
+                fitting = prepared.fitting(partition)
         view: Any = _EMPTY if data.records is None else data.records
         return partition.append(view, self._request.acks, self._wall_ms, self._now_ms, verification=verification, fitting=fitting)
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN, records_bytes
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
@@ -79,13 +79,13 @@ class TransactionalProduce:
         batches = list(_batches(context, request))
         lines = [(topic, index, header[PRODUCER_ID]) for topic, _, index, header in batches]
         if self._turns.are_taken(lines):
-            _copy_records(request)
+            _copy_records(context, request)
             self._turns.enter(lines, partial(self._begin, context, request, go_on))
             return None
         verdicts, asked = self._examine(context, batches)
         if not asked or not self._verifier.is_enabled(_support(context)):
             return verdicts
-        _copy_records(request)
+        _copy_records(context, request)
         turn = self._turns.enter(lines)
         if self._ask(turn, context, request, verdicts, asked, go_on):
             self._turns.leave(turn)
@@ -230,7 +230,8 @@ def _support(context: RequestContext) -> Support:
     return Support.of(context.api_version, ABORTABLE_VERSION)
 
 
-def _copy_records(request: ProduceRequest) -> None:
+def _copy_records(context: RequestContext, request: ProduceRequest) -> None:
+    context.keep(records_bytes(request))
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
