@@ -182,7 +182,7 @@ CODECS = ("tests/wire/test_compression.py",)
 NET = ("tests/net/test_bounds.py",)
 NAMES = ("tests/broker/test_names_of_peers.py",)
 FETCH_PATH = ("tests/broker/test_fetch_fast_path.py",)
-KEPT = ("tests/broker/test_produce_memory.py",)
+KEPT = ("tests/broker/test_kept_requests.py",)
 BOMBS = ("tests/broker/test_bombs.py",)
 QUORUM = ("tests/core/raft/test_quorum.py",)
 STREAMS = ("tests/core/group/streams/test_bounds.py",)
@@ -230,6 +230,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.partitions.fast_path:TemplateFastPath._keep", _returns(None)),)},
     {"name": "kept-requests-uncounted", "breaks": "requests of Produce that are kept count for the memory budget", "tests": KEPT,
      "patches": (("minikafka.broker.front.dispatch:RequestContext.keep", _returns(None)),)},
+    {"name": "waiting-fetches-uncounted", "breaks": "what a fetch keeps while it waits counts for the memory budget", "tests": KEPT,
+     "patches": (("minikafka.broker.partitions.fetch_operation:READ_BYTES", lambda original: 0),)},
     {"name": "prepared-without-bound", "breaks": "prepared batches that are not appended yet have a bound", "tests": KEPT,
      "patches": (("minikafka.broker.partitions.prepared_memory:PreparedMemory._has_room", _returns(True)),)},
     {"name": "memory-never-free", "breaks": "the memory of answered requests is freed", "tests": NET,

@@ -198,10 +198,14 @@ class FakeContext:
         self.correlation_id = 7
         self.answered: list[Any] = []
         self.is_answered = False
+        self.kept = 0
         self.connection = SimpleNamespace(hold=lambda: None, go_on=lambda: None, closed=False)
 
     def complete(self, response: Any) -> None:
         pass
+
+    def keep(self, size: int) -> None:
+        self.kept = max(self.kept, size)
 
     def respond_encoded(self, response: Any, pieces: list[Any]) -> None:
         self.is_answered = True

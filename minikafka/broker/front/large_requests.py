@@ -53,6 +53,8 @@ WITH_RECORDS = frozenset({PRODUCE_KEY, ENVELOPE_KEY})
 ELEMENTS_MAX = 100_000
 #: Partitions of a fetch, which is served whole.
 FETCH_ENTRIES_MAX = 20_000
+#: What a decoded element takes in memory, roughly.
+ELEMENT_BYTES = 256
 #: Long requests are decoded concurrently up to this many bytes of frames, but at least one at a time.
 BYTES_AT_ONCE = 4 << 20
 TOO_MANY = "Unable to perform excessively large batch operation."
@@ -150,7 +152,7 @@ class LargeRequests:
         room = _Room(self, len(frame))
         await room.enter()
         try:
-            request = await self._decoded(entry, context.api_version, frame, position, made)
+            request = await self._decoded(context, entry, frame, position, made)
             cuts = cuts_of(request)
             if cuts:
                 response = await self._in_parts(context, entry, request, cuts, room)
@@ -177,12 +179,13 @@ class LargeRequests:
 
     # -- in steps --------------------------------------------------------------------------------------------------
 
-    async def _decoded(self, entry: Entry, version: int, frame: bytes | bytearray, position: int, made: list[list[Any]]) -> Any:
-        steps = entry.decode_in_steps(version, memoryview(frame), position, made)
+    async def _decoded(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int, made: list[list[Any]]) -> Any:
+        steps, elements = entry.decode_in_steps(context.api_version, memoryview(frame), position, made), 0
         while True:
             try:
                 elements = next(steps)
             except StopIteration as over:
+                context.keep(len(frame) + ELEMENT_BYTES * elements)
                 return over.value
             if elements > entry.elements_max:
                 raise WireError(f"{entry.name} has more than {entry.elements_max} elements")

@@ -26,6 +26,8 @@ _PartitionData = FetchResponse.PartitionData
 STEP_COST = 16_384
 #: Fetches of fewer partitions look at all of them whenever one of them changes.
 FEW_READS = 32
+#: What a fetch that waits keeps in memory for each partition: what it asked for and what was read, ten times the bytes of the request.
+READ_BYTES = 384
 READ_COST, EMPTY_COST, LOOK_COST, WATCH_COST, ANSWER_COST, NO_NEWS_COST = 96, 6, 2, 2, 24, 3
 
 
@@ -117,6 +119,8 @@ class FetchOperation(FetchInSteps):
         """Park the fetch under every partition."""
         keys: list[Hashable] = [read.partition.key for read in self.reads if read.partition is not None]
         waiting, some = self._broker.replicas.waiting, STEP_COST // WATCH_COST
+        if len(keys) >= FEW_READS:
+            self.context.keep(READ_BYTES * len(keys))
         waiting.park(waiting.fetches, self, keys[:some], self._broker.wait_ms(self))
         for begin in range(some, len(keys), some):
             yield

@@ -137,6 +137,10 @@ class EnvelopeContext:
     def complete(self, response: Any) -> None:
         """Nothing to fill in."""
 
+    def keep(self, size: int) -> None:
+        """See RequestContext."""
+        self._outer.keep(size)
+
     def respond_encoded(self, response: Any, pieces: list[Any]) -> None:
         """Answer with a response that is already encoded as `pieces`."""
         self._outer.respond(EnvelopeResponse(response_data=_joined(pieces)[4:], error_code=ErrorCode.NONE))

@@ -1,4 +1,4 @@
-"""What Produce requests keep in memory after their frame was read counts for the memory budget, and what is made of them has a bound."""
+"""What requests keep in memory after their frame was read counts for the memory budget, and what is made of Produces has a bound."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from helpers.produce_frames import led
 
 from minikafka.broker.coordinators.transaction_verification import TransactionVerifier
 from minikafka.broker.front.heavy_work import HeavyWork
-from minikafka.broker.front.large_requests import BYTES_AT_ONCE
+from minikafka.broker.front.large_requests import BYTES_AT_ONCE, ELEMENT_BYTES
 from minikafka.broker.node import Node
 from minikafka.broker.partitions import prepared_memory
+from minikafka.broker.partitions.fetch_operation import READ_BYTES
 from minikafka.broker.partitions.prepared_memory import PreparedMemory
 from minikafka.broker.partitions.produce_preparation import Ready
 from minikafka.client.admin import Admin
@@ -28,6 +29,8 @@ from minikafka.wire.compression import CompressionType, compress
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
+from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 from minikafka.wire.record import encode_record
 
@@ -51,7 +54,11 @@ class Client:
         data = [ProduceRequest.PartitionProduceData(index=index, records=one) for index, one in enumerate(records)]
         topics = [ProduceRequest.TopicProduceData(name="t", partition_data=data)]
         request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics, transactional_id=transactional_id)
-        self._writer.write(b"".join(bytes(piece) for piece in encode_request(request, 9, 1, "c")))
+        self.ask(request, 9)
+
+    def ask(self, request: Any, version: int) -> None:
+        """Send any request."""
+        self._writer.write(b"".join(bytes(piece) for piece in encode_request(request, version, 1, "c")))
 
     async def codes(self) -> set[int]:
         size = int.from_bytes(await self._reader.readexactly(4), "big")
@@ -146,6 +153,45 @@ async def test_a_long_request_that_waits_for_its_turn_counts(tmp_path: Path) -> 
         await until(lambda: kept(node) >= VALUE)
         large.left(BYTES_AT_ONCE)
         assert await client.codes() == {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        await until(lambda: not kept(node))
+
+
+@pytest.mark.asyncio
+async def test_a_fetch_of_many_partitions_that_waits_counts_as_what_is_made_of_it(tmp_path: Path) -> None:
+    """It takes ten times as much memory as its frame: 256 of them on each of a hundred connections took all of a machine."""
+    async with live_node(tmp_path) as node, Client(node) as client:
+        await topic(node, 40)
+        topics = [FetchRequest.FetchTopic(topic="t", partitions=[FetchRequest.FetchPartition(partition=index) for index in range(40)])]
+        client.ask(FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=MIB, topics=topics), 12)
+        await until(lambda: kept(node) >= 40 * READ_BYTES)
+        async with Client(node) as other:
+            other.send([bytes(batch(b"v"))])
+            assert await other.codes() == {0}
+        await until(lambda: not kept(node))
+
+
+@pytest.mark.asyncio
+async def test_the_elements_of_a_long_request_count(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node, Client(node) as client:
+        assert node.broker is not None
+        entry: Any = node.broker.dispatcher.entry(DescribeGroupsRequest.API_KEY)
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        def around(handler: Any) -> Any:
+            async def held(context: Any, request: Any) -> Any:
+                asked.set()
+                await go_on.wait()
+                answer = handler(context, request)
+                return await answer if asyncio.iscoroutine(answer) else answer
+
+            return held
+
+        entry.intercept(around)
+        entry.is_async = True
+        client.ask(DescribeGroupsRequest(groups=[f"group-{number}" for number in range(2000)]), 5)
+        await asked.wait()
+        assert kept(node) >= 1500 * ELEMENT_BYTES, "but for the last step"
+        go_on.set()
         await until(lambda: not kept(node))
 
 
