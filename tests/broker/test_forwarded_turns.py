@@ -64,14 +64,14 @@ class Broker:
 
     async def forward(
         self, principal: str, host: str, timeout_ms: int = 30_000, topics: int = 1, partitions: int = 1, whole: WholeRequest | None = None,
-        connection: Connection | None = None,
+        connection: Connection | None = None, name: str = "t",
     ) -> asyncio.Task[Any]:  # fmt: skip
         """`connection`: a new one by default."""
         came_on = connection or Connection(host)
         context = SimpleNamespace(
             api_version=7, correlation_id=1, client_id="c", principal=principal, connection=came_on, whole=whole
         )
-        named = [CreateTopicsRequest.CreatableTopic(name=f"t{number}", num_partitions=partitions) for number in range(topics)]
+        named = [CreateTopicsRequest.CreatableTopic(name=f"{name}{number}", num_partitions=partitions) for number in range(topics)]
         request = CreateTopicsRequest(topics=named, timeout_ms=timeout_ms)
         task = asyncio.ensure_future(self.forwarder.forward(context, request))
         self.running.append(task)
@@ -124,11 +124,11 @@ async def test_a_request_waits_for_its_turn_as_long_as_for_its_answer() -> None:
     assert not broker.forwarder._turns._clients
 
 
-@pytest.mark.parametrize(("topics", "partitions"), [(60, 1), (1, 100)])
-async def test_a_short_request_does_not_wait_behind_long_ones_even_of_its_client(topics: int, partitions: int) -> None:
+@pytest.mark.parametrize(("topics", "partitions", "name"), [(60, 1, "t"), (1, 100, "t"), (3, 1, "t" * 240)])
+async def test_a_short_request_does_not_wait_behind_long_ones_even_of_its_client(topics: int, partitions: int, name: str) -> None:
     broker = Broker()
     for _ in range(40):
-        await broker.forward("User:a", "10.0.0.1", topics=topics, partitions=partitions)
+        await broker.forward("User:a", "10.0.0.1", topics=topics, partitions=partitions, name=name)
     assert len(broker.long_channel.asked) == FORWARDED_AT_ONCE and not broker.channel.asked
     short = await broker.forward("User:a", "10.0.0.1")
     broker.channel.refuse(0)
@@ -214,6 +214,58 @@ async def test_very_many_clients_have_few_requests_at_the_controller_and_take_tu
     await asyncio.gather(*broker.running)
     later = broker.channel.clients()[OF_ALL:]
     assert later.index("User:0 10.0.0.1") < OF_ALL and not broker.forwarder._turns._clients
+
+
+class Counted(int):
+    """A place among the requests of a client, which counts how often any of them is compared."""
+
+    looks = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.looks += 1
+        return int(self) < int(other)
+
+    def __eq__(self, other: object) -> bool:
+        Counted.looks += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+async def test_a_turn_costs_the_same_however_many_requests_of_a_client_wait() -> None:
+    """The first of them was looked for among all."""
+    looks = []
+    for waiting in (100, 1000):
+        turns_of, served = ClientTurns(Supervisor(asyncio.get_running_loop())), list[int]()
+
+        async def serve(number: int, turns_of: ClientTurns = turns_of, served: list[int] = served) -> None:
+            whole = WholeRequest()
+            whole.arrival = Counted(number)
+            async with turns_of.turn("a", 30_000, whole):
+                served.append(number)
+                await asyncio.sleep(0)
+
+        order = list(range(1, waiting + 1))
+        random.Random(waiting).shuffle(order)
+        tasks = [asyncio.ensure_future(serve(number)) for number in order]
+        await asyncio.sleep(0)
+        for task in tasks[5::2]:
+            task.cancel()
+        Counted.looks = 0
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert served[FORWARDED_AT_ONCE:] == sorted(served[FORWARDED_AT_ONCE:]) and not turns_of._clients
+        looks.append(Counted.looks)
+    assert looks[1] < 20 * looks[0]
+
+
+async def test_requests_that_wait_no_longer_are_forgotten() -> None:
+    turns_of = ClientTurns(Supervisor(asyncio.get_running_loop()))
+    async with turns_of.turn("a", 30_000), turns_of.turn("a", 30_000):
+        for _ in range(1000):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0), turns_of.turn("a", 30_000):
+                    pass
+        assert len(turns_of._clients["a"]._order) <= 64 + 1
 
 
 MANY = 300

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from minikafka.core.timers import TimerQueue
@@ -23,6 +24,8 @@ FORWARDED_AT_ONCE = 2
 FORWARDED_AT_ONCE_OF_ALL = 16
 #: Waiting requests that end in one turn of the loop because their time is up. Each may name hundreds of topics, and its answer does, too.
 EXPIRED_IN_A_TURN = 4
+#: Requests of a client that no longer wait and still have a place in its order, besides as many as wait.
+FORGOTTEN_MAX = 64
 
 
 #: When the whole request arrived, and when the part of it.
@@ -41,11 +44,27 @@ class WholeRequest:
 class _Client:
     """How many places a client has, and its requests that wait for one."""
 
-    __slots__ = ("taken", "waiting")
+    __slots__ = ("_order", "taken", "waiting")
 
     def __init__(self) -> None:
         self.taken = 0
         self.waiting: dict[Arrival, asyncio.Future[None]] = {}
+        #: A heap of all that wait, and of some that no longer do.
+        self._order: list[Arrival] = []
+
+    def add(self, arrival: Arrival, waiter: asyncio.Future[None]) -> None:
+        """A request waits."""
+        self.waiting[arrival] = waiter
+        if len(self._order) > 2 * len(self.waiting) + FORGOTTEN_MAX:
+            self._order = sorted(self.waiting)
+        else:
+            heappush(self._order, arrival)
+
+    def first(self) -> Arrival:
+        """The first of those that wait; there must be one."""
+        while self._order[0] not in self.waiting:
+            heappop(self._order)
+        return self._order[0]
 
 
 class ClientTurns:
@@ -101,7 +120,7 @@ class ClientTurns:
         """Wait for a place. Raises TimeoutError."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         places = self._clients.setdefault(client, _Client())
-        places.waiting[arrival] = waiter
+        places.add(arrival, waiter)
         if places.taken < self._of_each:
             self._ring.setdefault(client)
         self._waiting[arrival] = client
@@ -131,7 +150,7 @@ class ClientTurns:
     def _give(self, client: Hashable) -> None:
         """Let the first waiting request of a client through. The client's next turn comes after one of each other client."""
         places = self._clients[client]
-        waiter = self._forget(min(places.waiting))
+        waiter = self._forget(places.first())
         self._ring.pop(client, None)
         if not waiter.done():  # a request that has been cancelled takes no place
             self._clients[client] = places
