@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from minikafka.storage.epoch_cache import EpochCache
+from minikafka.storage.epoch_cache import EpochCache, EpochWrite
 from minikafka.storage.errors import ResourceShortage, StorageError
+from minikafka.storage.filesystem import File
 from minikafka.storage.log_disk import LogDisk
 from minikafka.storage.log_segments import LogSegments
+from minikafka.storage.producer_snapshot_files import SnapshotWrite
 from minikafka.storage.segment import Segment
 from minikafka.storage.slice import FileSlice
 from minikafka.storage.watermarks import Watermarks
@@ -30,6 +32,7 @@ class Durability:
         "is_flush_requested",
         "is_whole_flush_requested",
         "recovery_point",
+        "snapshot_writes",
         "stale_point",
         "superseded",
         "truncations",
@@ -62,6 +65,8 @@ class Durability:
         self.has_unsynced_names = True
         #: Paths of producer snapshots, and of other files, that were written but not synced.
         self.unsynced_snapshots: list[str] = []
+        #: Producer snapshots that the next flush writes.
+        self.snapshot_writes: list[SnapshotWrite] = []
         self.unsynced_files: list[str] = []
         #: Log directories in which a power cut may bring back the name of the log that this one replaced.
         self.superseded: list[str] = []
@@ -122,11 +127,18 @@ class Durability:
         if self.has_unsynced_names:
             self._disk.filesystem.fsync_dir(self._disk.directory)
 
-    def rolled(self, snapshot: str | None) -> None:
-        """A new segment has begun. `snapshot` is the path of the producer snapshot that was written, if any."""
+    def rolled(self) -> None:
+        """A new segment has begun."""
         self.has_unsynced_names = True
-        if snapshot is not None:
-            self.unsynced_snapshots.append(snapshot)
+        self.is_flush_requested = True
+
+    def snapshot_taken(self, snapshot: File | SnapshotWrite | None) -> None:
+        """A producer snapshot was written, and its file is open and unsynced; or it is to be written by the next flush."""
+        if isinstance(snapshot, SnapshotWrite):
+            self.snapshot_writes.append(snapshot)
+        elif snapshot is not None:
+            snapshot.close()
+            self.unsynced_snapshots.append(snapshot.path)
         self.is_flush_requested = True
 
     def cut_at(self, offset: int) -> None:
@@ -139,6 +151,12 @@ class Durability:
         self._cut_sync = None
         self.is_flush_requested = True
 
+    def epochs_cut(self) -> None:
+        """Epochs without records were truncated: CutSync writes their file on another thread, before the next append or flush."""
+        if self._epochs.is_stale:
+            self.is_cut, self._cut_sync = True, None
+        self.is_flush_requested = True
+
     # -- truncations
 
     def prepare_cut_sync(self) -> CutSync | None:
@@ -146,13 +164,19 @@ class Durability:
         if not self.is_cut:
             return None
         with self._disk.guard("sync a truncation"):
-            self._cut_sync = CutSync(self, self._disk, self._segments.active)
+            self._cut_sync = CutSync(self, self._disk, self._segments.active, self._epochs.begin_write())
         return self._cut_sync
 
     def cut_is_synced(self, task: CutSync) -> None:
         """Called by `CutSync.finish`. Has no effect if the log was truncated again since."""
         if task is self._cut_sync:
             self.is_cut, self._cut_sync = False, None
+
+    def put_in_place(self, write: EpochWrite) -> None:
+        """Called by `CutSync.finish`. Raises StorageError."""
+        if self._disk.failure is None:
+            with self._disk.guard("write the leader epoch checkpoint"):
+                write.finish()
 
     def sync_cut(self) -> None:
         """Make the last truncation durable now, blocking. Raises StorageError."""
@@ -181,13 +205,15 @@ class Durability:
         self.is_flush_requested = False
         if up_to is None:
             self.is_whole_flush_requested = False
-        has_files = self.unsynced_snapshots or self.unsynced_files or epochs.is_unsynced or epochs.is_dirty or self.superseded
+        is_to_be_written = epochs.is_dirty or (epochs.is_stale and not self.is_cut)
+        has_epochs = epochs.is_unsynced or is_to_be_written
+        has_files = self.unsynced_snapshots or self.snapshot_writes or self.unsynced_files or has_epochs or self.superseded
         has_names = up_to is None and self.has_unsynced_names
         if end <= self.recovery_point and not has_files and not has_names:
             return None
         try:
             with self._disk.guard("flush the log"):
-                if epochs.is_dirty:
+                if is_to_be_written:
                     epochs.write(sync=False)
                 return FlushTask(self, self._disk, self._segments, epochs, end)
         except ResourceShortage:
@@ -209,6 +235,14 @@ class Durability:
         task.undo()
         return self._disk.fail("flush the log", error)
 
+    def name_snapshots(self, writes: list[SnapshotWrite]) -> None:
+        """Called by `FlushTask.finish`: snapshots are written and get their names. Raises StorageError."""
+        if not writes or self._disk.failure is not None:
+            return
+        with self._disk.guard("write a snapshot of the producers"):
+            for write in writes:
+                write.finish()
+
     def synced_to(self, offset: int, truncations: int) -> bool:
         """A sync that began when `truncations` was this number covers everything below `offset`. False, and nothing changes, if the log was
         truncated meanwhile: other, unsynced batches may have these offsets now."""
@@ -224,15 +258,18 @@ class CutSync:
     `run` blocks and may be called on another thread. If it raises OSError, call `cut_sync_failed`; else call `finish` on the loop.
     """
 
-    def __init__(self, durability: Durability, disk: LogDisk, active: Segment) -> None:
+    def __init__(self, durability: Durability, disk: LogDisk, active: Segment, epochs: EpochWrite | None) -> None:
         self._durability = durability
         self._filesystem = disk.filesystem
         self._directory = disk.directory
         self._piece = active.slice(0, 0)
+        self._epochs = epochs
 
     def run(self) -> None:
-        """Sync the file and its directory. Raises OSError."""
+        """Sync the file and its directory, and write the epochs. Raises OSError."""
         self._piece.fsync()
+        if self._epochs is not None:
+            self._epochs.run()
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.fsync_dir(self._directory)
 
@@ -241,8 +278,10 @@ class CutSync:
         self._piece.release()
 
     def finish(self) -> None:
-        """The truncation is durable: the next append need not sync it."""
+        """The truncation is durable: the next append need not sync it. Raises StorageError."""
         self._piece.release()
+        if self._epochs is not None:
+            self._durability.put_in_place(self._epochs)
         self._durability.cut_is_synced(self)
 
 
@@ -276,6 +315,7 @@ class FlushTask:
         self._slices.reverse()
         self._snapshots, self._files = durability.unsynced_snapshots, durability.unsynced_files
         durability.unsynced_snapshots, durability.unsynced_files = [], []
+        self._snapshot_writes, durability.snapshot_writes = durability.snapshot_writes, []
         self._superseded, durability.superseded = durability.superseded, []
         self._epochs = [epochs.path] if epochs.is_unsynced else []
         epochs.is_unsynced = False
@@ -290,6 +330,8 @@ class FlushTask:
     def run(self) -> None:
         """Sync the files and their directory. Raises OSError."""
         filesystem = self._disk.filesystem
+        for write in self._snapshot_writes:
+            write.run()
         for directory in self._superseded:
             with contextlib.suppress(OSError):  # a disk that has failed is not read again
                 filesystem.fsync_dir(directory)
@@ -312,12 +354,13 @@ class FlushTask:
         durability, epochs = self._durability, self._epoch_cache
         durability.unsynced_snapshots[:0] = self._snapshots
         durability.unsynced_files[:0] = self._files
+        durability.snapshot_writes[:0] = self._snapshot_writes
         durability.superseded[:0] = self._superseded
         epochs.is_unsynced = epochs.is_unsynced or bool(self._epochs)
         durability.is_flush_requested = True
 
     def finish(self) -> None:
-        """Note what is durable now. Call it on the loop after `run`."""
+        """Note what is durable now. Call it on the loop after `run`. Raises StorageError."""
         for piece in self._slices:
             piece.release()
         if self._log_segments.active.base_offset == self._active_base_offset:
@@ -326,3 +369,4 @@ class FlushTask:
             for segment, size in self._sizes:
                 segment.synced_size = size
         self._disk.open_files.shrink()
+        self._durability.name_snapshots(self._snapshot_writes)

@@ -1,6 +1,7 @@
 """The leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in `leader-epoch-checkpoint`.
 
-Every change is written to the file at once, except the removal of epochs that ended before the log's start: loading removes those again.
+Every change is written to the file at once, except the removal of epochs that ended before the log's start, or that a truncation dropped:
+loading removes those again.
 An invalid file is rebuilt from the log.
 
 Where batches were compacted away, nobody can tell from a log where an epoch began between two of them. Then it counts as begun at the end
@@ -15,6 +16,7 @@ that looks valid.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left, bisect_right
 
 from minikafka.storage.checkpoint import INT32_MAX, INT64_MAX, decode_checkpoint, encode_checkpoint, number_of
@@ -30,7 +32,9 @@ SECTOR_BYTES = 512
 class EpochCache:
     """Epochs and start offsets, both strictly increasing."""
 
-    __slots__ = ("_file_size", "_filesystem", "_starts", "epochs", "is_dirty", "is_unsynced", "latest", "path")
+    __slots__ = (
+        "_changes", "_file_size", "_filesystem", "_starts", "epochs", "is_dirty", "is_stale", "is_unsynced", "latest", "path",
+    )  # fmt: skip
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
@@ -41,6 +45,10 @@ class EpochCache:
         self.latest = -1
         #: Whether the file lacks a change of the entries.
         self.is_dirty = False
+        #: Whether the file still has epochs that a truncation dropped. A start would drop them again, so `begin_write` may take its time.
+        self.is_stale = False
+        #: Counts what was changed or written.
+        self._changes = 0
         #: Whether the file was written but not synced.
         self.is_unsynced = False
         #: Size of the file as this object last read or wrote it; 0 if the log is new, None if unknown.
@@ -106,14 +114,17 @@ class EpochCache:
         index = bisect_left(self.epochs, epoch)
         return self._starts[index] if index < len(self.epochs) and self.epochs[index] == epoch else None
 
-    def truncate_from_end(self, end_offset: int, *, write: bool = True, sync: bool = True) -> None:
-        """Drop the epochs that begin at or after `end_offset`. Without `sync` the file is synced with the log's next flush."""
-        keep = bisect_left(self._starts, end_offset)
-        if keep < len(self.epochs):
-            del self.epochs[keep:], self._starts[keep:]
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that begin at or after `end_offset`. The file is written with the sync of the truncation, or the next flush: a
+        start drops them again, too (LeaderEpochFileCache.truncateFromEndAsyncFlush)."""
+        self._keep(bisect_left(self._starts, end_offset))
+
+    def _keep(self, count: int) -> None:
+        if count < len(self.epochs):
+            del self.epochs[count:], self._starts[count:]
             self._update_latest()
-            if write:
-                self.write(sync=sync)
+            self.is_stale = True
+            self._changes += 1
 
     def truncate_from_start(self, start_offset: int, *, write: bool = True) -> None:
         """Drop the epochs that ended at or before `start_offset`; the epoch that contains it now begins there."""
@@ -128,7 +139,7 @@ class EpochCache:
     def on_recovered_batch(self, epoch: int, offset: int, previous_end: int) -> None:
         """Recovery found a batch: entries that contradict it belonged to records that are lost, and are dropped. Writes no file."""
         if 0 <= epoch < self.latest and self.epoch_for_offset(offset) > epoch:
-            self.truncate_from_end(offset, write=False)
+            self._keep(bisect_right(self.epochs, epoch))
         if epoch > self.latest:
             self.assign(epoch, previous_end, write=False)
 
@@ -138,17 +149,30 @@ class EpochCache:
         self._update_latest()
         self.is_dirty = True
 
-    def clear(self, *, write: bool = True, sync: bool = True) -> None:
-        """Drop all epochs. Without `sync` the file is synced with the log's next flush."""
-        self.epochs, self._starts = [], []
-        self._update_latest()
-        if write:
-            self.write(sync=sync)
+    def clear(self) -> None:
+        """Drop all epochs; as `truncate_from_end`."""
+        self.truncate_from_end(-1)
+
+    def begin_write(self) -> EpochWrite | None:
+        """The task that writes the file if it has epochs that a truncation dropped."""
+        return EpochWrite(self, self._filesystem, self._encoded(), self._changes) if self.is_stale else None
+
+    def put_in_place(self, changes: int, temporary: str, size: int) -> None:
+        """A file is written and synced under a temporary name: give it its own, unless it is out of date. A power cut may bring the former
+        back until the next flush; recovery notices its epochs by the batches. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            if changes != self._changes:
+                self._filesystem.unlink(temporary)
+                return
+            self._filesystem.rename(temporary, self.path)
+            self._file_size = size
+            self.is_dirty = self.is_stale = False
 
     def write(self, *, sync: bool = True) -> None:
         """Write the file. Without `sync` the log's next flush syncs it, and also writes it if descriptors are lacking now."""
-        data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
+        data = self._encoded()
         self.is_dirty = True
+        self._changes += 1
         try:
             self._write(data, sync)
         except OSError as error:
@@ -156,8 +180,11 @@ class EpochCache:
                 raise
             return
         self._file_size = len(data)
-        self.is_dirty = False
+        self.is_dirty = self.is_stale = False
         self.is_unsynced = not sync
+
+    def _encoded(self) -> bytes:
+        return encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
 
     def _write(self, data: bytes, sync: bool) -> None:
         # A shorter file would need a second step: a process that is killed before it would leave old entries behind the new ones.
@@ -175,3 +202,33 @@ class EpochCache:
 
     def _update_latest(self) -> None:
         self.latest = self.epochs[-1] if self.epochs else -1
+
+
+class EpochWrite:
+    """Writes the epochs of a log beside the loop. `run` blocks and may be called on another thread. If it raises OSError, another such
+    task may follow; else call `finish` on the loop."""
+
+    __slots__ = ("_changes", "_data", "_epochs", "_filesystem", "_temporary")
+
+    def __init__(self, epochs: EpochCache, filesystem: FileSystem, data: bytes, changes: int) -> None:
+        self._epochs = epochs
+        self._filesystem = filesystem
+        self._data = data
+        self._changes = changes
+        # The loop may write the file meanwhile, by a temporary name of its own.
+        self._temporary = f"{epochs.path}.cut.tmp"
+
+    def run(self) -> None:
+        """Write and sync it under a temporary name. Does nothing if the log's directory was renamed or removed. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            file = self._filesystem.open(self._temporary, create=True)
+            try:
+                file.truncate(0)
+                write_all(file, self._data, 0)
+                file.fsync()
+            finally:
+                file.close()
+
+    def finish(self) -> None:
+        """Put it in place. Raises OSError."""
+        self._epochs.put_in_place(self._changes, self._temporary, len(self._data))

@@ -29,7 +29,7 @@ from minikafka.storage.rolling import Rolling
 from minikafka.storage.segment import Segment
 from minikafka.storage.slice import empty_slice
 from minikafka.storage.timestamp_lookup import TimestampCandidate
-from minikafka.storage.truncation import Truncation
+from minikafka.storage.truncation import Truncation, TruncationPreparation
 from minikafka.storage.types import AbortedTransaction, EpochEnd, OffsetPosition, ReadResult, TimestampOffset
 from minikafka.storage.watermarks import Watermarks
 from minikafka.wire.batch import decompressed_bytes_max
@@ -186,8 +186,9 @@ class Log:
         self.durability.is_flush_requested = self.durability.is_flush_requested or not self.is_new or self.size > 0
 
     def write_epochs(self) -> None:
-        """Write the epoch file if it still has epochs that ended before the log's start. Not urgent: loading drops those too."""
-        if self.epochs.is_dirty:
+        """Write the epoch file if it still has epochs that ended before the log's start or were truncated. Not urgent: loading drops those
+        too."""
+        if self.epochs.is_dirty or self.epochs.is_stale:
             with self.disk("write the leader epoch checkpoint"):
                 self.epochs.write()
 
@@ -330,12 +331,21 @@ class Log:
         self._rolling.roll(wall_ms)
         return True
 
-    def truncate_to(self, offset: int, wall_ms: int = 0) -> bool:
+    def truncation_step(self, offset: int) -> int:
+        """Where the first of the truncations ends that bring the log to `offset` without dropping more than some segments at a time. Each
+        leaves a log that a truncation could have been meant to leave."""
+        return self._truncation.step(offset)
+
+    def prepare_truncation(self, offset: int, wall_ms: int) -> TruncationPreparation | None:
+        """What `truncate_to` would otherwise do itself and what takes long, on other threads; None if nothing does. Raises StorageError."""
+        return self._truncation.prepare(offset, wall_ms)
+
+    def truncate_to(self, offset: int, wall_ms: int = 0, prepared: TruncationPreparation | None = None) -> bool:
         """Drop everything from `offset` on. False if the log already ends there; then only the epochs are truncated (KAFKA-10706).
-        `prepare_cut_sync`, or the next append, makes it durable."""
+        `prepare_cut_sync`, or the next append, makes it durable. `prepared`: for this offset; has no effect if it is out of date."""
         if offset < 0:
             raise ValueError(f"truncation to offset {offset}")
-        return self._truncation.truncate_to(offset, wall_ms)
+        return self._truncation.truncate_to(offset, wall_ms, prepared)
 
     def truncate_fully_and_start_at(self, offset: int, wall_ms: int = 0) -> None:
         """Drop everything; the empty log starts at `offset`."""

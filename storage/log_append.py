@@ -423,7 +423,7 @@ class LogAppender:
         is_transactional = bool(attributes & TRANSACTIONAL_BIT)
         if entry is not None:
             if not is_transactional and entry.is_next(epoch, sequence):
-                return entry
+                return producers.continued(entry)
             found = entry.duplicate_of(epoch, sequence, (sequence + delta) & INT32_MAX)
             if found is not None:
                 first_offset, last_offset, appended_ms = found

@@ -165,7 +165,7 @@ class LogSegments(Sequence[Segment]):
     def _schedule_deletion(self, segment: Segment, wall_ms: int, *, with_snapshot: bool) -> None:
         due_ms = wall_ms + self.config.file_delete_delay_ms
         names = segment.mark_deleted()
-        snapshot = self._producers.mark_snapshot_deleted(segment.base_offset) if with_snapshot else None
+        snapshot = self._producers.snapshots.mark_deleted(segment.base_offset) if with_snapshot else None
         self.scheduled_deletions.extend((due_ms, name) for name in (names if snapshot is None else [*names, snapshot]))
 
     def _rename_parts(self, base_offset: int, before: str, after: str) -> None:

@@ -3,9 +3,13 @@ however many there are: recovery goes through this for every transaction of a lo
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush
+
+#: Offsets of ended transactions that a heap keeps below one that is open, besides as many as there are open ones.
+ENDED_MAX = 64
 
 
 @dataclass(slots=True)
@@ -19,34 +23,39 @@ class CompletedTransaction:
 
 
 class OpenTransactions:
-    """Transactions by the offset of their first record. They begin, and end, in the order of their offsets."""
+    """Transactions by the offset of their first record. Heaps, from which those that ended are taken when they come to the top: a damaged
+    log may begin transactions in any order."""
 
-    __slots__ = ("_completed", "_open", "unstable")
+    __slots__ = ("_begun", "_completed", "_first", "_open", "unstable")
 
     def __init__(self) -> None:
-        # A plain dict would pass all that was removed before it finds its first key.
-        #: Producer ids of the open transactions by first offset, ascending.
-        self._open: OrderedDict[int, int] = OrderedDict()
-        #: First offsets of the open and the completed transactions, ascending.
-        self.unstable: OrderedDict[int, None] = OrderedDict()
+        #: Producer ids of the open transactions by first offset.
+        self._open: dict[int, int] = {}
+        #: First offsets of the open and the completed transactions.
+        self.unstable: set[int] = set()
+        #: Heaps of first offsets: all that are in `_open`, and all in `unstable`, among others.
+        self._begun: list[int] = []
+        self._first: list[int] = []
         #: (offset of the marker, first offset) of completed transactions that are not stable, ascending.
         self._completed: deque[tuple[int, int]] = deque()
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         """Note a transaction. Only a damaged log or snapshot has one that begins before another that is known."""
-        is_behind = bool(self.unstable) and next(reversed(self.unstable)) > first_offset
         self._open[first_offset] = producer_id
-        self.unstable[first_offset] = None
-        if is_behind:
-            self._sort()
+        self.unstable.add(first_offset)
+        heappush(self._begun, first_offset)
+        heappush(self._first, first_offset)
+        if len(self._begun) > 2 * len(self._open) + ENDED_MAX:
+            self._begun = sorted(self._open)
+        if len(self._first) > 2 * len(self.unstable) + ENDED_MAX:
+            self._first = sorted(self.unstable)
 
     def load(self, transactions: Iterable[tuple[int, int]], completed: Iterable[tuple[int, int]] = ()) -> None:
         """Note open transactions, (first offset, producer id) in any order, and those that `completed` gave."""
         self._open.update(transactions)
         self._completed.extend(completed)
-        self.unstable.update((first_offset, None) for first_offset in self._open)
-        self.unstable.update((first_offset, None) for _, first_offset in self._completed)
-        self._sort()
+        self.unstable.update(self._open, (first_offset for _, first_offset in self._completed))
+        self._begun, self._first = sorted(self._open), sorted(self.unstable)
 
     def completed(self) -> tuple[tuple[int, int], ...]:
         """(offset of the marker, first offset) of the completed transactions that are not stable, ascending by the marker."""
@@ -58,47 +67,45 @@ class OpenTransactions:
             self._completed.append((completed.last_offset, completed.first_offset))
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """First offset of the oldest transaction that was open when `completed` ended, else the offset after its marker.
+        """First offset of the oldest transaction that was open when `completed` ended, else the offset after its marker. Call it after
+        `complete`, before other transactions that end later.
 
         A follower publishes all transactions of a fetch at once, so those that began after the marker must not count. Apache Kafka's
         follower counts them (ProducerStateManager.lastStableOffset), so a search in its index may stop too early.
         """
-        for first_offset, producer_id in self._open.items():
-            if first_offset > completed.last_offset:
-                break
-            if producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
+        oldest = self.first_open()
+        return completed.last_offset + 1 if oldest is None or oldest > completed.last_offset else oldest
 
     def stabilize(self, high_watermark: int) -> bool:
         """Drop completed transactions whose marker is below the high watermark. True if there were any."""
         completed, has_any = self._completed, False
         while completed and completed[0][0] < high_watermark:
             _, first_offset = completed.popleft()
-            self.unstable.pop(first_offset, None)
+            self.unstable.discard(first_offset)
             has_any = True
         return has_any
 
     def first_open(self) -> int | None:
         """First offset of the oldest open transaction; None if there is none."""
-        return next(iter(self._open), None)
+        begun = self._begun
+        while begun and begun[0] not in self._open:
+            heappop(begun)
+        return begun[0] if begun else None
 
     def first_unstable(self) -> int | None:
         """First offset of the oldest transaction that is open or not stable; None if there is none."""
-        return next(iter(self.unstable), None)
+        first = self._first
+        while first and first[0] not in self.unstable:
+            heappop(first)
+        return first[0] if first else None
 
     def open(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of the open transactions, oldest first."""
-        return [(producer_id, first_offset) for first_offset, producer_id in self._open.items()]
+        return [(self._open[first_offset], first_offset) for first_offset in sorted(self._open)]
 
     def clear(self) -> None:
         """Forget all."""
         self._open.clear()
         self.unstable.clear()
         self._completed.clear()
-
-    def _sort(self) -> None:
-        for first_offset in sorted(self.unstable):
-            self.unstable.move_to_end(first_offset)
-        for first_offset in sorted(self._open):
-            self._open.move_to_end(first_offset)
+        self._begun, self._first = [], []

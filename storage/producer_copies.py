@@ -72,6 +72,10 @@ class ProducerCopies:
         """The end offsets of all copies."""
         return [copy.end_offset for copy in self._copies]
 
+    def before(self, offset: int) -> int | None:
+        """The end offset of the newest copy up to `offset`; None if there is none."""
+        return max((copy.end_offset for copy in self._copies if copy.end_offset <= offset), default=None)
+
     def add(self, end_offset: int, producers: Collection[Copyable], completed: tuple[tuple[int, int], ...]) -> None:
         """Add a copy of the state of the log below `end_offset`, unless it is too large or there is one."""
         is_there = bool(self._copies) and self._copies[-1].end_offset >= end_offset
@@ -82,6 +86,12 @@ class ProducerCopies:
     def keep_between(self, log_start_offset: int, log_end_offset: int) -> None:
         """Drop the copies that do not belong to (log start, log end]: those above tell of batches that are gone."""
         self._copies = [copy for copy in self._copies if log_start_offset < copy.end_offset <= log_end_offset]
+
+    def fork(self) -> ProducerCopies:
+        """The same copies, to which others may be added."""
+        fork = ProducerCopies()
+        fork._copies = self._copies[:]
+        return fork
 
     def clear(self) -> None:
         """Drop all copies."""

@@ -6,20 +6,22 @@ log writes the batch, and `publish` makes the copies current. Replicated batches
 
 from __future__ import annotations
 
-import contextlib
 from itertools import chain
 
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.filesystem import File, FileSystem
 from minikafka.storage.open_transactions import CompletedTransaction, OpenTransactions
 from minikafka.storage.producer_copies import COPY_BATCH_SHIFT, COPY_BATCHES, CopiedProducer, ProducerCopies, ProducerCopy
-from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from minikafka.storage.producer_snapshot import ProducerSnapshotEntry
+from minikafka.storage.producer_snapshot_files import SnapshotFiles, SnapshotWrite
 from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.errors import ApiError, ErrorCode
 
 BATCHES_KEPT = 5
 #: Producers that one partition remembers. Kafka has no limit except that they expire.
 PRODUCERS_MAX = 20_000
+#: Producers of a snapshot that is written on the loop, which takes 3 us for each of them.
+SNAPSHOT_AT_ONCE_MAX = 1000
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -179,8 +181,7 @@ class ProducerStateManager:
         #: What replaying the batches since the last copy would take; see COPY_BATCHES.
         self._uncopied = 0
         self._last_snapshot_offset = 0
-        #: Offsets of the snapshot files, ascending.
-        self.snapshots: list[int] = []
+        self.snapshots = SnapshotFiles(filesystem, directory)
         self._verifications: dict[int, Verification] = {}
 
     # -- verification
@@ -313,10 +314,10 @@ class ProducerStateManager:
         self.publish(update)
         transactions, aborted = self.transactions, []
         for ended in update.completed:
+            transactions.complete(ended)
             if ended.is_aborted:
                 stable = transactions.last_stable_offset_after(ended)
                 aborted.append(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
-            transactions.complete(ended)
         return aborted
 
     def advance(self, end_offset: int, batches: int = 0, size: int = 0) -> None:
@@ -340,7 +341,8 @@ class ProducerStateManager:
         self.on_high_watermark(offset)
         self.copies.keep_between(offset, INT64_MAX)
         self.end_offset = max(self.end_offset, offset)
-        self._last_snapshot_offset = self.snapshots[-1] if self.snapshots else offset
+        latest = self.snapshots.latest
+        self._last_snapshot_offset = offset if latest is None else latest
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of the open transactions, oldest first."""
@@ -366,79 +368,64 @@ class ProducerStateManager:
 
     # -- snapshots
 
-    def load_snapshot_names(self) -> None:
-        """Find the snapshots on disk. A directory is none of the log's, whatever its name."""
-        names = [name for name in self._filesystem.list(self._directory) if is_snapshot(name)]
-        self.snapshots = sorted(int(name[:20]) for name in names if not self._filesystem.is_dir(f"{self._directory}/{name}"))
-
-    def remove_stray_snapshots(self, segment_base_offsets: list[int]) -> None:
-        """Remove the snapshots that belong to no segment, except the latest one if it lies beyond the last segment's base offset."""
-        strays = [offset for offset in self.snapshots if offset not in segment_base_offsets]
-        if strays and segment_base_offsets and strays[-1] > segment_base_offsets[-1]:
-            strays.pop()
-        for offset in strays:
-            self.remove_snapshot(offset)
-
-    def take_snapshot(self, *, sync: bool = True) -> File | None:
-        """Write a snapshot at `end_offset`, unless there is one already. Returns the open file if it is not synced yet."""
+    def take_snapshot(self, *, sync: bool = True) -> File | SnapshotWrite | None:
+        """Write a snapshot at `end_offset`, unless there is one already. Without `sync`, returns the open file, which is not synced yet, or
+        the task that writes it if there are more than SNAPSHOT_AT_ONCE_MAX producers."""
         if self.end_offset <= self._last_snapshot_offset:
             return None
-        path = self.snapshot_path(self.end_offset)
-        file = self._filesystem.open(path, create=True)
-        try:
-            file.truncate(0)
-            write_all(file, encode_snapshot([entry.snapshot() for entry in self.entries.values()]), 0)
-            if sync:
-                file.fsync()
-        except BaseException:
-            file.close()
-            raise
-        if self.end_offset not in self.snapshots:
-            self.snapshots.append(self.end_offset)
-            self.snapshots.sort()
         self._last_snapshot_offset = self.end_offset
-        if sync:
+        if not sync and len(self.entries) > SNAPSHOT_AT_ONCE_MAX:
+            return self.snapshots.begin(self.end_offset, self.entries.values())
+        file = self.snapshots.write(self.end_offset, self.entries.values())
+        if not sync:
+            return file
+        try:
+            file.fsync()
+        finally:
             file.close()
-            return None
-        return file
+        return None
 
     def save_snapshot(self) -> None:
-        """As `take_snapshot`, without waiting for the disk: a snapshot torn by a power cut fails its checksum and is rebuilt."""
-        file = self.take_snapshot(sync=False)
-        if file is not None:
-            file.close()
+        """Write a snapshot at `end_offset`, unless there is one already, without waiting for the disk: one torn by a power cut fails its
+        checksum and is rebuilt."""
+        if self.end_offset > self._last_snapshot_offset:
+            self._last_snapshot_offset = self.end_offset
+            self.snapshots.write(self.end_offset, self.entries.values()).close()
 
     def relocate(self, directory: str) -> None:
         """The log's directory was renamed."""
-        self._directory = directory
+        self.snapshots.relocate(directory)
 
-    def snapshot_path(self, offset: int) -> str:
-        return f"{self._directory}/{offset:020d}.snapshot"
+    def continued(self, entry: ProducerEntry) -> ProducerEntry:
+        """The entry of a producer that may be changed: a copy, already one of `entries`, while a snapshot of the old one is written."""
+        if not self.snapshots.pending:
+            return entry
+        entry = self.entries[entry.producer_id] = entry.copy()
+        return entry
 
-    def remove_snapshot(self, offset: int) -> None:
-        if offset in self.snapshots:
-            self.snapshots.remove(offset)
-            with contextlib.suppress(FileNotFoundError):
-                self._filesystem.unlink(self.snapshot_path(offset))
+    # -- truncation
 
-    def mark_snapshot_deleted(self, offset: int) -> str | None:
-        """Rename the snapshot to `.deleted`. Returns the new path, None if there is no such snapshot."""
-        if offset not in self.snapshots:
-            return None
-        self.snapshots.remove(offset)
-        path = self.snapshot_path(offset)
-        try:
-            self._filesystem.rename(path, path + ".deleted")
-        except FileNotFoundError:
-            return None
-        return path + ".deleted"
+    def fork(self) -> ProducerStateManager:
+        """A state of the same log, from which `truncate_and_reload` and a replay make that of an earlier end. It only reads files, so this
+        may happen on another thread."""
+        fork = ProducerStateManager(self._filesystem, self._directory, self._name, self.expiration_ms)
+        fork.snapshots = self.snapshots.for_reading()
+        fork.copies = self.copies.fork()
+        fork.end_offset = INT64_MAX
+        return fork
+
+    def adopt(self, fork: ProducerStateManager, log_start_offset: int) -> None:
+        """Take the state of a fork, which is of an earlier end of the log."""
+        self.snapshots.keep_between(log_start_offset, fork.end_offset)
+        self.entries, self.transactions, self.copies, self.end_offset = fork.entries, fork.transactions, fork.copies, fork.end_offset
+        self._uncopied = fork._uncopied
+        self.on_log_start_offset(log_start_offset)
+        self.first_unstable_offset = self.transactions.first_unstable()
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, wall_ms: int) -> bool:
         """Go back to the newest copy or valid snapshot in (log start, log end]. The caller must replay the batches after it. True if it was
         a snapshot, which holds only the last batch of each producer."""
-        for offset in list(self.snapshots):
-            if offset > log_end_offset or offset <= log_start_offset:
-                self.remove_snapshot(offset)
+        self.snapshots.keep_between(log_start_offset, log_end_offset)
         self.copies.keep_between(log_start_offset, log_end_offset)
         if log_end_offset == self.end_offset:
             self.on_log_start_offset(log_start_offset)
@@ -454,12 +441,11 @@ class ProducerStateManager:
 
     def _load_snapshot(self, wall_ms: int, least: int) -> bool:
         """Load the newest valid snapshot, removing others, unless it is below `least`. True if one was loaded."""
-        while self.snapshots and self.snapshots[-1] >= least:
-            offset = self.snapshots[-1]
+        while (offset := self.snapshots.latest) is not None and offset >= least:
             try:
-                loaded = decode_snapshot(self._filesystem.read(self.snapshot_path(offset)))
+                loaded = self.snapshots.read(offset)
             except (CorruptFile, FileNotFoundError):
-                self.remove_snapshot(offset)
+                self.snapshots.remove(offset)
                 continue
             for fields in loaded:
                 self._load_entry(fields, wall_ms)
@@ -473,16 +459,15 @@ class ProducerStateManager:
             self.entries[fields[0]] = ProducerEntry.from_copy(fields)
         self.transactions.load(self._begun(), copy.completed)
         self.end_offset = copy.end_offset
-        if self.snapshots:
-            self._last_snapshot_offset = self.snapshots[-1]
+        if self.snapshots.latest is not None:
+            self._last_snapshot_offset = self.snapshots.latest
 
     def _begun(self) -> list[tuple[int, int]]:
         """(first offset, producer id) of the entries' open transactions."""
         return [(entry.txn_first_offset, entry.producer_id) for entry in self.entries.values() if entry.txn_first_offset >= 0]
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        for snapshot in list(self.snapshots):
-            self.remove_snapshot(snapshot)
+        self.snapshots.clear()
         self.copies.clear()
         self._forget()
         self._last_snapshot_offset = 0
@@ -548,8 +533,3 @@ class ProducerStateManager:
         self.transactions.clear()
         self.first_unstable_offset = None
         self._uncopied = 0
-
-
-def is_snapshot(name: str) -> bool:
-    """Whether a broker names a snapshot so. A larger number is no offset."""
-    return len(name) == 29 and name.endswith(".snapshot") and name.isascii() and name[:20].isdigit() and int(name[:20]) < 1 << 63

@@ -89,7 +89,7 @@ def _load(
         for index, base in enumerate(bases)
     ]
     log.watermarks.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
-    log.producer_state.load_snapshot_names()
+    log.producer_state.snapshots.find()
     _load_epochs(log, segments)
     epochs_before = log.epochs.entries
     log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
@@ -109,7 +109,9 @@ def _load(
         segments[-1].activate()
     if log.epochs.entries != epochs_before:
         log.epochs.write()
-    log.epochs.truncate_from_end(log_end, sync=False)
+    log.epochs.truncate_from_end(log_end)
+    if log.epochs.is_stale:
+        log.epochs.write(sync=False)
     log.epochs.truncate_from_start(log.log_start_offset)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
     log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced
@@ -240,10 +242,10 @@ def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: b
     """Bring the producer state to the log end, from the snapshots on disk. Producers that expired meanwhile are dropped, as in Kafka, where
     recovery uses a separate manager."""
     producers = log.producer_state
-    producers.load_snapshot_names()
-    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
+    producers.snapshots.find()
+    producers.snapshots.remove_strays([segment.base_offset for segment in segments])
     producers.reset()
-    if is_clean and not producers.snapshots:
+    if is_clean and not producers.snapshots.offsets:
         for offset in (*(segment.base_offset for segment in segments[-2:]), log_end):
             producers.advance(offset)
             producers.save_snapshot()
@@ -263,7 +265,7 @@ def _load_epochs(log: Log, segments: list[Segment]) -> None:
 
 def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:
     """Rebuild the epochs from the batches. Epochs without a batch are lost here; the leader still has them."""
-    log.epochs.clear(write=False)
+    log.epochs.clear()
     end = segments[0].base_offset if segments else 0
     for segment in segments:
         for _, _, header in batches(segment.file, 0, segment.size):

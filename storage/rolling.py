@@ -55,8 +55,6 @@ class Rolling:
         segments.add(segment)
         self._choose_jitter()
         parts.producers.advance(offset)
-        snapshot = parts.producers.take_snapshot(sync=False)
-        if snapshot is not None:
-            snapshot.close()
-        durability.rolled(None if snapshot is None else snapshot.path)
+        durability.snapshot_taken(parts.producers.take_snapshot(sync=False))
+        durability.rolled()
         return segment

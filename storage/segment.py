@@ -10,9 +10,10 @@ from bisect import bisect_left
 
 from minikafka.storage.batch_scan import BATCH_LENGTH_MIN, INT32_MAX, LOOKUP_BYTES, STEP, batches, prepare_producer, valid_batches
 from minikafka.storage.config import LogConfig
+from minikafka.storage.cut_copy import CutCopy
 from minikafka.storage.epoch_cache import EpochCache
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import Buffer, File, FileSystem, copy_file, read_all, write_all
+from minikafka.storage.filesystem import Buffer, File, FileSystem, read_all, write_all
 from minikafka.storage.open_files import OpenFiles
 from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
 from minikafka.storage.slice import FileSlice, OnDiskError, SharedFile
@@ -446,9 +447,16 @@ class Segment:
         prepare_producer(producers, update, view, 0, header)
         return producers.complete(update)
 
-    def truncate_to(self, offset: int, wall_ms: int) -> int:
+    def prepare_cut(self, offset: int) -> CutCopy | None:
+        """A copy of what a truncation to `offset` would keep; None if it need not copy, since no slice reaches beyond the cut."""
+        found, shared = self.translate(offset), self._shared
+        if found is None or shared is None or not shared.reaches_beyond(found[0]):
+            return None
+        return CutCopy(self._filesystem, self.log_path, self.slice(0, found[0]))
+
+    def truncate_to(self, offset: int, wall_ms: int, copy: CutCopy | None = None) -> int:
         """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. If slices in flight reach beyond the cut, the
-        file is replaced by a synced copy of what stays. The cut is durable after the next sync."""
+        file is replaced by a synced copy of what stays: `copy` if it is of that. The cut is durable after the next sync."""
         found = self.translate(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -458,7 +466,7 @@ class Segment:
         if found is not None:
             position, _ = found
             cut = self.size - position
-            self._cut_file(position)
+            self._cut_file(position, copy)
             self.size = position
         if self.size == 0:
             self.created_ms = wall_ms
@@ -474,25 +482,21 @@ class Segment:
                 self.max_timestamp, self.max_timestamp_offset = header[MAX_TIMESTAMP], header[BASE_OFFSET] + header[LAST_DELTA]
         return cut
 
-    def _cut_file(self, size: int) -> None:
+    def _cut_file(self, size: int, copy: CutCopy | None) -> None:
         shared = self._open_shared()
         if not shared.reaches_beyond(size):
             shared.file.truncate(size)
             # The truncation is not synced yet: keep the file open until it is.
             self.synced_size, self._opened_size = min(self.synced_size, size), -1
             return
-        path = self.log_path + CLEANED
-        copy = self._open_files.open(self._filesystem, path, create=True)
+        if copy is None or not copy.is_of(shared, size):
+            copy = CutCopy(self._filesystem, self.log_path, self.slice(0, size))
         try:
-            copy.truncate(0)
-            copy_file(shared.file, copy, size)
-            copy.fsync()
-            self._filesystem.rename(path, self.log_path)
-        except BaseException:
-            copy.close()
-            raise
+            file = copy.take(self.log_path)
+        finally:
+            copy.release()
         # The descriptor stays valid across the rename; only error messages would show the old path.
-        self._shared = SharedFile(copy, self._on_error)
+        self._shared = SharedFile(file, self._on_error)
         self.synced_size = self._opened_size = size
         shared.retire()
 

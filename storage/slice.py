@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minikafka.storage.filesystem import File, read_all
+from minikafka.storage.filesystem import File, copy_file, read_all
 
 #: Called when reading a slice fails.
 OnDiskError = Callable[[OSError], object]
@@ -90,6 +90,15 @@ class FileSlice:
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
         """Read bytes of the whole file, not only of the slice. May run on another thread. Raises OSError without taking the log offline."""
         return self._pinned().file.pread_into(buffer, position)
+
+    def is_of(self, shared: SharedFile) -> bool:
+        """Whether it is a slice of this file, and not released."""
+        return self._shared is shared
+
+    def copy_to(self, file: File) -> None:
+        """Copy the bytes to the beginning of a file. The slice must begin where its file does. May run on another thread, as
+        `pread_into`."""
+        copy_file(self._pinned().file, file, self.size)
 
     def fsync(self) -> None:
         """Sync the slice's file. May run on another thread, as `pread_into`."""

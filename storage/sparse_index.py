@@ -150,7 +150,7 @@ class SparseIndex:
 
     def forget(self) -> None:
         """Drop the pages in memory; they are read again when needed."""
-        self._page = b""
+        self._page, self._page_number = b"", 0
         self._pages.clear()
         self._starts.clear()
 

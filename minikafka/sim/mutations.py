@@ -523,6 +523,7 @@ MUTATIONS: list[dict[str, Any]] = [
                  (f"{PRODUCERS}._check_sequence", constant(None))), "options": (("break_probability", 0.02),)},
     {"name": "producers-forgotten", "breaks": "producer state is not rebuilt after truncation and recovery", "profile": "storm",
      "patches": (("minikafka.storage.truncation:rebuild_producers", _forget_producers),
+                 ("minikafka.storage.truncation:Truncation.prepare", constant(None)),
                  ("minikafka.storage.recovery:rebuild_producers", _forget_producers)), "options": (("break_probability", 0.02),)},
     # -- the metadata quorum
     {"name": "votes-for-everybody", "breaks": "two votes in one epoch", "profile": "crashes", "options": (("shape", "quorum"),),

@@ -93,11 +93,11 @@ class _Probes:
             self._invariants.high_watermark_moved(node, log, before)
         return moved
 
-    def truncate_to(self, original: Any, log: Log, offset: int, wall_ms: int = 0) -> Any:
+    def truncate_to(self, original: Any, log: Log, offset: int, *arguments: Any) -> Any:
         """Wraps `Log.truncate_to`."""
         if (node := self._here()) is not None:
             self._invariants.truncating(node, log, offset)
-        result = original(log, offset, wall_ms)
+        result = original(log, offset, *arguments)
         if node is not None:
             self._invariants.truncated(log)
         return result

@@ -11,6 +11,7 @@ LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
 TRANSACTIONS = ("tests/storage/test_open_transactions.py",)
 COMPRESSED = ("tests/storage/test_compressed_batches.py",)
+PREPARED = ("tests/storage/test_prepared_truncations.py",)
 COPIES = ("tests/storage/test_producer_copies.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
@@ -102,6 +103,19 @@ def _leave_out(original: Any) -> Any:
     return wait_for_resources
 
 
+def _name_all(original: Any) -> Any:
+    def keep_between(self: Any, log_start_offset: int, log_end_offset: int) -> None:
+        pending, self.pending = self.pending, []
+        original(self, log_start_offset, log_end_offset)
+        self.pending = pending
+
+    return keep_between
+
+
+def _put_in_place_anyhow(original: Any) -> Any:
+    return lambda self, changes, temporary, size: original(self, self._changes, temporary, size)
+
+
 STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "number-outlives-file", "breaks": "a closed file keeps using its descriptor, which now belongs to another file",
      "patches": (("minikafka.storage.filesystem:OsFile.close", _keep_number),), "tests": ("tests/storage/test_disks.py",)},
@@ -157,6 +171,26 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.producer_copies:ProducerCopies.keep_between", nothing),), "tests": COPIES},
     {"name": "state-never-copied", "breaks": "a truncation replays the whole active segment",
      "patches": (("minikafka.storage.producer_copies:ProducerCopies.add", nothing),), "tests": COPIES},
+    {"name": "truncation-unprepared", "breaks": "a truncation replays many batches, and copies a segment, on the event loop",
+     "patches": (("minikafka.storage.truncation:Truncation.prepare", constant(None)),), "tests": PREPARED},
+    {"name": "preparation-out-of-date", "breaks": "a truncation takes the producers' state of a log that was cut since",
+     "patches": (("minikafka.storage.truncation:TruncationPreparation._is_out_of_date", constant(False)),), "tests": PREPARED},
+    {"name": "segments-dropped-together", "breaks": "a truncation drops all segments in one turn of the event loop",
+     "patches": (("minikafka.storage.truncation:DROPPED_AT_ONCE", lambda original: 1 << 30),
+                 ("minikafka.broker.partitions.log_flush:DROPPED_AT_ONCE", lambda original: 1 << 30)), "tests": PREPARED},
+    {"name": "snapshots-on-the-loop", "breaks": "a snapshot of very many producers is encoded in one turn of the event loop",
+     "patches": (("minikafka.storage.producer_state:SNAPSHOT_AT_ONCE_MAX", lambda original: 1 << 30),), "tests": PREPARED},
+    {"name": "snapshot-behind-the-cut", "breaks": "a snapshot of what a truncation removed gets its name",
+     "patches": (("minikafka.storage.producer_snapshot_files:SnapshotFiles.keep_between", _name_all),), "tests": PREPARED},
+    {"name": "snapshot-of-later-batches", "breaks": "a snapshot that is written later is of the batches before its offset",
+     "patches": (("minikafka.storage.producer_state:ProducerStateManager.continued", lambda original: lambda self, entry: entry),),
+     "tests": PREPARED},
+    {"name": "epochs-out-of-date", "breaks": "the file of the epochs gets contents from before its last change",
+     "patches": (("minikafka.storage.epoch_cache:EpochCache.put_in_place", _put_in_place_anyhow),), "tests": PREPARED},
+    {"name": "epochs-cut-on-the-loop", "breaks": "the file is written on the event loop when only epochs are truncated",
+     "patches": (("minikafka.storage.durability:Durability.epochs_cut", nothing),), "tests": PREPARED},
+    {"name": "ended-transactions-kept", "breaks": "a transaction that hangs keeps those that ended after it in memory",
+     "patches": (("minikafka.storage.open_transactions:ENDED_MAX", lambda original: 1 << 40),), "tests": TRANSACTIONS},
     {"name": "streams-unlooked-at", "breaks": "a compressed batch of many records is stored although its stream is cut",
      "patches": (("minikafka.storage.validation:is_whole_stream", constant(True)),), "tests": COMPRESSED},
     {"name": "streams-walked-for-ever", "breaks": "a compressed stream of very many tiny blocks is stepped over to its end",

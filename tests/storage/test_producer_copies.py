@@ -11,7 +11,7 @@ import pytest
 from helpers.batches import T0, batch, marker
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.storage import producer_replay, producer_state
+from minikafka.storage import producer_replay, producer_state, truncation
 from minikafka.storage.log import Log
 from minikafka.storage.producer_copies import COPIED_MAX, COPIED_TOGETHER_MAX, COPIES_MAX, COPY_BATCHES, ProducerCopies
 from minikafka.storage.producer_state import ProducerEntry
@@ -79,7 +79,7 @@ class Story:
         self.random = random.Random(seed)
         self.written: list[Written] = []
         self.starts = [0]
-        self.restored = 0
+        self.restored = self.prepared = 0
 
     def fetch(self) -> None:
         """A follower's fetch of some batches."""
@@ -111,9 +111,20 @@ class Story:
         log = self.log
         cut = self.random.randrange(log.log_start_offset, log.log_end_offset + 1)
         if without_snapshots:
-            for offset in list(log.producer_state.snapshots):
-                log.producer_state.remove_snapshot(offset)
-        log.truncate_to(cut, T0)
+            log.producer_state.snapshots.clear()
+        prepared = log.prepare_truncation(cut, T0)
+        if prepared is None:
+            log.truncate_to(cut, T0)
+        else:
+            self.prepared += 1
+            for piece in prepared.pieces():
+                piece()
+                if self.random.random() < 0.3:  # the log stays in use
+                    self.produce()
+                if self.random.random() < 0.3:
+                    log.update_high_watermark(cut)
+            assert log.truncate_to(cut, T0, prepared)
+            prepared.release()
         self.written = [each for each in self.written if each.last < cut]
         self.restored += any(offset <= cut for offset in log.producer_state.copies.offsets)
         assert log.log_end_offset == cut
@@ -150,6 +161,7 @@ def test_a_truncation_arrives_at_what_a_replay_from_the_start_gives(
     open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(producer_state, "COPY_BATCHES", 1 + seed % 7)
+    monkeypatch.setattr(truncation, "REPLAYED_AT_ONCE_BYTES", 0)
     story = Story(open_log(segment_bytes=[1000, 1 << 20][seed % 2]), seed)
     for _ in range(120):
         kind = story.random.random()
@@ -165,7 +177,7 @@ def test_a_truncation_arrives_at_what_a_replay_from_the_start_gives(
             story.raise_log_start()
         elif kind > 0.9:
             story.truncate(without_snapshots=seed % 3 > 0)
-    assert story.restored
+    assert story.restored and story.prepared
 
 
 def append(log: Log, batches: int, together: int = 7, size: int = 1) -> None:

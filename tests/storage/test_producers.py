@@ -199,7 +199,7 @@ def test_state_survives_recovery_with_and_without_snapshots(open_log: Callable[.
     log = open_log(segment_bytes=300)
     for sequence in range(12):
         send(log, sequence, attributes=TRANSACTIONAL)
-    assert log.producer_state.snapshots
+    assert log.producer_state.snapshots.offsets
     for keep in (True, False):
         copy = disk.kill()
         for name in list(copy.names):
@@ -269,7 +269,7 @@ def test_truncation_takes_producers_back(open_log: Callable[..., Log]) -> None:
         send(log, sequence)
     log.truncate_to(5)
     assert log.producer_state.entries[7].last_sequence == 4
-    assert all(offset <= 5 for offset in log.producer_state.snapshots)
+    assert all(offset <= 5 for offset in log.producer_state.snapshots.offsets)
     assert send(log, 5).first_offset == 5
 
 

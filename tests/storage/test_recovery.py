@@ -347,6 +347,20 @@ def test_an_epoch_that_the_file_puts_over_older_batches_goes(open_log: Callable[
     assert again.epochs.entries == [(4, 0)]
 
 
+def test_a_small_segment_whose_index_was_preallocated_can_be_read_after_a_power_cut(
+    open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    """The last entry of the old index stood on a page that the new one does not have."""
+    log = open_log(segment_index_bytes=1 << 20)
+    fill(log, 3)
+    preallocated = disk.read("/data/t-0/00000000000000000000.index")
+    log.roll(T0)
+    fill(log, 1)
+    disk.write("/data/t-0/00000000000000000000.index", preallocated)
+    again = open_log(disk.kill(), is_clean=False, recovery_point=3, segment_index_bytes=1 << 20)
+    assert len(preallocated) > 4096 and again.read(1, 1000, end_offset=3).slice.size and again.failure is None
+
+
 def test_an_epoch_without_a_record_does_not_cost_a_start_a_sync(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
     log = open_log()
     fill(log, 3, epoch=4)

@@ -108,7 +108,7 @@ def test_an_epoch_file_that_a_power_cut_tore_is_never_believed() -> None:
         cache.write()
         written = [cache.entries]
         for epoch in range(generator.randrange(1, 8)):
-            cache.truncate_from_end(offset - generator.randrange(3000), write=False)
+            cache.truncate_from_end(offset - generator.randrange(3000))
             offset += generator.choice((1, 900))
             cache.assign(100 + epoch, offset)
             written.append(cache.entries)
@@ -143,8 +143,13 @@ def test_a_process_that_is_killed_leaves_no_epoch_file_that_apache_kafka_refuses
     for epoch in range(1, 12):
         cache.assign(epoch, 100 * epoch)
     for offset in (1000, 450, 0):
-        cache.truncate_from_end(offset, sync=False)
+        cache.truncate_from_end(offset)
+        write = cache.begin_write()
+        assert write is not None
+        write.run()
+        write.finish()
     cache.clear()
+    cache.write()
     assert len(found) >= 12
     for data in found:
         count, *rows = data.decode().splitlines()[1:]

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.log_flush import flush
+from minikafka.broker.partitions.log_flush import flush, sync_cut, truncate_fully
 from minikafka.broker.supervise import Ends
 from minikafka.net.tasks import outcome_of, within
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
@@ -28,8 +28,12 @@ CHUNK_BYTES = 1 << 20
 CHUNKS_PER_FLUSH = 64
 
 
+#: Instead of the number of truncations: the copy must begin anew.
+ANEW = -1
+
+
 class _Move:
-    """`is_named`: the copy has the ordinary name; None while it gets it."""
+    """`is_named`: the copy has the ordinary name; None while it gets it. `truncations`: of the log, when the copy was begun."""
 
     __slots__ = ("future", "is_named", "partition", "target", "task", "truncations")
 
@@ -37,7 +41,7 @@ class _Move:
         self.partition = partition
         self.target = target
         self.future = future
-        self.truncations = partition.log.truncations
+        self.truncations = ANEW
         self.is_named: bool | None = False
         self.task: asyncio.Task[None] | None = None
 
@@ -74,7 +78,6 @@ class DirectoryMoves:
         log = partition.log
         future = target.create_future(partition.topic, partition.index, partition.topic_id, log.config, self._environment.clock.wall_ms())
         move = self._moves[partition.key] = _Move(partition, target, future)
-        self._restart(move)
         logger.info("%s: moving to %s", partition, target.path)
         ends = Ends("move", lambda _: self.cancel(partition))
         move.task = self._environment.supervisor.start(self._run(move), f"the move of {partition} to {target.path}", ends=ends)
@@ -116,17 +119,27 @@ class DirectoryMoves:
 
     # -- copying ---------------------------------------------------------------------------------------------------
 
-    def _restart(self, move: _Move) -> None:
-        """Start again at the beginning of the log, because it was truncated, or its start moved beyond the copy's end."""
+    def _must_restart(self, move: _Move) -> bool:
         log = move.partition.log
+        return log.truncations != move.truncations or move.future.log_end_offset < log.log_start_offset
+
+    async def _restart(self, move: _Move) -> None:
+        """Start again at the beginning of the log, because it was truncated, or its start moved beyond the copy's end. Raises
+        StorageError."""
+        log, run, wall_ms = move.partition.log, self._environment.run_blocking, self._environment.clock.wall_ms
         move.truncations = log.truncations
-        move.future.truncate_fully_and_start_at(max(log.log_start_offset, log.segments.bases[0]), self._environment.clock.wall_ms())
+        start = max(log.log_start_offset, log.segments.bases[0])
+        if await truncate_fully(move.future, start, wall_ms, run, lambda: self._moves.get(move.partition.key) is move):
+            await sync_cut(move.future, run)
 
     async def _run(self, move: _Move) -> None:
         run: Any = self._environment.run_blocking
         key, chunks = move.partition.key, 0
         try:
             while self._moves.get(key) is move:
+                if self._must_restart(move):
+                    await self._restart(move)
+                    continue
                 size = self._copy_chunk(move)
                 chunks += 1
                 if size == 0 or chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
@@ -158,10 +171,10 @@ class DirectoryMoves:
             left -= rate * (clock.now_ms() - began_ms) / 1000
 
     def _copy_chunk(self, move: _Move) -> int:
-        """Copy one chunk. Returns its bytes; 0 if the copy is complete."""
+        """Copy one chunk. Returns its bytes; 0 if the copy is complete, 1 if it must begin anew."""
         log, future = move.partition.log, move.future
-        if log.truncations != move.truncations or future.log_end_offset < log.log_start_offset:
-            self._restart(move)
+        if self._must_restart(move):
+            return 1
         offset = future.log_end_offset
         if offset >= log.log_end_offset:
             return 0
@@ -174,7 +187,7 @@ class DirectoryMoves:
             future.append_as_follower(memoryview(data))
         except UnexpectedAppendOffset:
             # The log was compacted, and its first batch now begins before the end of the copy.
-            self._restart(move)
+            move.truncations = ANEW
             return 1
         return len(data)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from minikafka.broker.partitions.log_flush import flush, sync_cut
+from minikafka.broker.partitions.log_flush import flush, sync_cut, truncate, truncate_fully
 from minikafka.broker.partitions.partition import Partition, PartitionEvents
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
@@ -299,11 +299,9 @@ class Fetcher:
             if step is Step.APPEND:
                 self._append(followed, partition, data)
             elif step is Step.TRUNCATE:
-                self._truncate(partition, diverging.epoch, diverging.end_offset)
-                if partition.log.durability.is_cut:
-                    follower.syncing(followed)
-                    sync = self._sync_cut(partition)
-                    self._start(self._go_on_behind(sync, followed, partition), f"syncing the truncation of {partition}")
+                follower.syncing(followed)
+                cut = self._truncate(partition, diverging.epoch, diverging.end_offset)
+                self._start(self._go_on_behind(cut, followed, partition), f"truncating {partition}")
             elif step is Step.LOCATE:
                 self._start(self._locate(followed, partition), f"looking for the offset of {partition}")
             elif code is ErrorCode.FENCED_LEADER_EPOCH:
@@ -346,7 +344,8 @@ class Fetcher:
             log.increment_log_start_offset(min(data.log_start_offset, log.high_watermark))
         self.follower.appended(followed)
 
-    def _truncate(self, partition: Partition, leader_epoch: int, leader_end_offset: int) -> None:
+    async def _truncate(self, partition: Partition, leader_epoch: int, leader_end_offset: int) -> None:
+        """Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
         log = partition.log
         found = truncation_for(
             leader_epoch,
@@ -361,13 +360,27 @@ class Fetcher:
                 "%s: in epoch %d truncating below the high watermark %d to %d: the leader lost committed records (unclean election?)",
                 partition, partition.leader_epoch, log.high_watermark, found.offset,
             )  # fmt: skip
-        log.truncate_to(found.offset, self._clock.wall_ms())
+        if not await self._truncate_log(partition, found.offset):
+            return
         partition.count_truncation("diverging_epoch", before - log.log_end_offset)
         logger.info(
             "%s: in epoch %d truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d were never committed)",
             partition, partition.leader_epoch, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id,
             before - log.log_end_offset,
         )  # fmt: skip
+        await self._sync_cut(partition)
+
+    async def _truncate_log(self, partition: Partition, offset: int) -> bool:
+        """False if this leader is not followed any more, or the log is closed. Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
+        run_blocking = self._replication.environment.run_blocking
+        return await truncate(partition.log, offset, self._clock.wall_ms, run_blocking, self._is_followed(partition))
+
+    def _is_followed(self, partition: Partition) -> Callable[[], bool]:
+        """Says whether the replica still follows this leader in the same epoch, with the same log."""
+        log, epoch, key = partition.log, partition.leader_epoch, (partition.topic_id, partition.index)
+        return lambda: (
+            partition.leader_epoch == epoch and partition.log is log and log.failure is None and self.partitions.get(key) is partition
+        )
 
     async def _sync_cut(self, partition: Partition) -> None:
         """Raises StorageError."""
@@ -380,11 +393,11 @@ class Fetcher:
         task.add_done_callback(self._tasks.pop)
 
     async def _go_on_behind(self, sync: Coroutine[Any, Any, None], followed: FollowedPartition, partition: Partition) -> None:
-        """Sync the log before fetching on: the next append would wait for it."""
+        """Truncate or sync the log before fetching on: the next append would wait for it."""
         is_synced = True
         try:
             await sync
-        except ResourceShortage as error:
+        except (ResourceShortage, ApiError) as error:
             logger.warning("%s: trying again: %s", partition, error)
             is_synced = False
         except StorageError as error:
@@ -416,9 +429,9 @@ class Fetcher:
                 partition, leader_epoch, log.log_end_offset, leader_end, self.leader_id,
             )  # fmt: skip
             before = log.log_end_offset
-            log.truncate_to(leader_end, self._clock.wall_ms())
-            partition.count_truncation("out_of_range", before - log.log_end_offset)
-            await self._sync_cut(partition)
+            if await self._truncate_log(partition, leader_end):
+                partition.count_truncation("out_of_range", before - log.log_end_offset)
+                await self._sync_cut(partition)
             return
         leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
         found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
@@ -428,9 +441,10 @@ class Fetcher:
                 partition, leader_epoch, self.leader_id, leader_start, log.log_end_offset,
             )  # fmt: skip
             held = log.log_end_offset - log.log_start_offset
-            log.truncate_fully_and_start_at(leader_start, self._clock.wall_ms())
-            partition.count_truncation("start_moved", held)
-            await self._sync_cut(partition)
+            run_blocking, is_followed = self._replication.environment.run_blocking, self._is_followed(partition)
+            if await truncate_fully(log, leader_start, self._clock.wall_ms, run_blocking, is_followed):
+                partition.count_truncation("start_moved", held)
+                await self._sync_cut(partition)
         elif found is OutOfRange.MOVE_START:
             log.update_high_watermark(max(log.high_watermark, leader_start))
             log.increment_log_start_offset(leader_start)
