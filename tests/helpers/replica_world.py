@@ -259,7 +259,7 @@ class Replica(SilentEvents):
         answer, self.answer = self.answer, None
         fetcher = self.fetcher
         if answer is not None and fetcher is not None and fetcher.follower.is_current(answer.plan):
-            fetcher._take(answer.plan, (TOPIC_ID, 0), answer.data)
+            fetcher._take(answer.plan, (TOPIC_ID, 0), answer.data, self.world.now_ms)
 
     def content(self) -> list[Entry]:
         """(offset, epoch, value) of every record on the disk."""
