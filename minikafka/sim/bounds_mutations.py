@@ -297,7 +297,7 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "long-before-short", "breaks": "a short forwarded request does not wait behind long ones", "tests": FORWARDED,
      "patches": (("minikafka.broker.front.forwarding:LONG_REQUEST_BYTES", lambda original: 1 << 30),)},
     {"name": "short-overtakes-long", "breaks": "the forwarded requests of a connection keep their order", "tests": FORWARDED,
-     "patches": (("minikafka.broker.front.lanes:_left_of", _at_once),)},
+     "patches": (("minikafka.broker.front.connection_order:_left_of", _at_once),)},
     {"name": "parts-without-a-place", "breaks": "a request in parts keeps its place among those of its client", "tests": FORWARDED,
      "patches": (("minikafka.broker.front.client_turns:ClientTurns._arrival", _of_no_request),)},
     {"name": "first-of-all-that-wait", "breaks": "a turn at the controller costs the same however many requests of a client wait",

@@ -160,7 +160,7 @@ async def test_the_requests_of_one_connection_keep_their_order_whichever_are_lon
     for number in (1, 2):
         short.refuse(number)
     await asyncio.gather(*broker.running)
-    assert not broker.forwarder._lanes._last, "nothing is kept of a connection"
+    assert not broker.forwarder._order._last, "nothing is kept of a connection"
 
 
 async def test_requests_whose_time_is_up_do_not_let_those_behind_them_overtake() -> None:
@@ -176,7 +176,7 @@ async def test_requests_whose_time_is_up_do_not_let_those_behind_them_overtake()
     assert len(broker.long_channel.asked) == 2 and not broker.channel.asked
     last.cancel()
     await asyncio.gather(*broker.running, return_exceptions=True)
-    assert not broker.forwarder._lanes._last
+    assert not broker.forwarder._order._last
 
 
 async def test_a_request_in_parts_keeps_its_place_among_those_of_its_client() -> None:

@@ -6,8 +6,8 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.client_turns import ClientTurns
+from minikafka.broker.front.connection_order import ConnectionOrder
 from minikafka.broker.front.error_responses import failure_response
-from minikafka.broker.front.lanes import Lanes
 from minikafka.broker.front.turns import Turns
 from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.delegation_token import TokenPrincipal
@@ -69,7 +69,7 @@ class Forwarder:
         self._metadata = metadata
         self._random = random
         self._turns, self._turns_of_long = ClientTurns(supervisor), ClientTurns(supervisor)
-        self._lanes = Lanes()
+        self._order = ConnectionOrder()
         #: Requests whose connection ends fail together. The answer to each may name hundreds of topics.
         self._failures = Turns(supervisor)
 
@@ -96,8 +96,8 @@ class Forwarder:
         whole = getattr(context, "whole", None)
         try:
             async with (
-                self._lanes.enter(context.connection, is_long, _timeout_ms(request)) as in_lane_ms,
-                turns.turn(client, in_lane_ms, whole) as left_ms,
+                self._order.turn(context.connection, is_long, _timeout_ms(request)) as in_order_ms,
+                turns.turn(client, in_order_ms, whole) as left_ms,
             ):
                 answer = await controller.request(envelope(0), left_ms, resends_max=RESENDS_MAX, again=envelope)
         except (TimeoutError, ConnectionError, UnsupportedVersion):

@@ -12,32 +12,32 @@ from contextlib import asynccontextmanager
 
 
 class _Group:
-    """Requests of one connection that follow each other and take the same lane. `before` is done when those before them are, `done` when
-    they are, too."""
+    """Requests of one connection that follow each other and are all short or all long. `before` is done when those before them are, `done`
+    when they are, too."""
 
-    __slots__ = ("before", "done", "lane", "left")
+    __slots__ = ("before", "done", "is_long", "left")
 
-    def __init__(self, lane: Hashable, before: asyncio.Future[None] | None) -> None:
-        self.lane = lane
+    def __init__(self, is_long: bool, before: asyncio.Future[None] | None) -> None:
+        self.is_long = is_long
         self.before = before
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.left = 0
 
 
-class Lanes:
-    """A request waits until those of its connection that came before it and take another lane are done. Nothing is kept of a connection
-    without requests here."""
+class ConnectionOrder:
+    """A long request waits until the short ones of its connection that came before it are done, and the other way round. Nothing is kept of
+    a connection without requests here."""
 
     def __init__(self) -> None:
         #: Connection -> its last requests.
         self._last: dict[Hashable, _Group] = {}
 
     @asynccontextmanager
-    async def enter(self, connection: Hashable, lane: Hashable, timeout_ms: int) -> AsyncIterator[int]:
-        """Take a lane when it is free. Yields the time that is left of `timeout_ms`. Raises TimeoutError."""
+    async def turn(self, connection: Hashable, is_long: bool, timeout_ms: int) -> AsyncIterator[int]:
+        """Wait for earlier requests. Yields the time that is left of `timeout_ms`. Raises TimeoutError."""
         group = self._last.get(connection)
-        if group is None or group.lane != lane:
-            group = self._last[connection] = _Group(lane, None if group is None else group.done)
+        if group is None or group.is_long != is_long:
+            group = self._last[connection] = _Group(is_long, None if group is None else group.done)
         group.left += 1
         try:
             yield timeout_ms if group.before is None else await _left_of(timeout_ms, group.before)
