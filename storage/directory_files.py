@@ -19,14 +19,15 @@ Key = tuple[str, int]
 
 
 class Checkpoint:
-    """A checkpoint file to be written."""
+    """A checkpoint file to be written. It is encoded by `run`: that of ten thousand logs takes a while."""
 
-    __slots__ = ("_data", "_filesystem", "path")
+    __slots__ = ("_filesystem", "_offsets", "path")
 
-    def __init__(self, filesystem: FileSystem, path: str, data: bytes) -> None:
+    def __init__(self, filesystem: FileSystem, path: str, offsets: Mapping[Key, int]) -> None:
+        """`offsets` belongs to the task: nobody changes it any more."""
         self._filesystem = filesystem
         self.path = path
-        self._data = data
+        self._offsets = offsets
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -35,7 +36,7 @@ class Checkpoint:
 
     def run(self) -> None:
         """Write, sync and rename."""
-        write_atomically(self._filesystem, self.path, self._data)
+        write_atomically(self._filesystem, self.path, checkpoint.encode_offsets(self._offsets))
 
     def finish(self) -> None:
         """It is written."""
@@ -48,7 +49,7 @@ class RecoveryPoints(Checkpoint):
 
     def __init__(self, filesystem: FileSystem, directory: str, logs: Mapping[Key, Log]) -> None:
         offsets = {key: log.recovery_point for key, log in logs.items()}
-        super().__init__(filesystem, f"{directory}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", checkpoint.encode_offsets(offsets))
+        super().__init__(filesystem, f"{directory}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", offsets)
         self._lowered = [(log.durability, log.durability.truncations) for log in logs.values() if log.durability.stale_point]
 
     def finish(self) -> None:

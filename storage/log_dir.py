@@ -485,7 +485,7 @@ class LogDirectory:
 
     def cleaned_offsets(self) -> Checkpoint | None:
         """cleaner-offset-checkpoint (after every round of compaction)."""
-        return self._checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, self.cleaned)
+        return self._checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, dict(self.cleaned))
 
     def write_checkpoint(self, made: DirectoryTask | None) -> None:
         """Write a checkpoint now, blocking. Raises StorageError."""
@@ -504,7 +504,7 @@ class LogDirectory:
         """None until every log is loaded: the file must not lose the entries of logs that are not loaded yet."""
         if not self._is_loaded:
             return None
-        return Checkpoint(self.filesystem, f"{self.path}/{name}", checkpoint.encode_offsets(offsets))
+        return Checkpoint(self.filesystem, f"{self.path}/{name}", offsets)
 
     # -- names
 

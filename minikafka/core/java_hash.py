@@ -42,9 +42,9 @@ def partition_for_key(key: str, partitions: int) -> int:
     return (hashed if hashed < SIGN else -hashed % SIGN) % partitions
 
 
-def topic_partition_hash(topic: str, index: int) -> int:
-    """`TopicPartition.hashCode`, unsigned."""
-    return (31 * (31 + index) + string_hash(topic)) & UINT32
+def topic_partition_hash(topic_hash: int, index: int) -> int:
+    """`TopicPartition.hashCode`, unsigned. `topic_hash`: the hash of the topic's name."""
+    return (31 * (31 + index) + topic_hash) & UINT32
 
 
 def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:

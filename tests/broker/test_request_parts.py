@@ -14,7 +14,7 @@ import pytest
 from minikafka.broker.front import large_requests
 from minikafka.broker.front.large_requests import PLAIN_FRAME_BYTES_MAX, LargeRequests
 from minikafka.broker.front.named_twice import STEP_ENTRIES
-from minikafka.broker.front.request_parts import BATCH, CHANGE, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much
+from minikafka.broker.front.request_parts import BATCH, CHANGE, GROUP, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much
 from minikafka.broker.supervise import Supervisor
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode, WireError
@@ -24,6 +24,7 @@ from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequ
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
@@ -61,6 +62,16 @@ def test_very_many_names_that_come_twice_are_in_more_than_one_part() -> None:
     found = [[topic.name for topic in part.topics] for part in cut(topics(*names, *names))]
     assert [len(part) for part in found] == [PART_ENTRIES // CHANGE] * (2 * CHANGE)
     assert all(part.count(name) == 2 for part in found for name in part)
+
+
+def test_few_groups_are_deleted_in_a_part() -> None:
+    """A batch is written for each: 512 in a turn took 30 ms of everybody's time."""
+    names = [f"g{number}" for number in range(PART_ENTRIES)]
+    request = DeleteGroupsRequest(groups_names=[*names, "g0"])
+    assert is_much(request)
+    found = [part.groups_names for part in cut(request)]
+    assert sorted(name for part in found for name in part) == sorted(names)
+    assert max(map(len, found)) <= PART_ENTRIES // GROUP
 
 
 def test_names_are_compared_in_steps() -> None:

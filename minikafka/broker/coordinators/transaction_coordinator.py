@@ -154,6 +154,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
 
     def _carry_out(self, index: int, shard: TransactionShard, effects: TransactionEffects) -> Iterator[None]:
         for markers in effects.markers:
+            yield  # what was appended before may have used up the turn
             self._send(index, shard, markers, 0)
             yield
         for callback in effects.ids:

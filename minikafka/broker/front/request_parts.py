@@ -81,6 +81,8 @@ USER_OPERATION_ENTRIES_MAX = 10_000
 HEAVY = 64
 #: Weight of a batch of records.
 BATCH = 4
+#: Weight of a group that is deleted: a batch is written for each.
+GROUP = 8
 #: Weight of a change of the cluster. The controller decides on and writes all changes of a part in one turn.
 CHANGE = 4
 LAST, TWO = "last", "two"
@@ -164,7 +166,7 @@ CUTS: dict[type[Request], list[Cut]] = {
     WriteShareGroupStateRequest: [_SHARE_STATE],
     DeleteShareGroupStateRequest: [_SHARE_STATE],
     FindCoordinatorRequest: [Cut(("coordinator_keys",), ("coordinators",))],
-    DeleteGroupsRequest: [Cut(("groups_names",), ("results",), names=(), repeated=LAST)],
+    DeleteGroupsRequest: [Cut(("groups_names",), ("results",), weights=(GROUP,), names=(), repeated=LAST)],
     DescribeProducersRequest: _described(("topics", "partition_indexes"), ("topics", "partitions")),
     DescribeTransactionsRequest: _described(("transactional_ids",), ("transaction_states",)),
     DescribeUserScramCredentialsRequest: [Cut(("users",), ("results",), names=("name",), repeated=TWO)],

@@ -41,6 +41,8 @@ class LogUpkeep:
         #: By directory: what makes the tasks that are still to be done.
         self._to_write: dict[str, list[MakeTask]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
+        #: Directories whose checkpoints are to lose the lines of removed logs.
+        self._to_forget: set[str] = set()
         #: By directory: what those wait for who need the next write of recovery points; its result is why it failed.
         self._lowering: dict[str, asyncio.Future[StorageError | None]] = {}
         self._is_stopping = False
@@ -120,10 +122,13 @@ class LogUpkeep:
                 work: DirectoryTask | None
                 if waiter is not None:
                     work = directory.recovery_points()
-                elif (work := directory.prepare_removal()) is None:
-                    if not waiting:
-                        break
+                elif directory.path in self._to_forget:
+                    self._to_forget.discard(directory.path)
+                    work = directory.prepare_removal()
+                elif waiting:
                     work = waiting.pop(0)()
+                else:
+                    break
                 failure = await self._run_write(directory, work) if work is not None else None
                 if waiter is not None and not waiter.done():
                     waiter.set_result(failure)
@@ -150,6 +155,7 @@ class LogUpkeep:
         """Take the lines of removed logs out of the checkpoints, soon."""
         for directory in self._online():
             if directory.has_removed_lines:
+                self._to_forget.add(directory.path)
                 self._begin_writes(directory)
 
     async def lower_recovery_point(self, log: Log) -> None:

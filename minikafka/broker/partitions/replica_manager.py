@@ -378,7 +378,8 @@ class ReplicaManager:
             self._publish_role(partition, False)
         self.changed(partition)
         self.placement.remove(partition, wall_ms, reason)
-        self.upkeep.forget_removed()
+        if not self._late_removals:  # not for each of ten thousand
+            self.upkeep.forget_removed()
 
     def _apply_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if not delta.changed_configs:

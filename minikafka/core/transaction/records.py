@@ -14,11 +14,20 @@ TAGGED_VERSION_MIN = 1
 
 def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[str, list[int]]]:
     """Partitions grouped by topic, in the order in which Kafka's hash tables list them."""
-    listed = table_order((topic_partition_hash(topic, index), (topic, index)) for topic, index in partitions)
+    # Each name is hashed once: a cache of hashes may be smaller than the topics of a transaction.
+    hashes: dict[str, int] = {}
+    hashed: list[tuple[int, PartitionKey]] = []
+    for key in partitions:
+        topic, index = key
+        of_topic = hashes.get(topic)
+        if of_topic is None:
+            of_topic = hashes[topic] = string_hash(topic)
+        hashed.append((topic_partition_hash(of_topic, index), key))
+    listed = table_order(hashed)
     grouped: dict[str, list[int]] = {}
     for topic, index in listed:
         grouped.setdefault(topic, []).append(index)
-    topics = table_order((string_hash(topic), (topic, number)) for number, topic in enumerate(grouped))
+    topics = table_order((hashes[topic], (topic, number)) for number, topic in enumerate(grouped))
     return [(topic, grouped[topic]) for topic, _ in topics]
 
 

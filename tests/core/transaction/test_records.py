@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers import golden_logs
 
+from minikafka.core.java_hash import string_hash
+from minikafka.core.transaction import records
 from minikafka.core.transaction.coordinator import TransactionShard
 from minikafka.core.transaction.effects import TransactionConfig
 from minikafka.core.transaction.records import transaction_from, transaction_key, transaction_value
@@ -81,3 +83,12 @@ def test_the_same_requests_make_the_same_records(name: str) -> None:
 
 def _ignore(*answer: object) -> None:
     """The records are looked at."""
+
+
+def test_each_topic_is_hashed_once_however_many_partitions_and_topics_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of hashes holds 256 names: 300 long ones, each in turn, took a tenth of a second."""
+    hashed: list[str] = []
+    monkeypatch.setattr(records, "string_hash", lambda name: hashed.append(name) or string_hash(name))  # type: ignore[func-returns-value]
+    names = [f"t{number}" for number in range(300)]
+    found = records.by_topic((name, index) for index in range(4) for name in names)
+    assert len(hashed) == len(names) == len(found) and all(sorted(indexes) == [0, 1, 2, 3] for _, indexes in found)
