@@ -271,12 +271,26 @@ def _named(image: ClusterImage | None, directories: list[Directory], present: se
             yield key, Finding("replica-missing", text, *key, brokers=(directory.broker,), level=level)
 
 
+def _impossible(claim: PartitionClaim) -> Iterator[str]:
+    """What no controller decides (PartitionChangeBuilder)."""
+    if claim.leader not in {"-1", *claim.isr}:
+        yield f"the controller counts broker {claim.leader} as the leader, but only {', '.join(claim.isr) or 'nobody'} as in sync"
+    for nodes, what in ((claim.isr, "in sync"), (claim.elr, "eligible leaders")):
+        if others := [node for node in dict.fromkeys(nodes) if node not in claim.replicas]:
+            yield f"the controller counts {', '.join(others)} as {what}, but the replicas are {', '.join(claim.replicas)}"
+    for nodes, what in ((claim.replicas, "a replica"), (claim.isr, "in sync"), (claim.elr, "an eligible leader")):
+        if twice := sorted({node for node in nodes if nodes.count(node) > 1}):
+            yield f"the controller counts broker {twice[0]} as {what} twice"
+
+
 def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, int]]) -> Iterator[Finding]:
     """The controller's claim on a partition agrees with its replicas: (broker, topic id, log end, high watermark or -1, newest epoch).
 
     No replica's high watermark exceeds the true one. So every in-sync replica must reach the largest high watermark of a replica that
     also has the records up to it.
     """
+    for text in _impossible(claim):
+        yield Finding("isr-claim", text, cause="the controller wrote what it never decides, or its records were changed")
     committed, knows = max(((min(high_watermark, end), broker) for broker, _, end, high_watermark, _ in replicas), default=(-1, ""))
     for broker, topic_id, end, _, epoch in replicas:
         if topic_id and claim.topic_id and topic_id != claim.topic_id:

@@ -18,6 +18,7 @@ import numpy as np
 from minikafka.spark import metadata_state
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
 from minikafka.spark.metadata_registrations import Registration, changed, registration
+from minikafka.spark.metadata_topics import add_topic, known_topic, pop_topic
 from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
 from minikafka.spark.regular_files import open_regular
@@ -111,6 +112,7 @@ class ClusterImage:
     end_offset: int = 0
     epoch: int = -1
     topics: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionClaim] = field(default_factory=dict)
     brokers: dict[str, Registration] = field(default_factory=dict)
     #: Each cleanup.policy that a topic had, and the offset of the record that says so.
@@ -274,7 +276,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if kind == TOPIC:
         name = image.creating = fields.string()
         topic_id = fields.uuid()
-        image.topics[topic_id] = name
+        add_topic(image, topic_id, name)
         image.touch(_TOPIC, topic_id)
         if name in image.removed_names:
             image.made_again[name] = offset, timestamp_ms
@@ -335,7 +337,7 @@ def _clear_elr(image: ClusterImage, topic: str) -> None:
 
 
 def _remove_topic(image: ClusterImage, topic_id: str) -> None:
-    name = image.removed[topic_id] = image.topics.pop(topic_id, "")
+    name = image.removed[topic_id] = pop_topic(image, topic_id)
     image.removed_names.add(name)
     image.touch(_TOPIC, topic_id)
     image.touch(_OTHER, *metadata_state.forget_topic(image.state, name))
@@ -349,6 +351,7 @@ def _remove_topic(image: ClusterImage, topic_id: str) -> None:
 
 def _partition(image: ClusterImage, fields: Fields, version: int, offset: int, timestamp_ms: int) -> None:
     number, topic_id = fields.integer(4), fields.uuid()
+    known_topic(image, topic_id, f"partition {number}")
     replicas, isr, removing, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
     directories = fields.uuids() if version >= 1 else ()

@@ -26,6 +26,7 @@ PRODUCERS_A_PARTITION = 200_000
 EVENTS_A_PARTITION = 300_000
 ABORT, COMMIT, DATA = 0, 1, 2
 UNKNOWN_KIND = -1
+NOTHING_KNOWN = -2
 SEQUENCES = 1 << 31
 
 
@@ -142,10 +143,11 @@ class ProducerScan:
         same[1:] &= base[:-1] >= self.in_sequence_from
         if same.any():
             wrong = same.copy()
-            wrong[1:] &= (epoch[1:] < epoch[:-1]) | ((epoch[1:] == epoch[:-1]) & (first[1:] != (last[:-1] + 1) % SEQUENCES))
+            expected = np.where(epoch[1:] == epoch[:-1], (last[:-1] + 1) % SEQUENCES, 0)
+            wrong[1:] &= (epoch[1:] < epoch[:-1]) | (first[1:] != expected)
             for row in np.flatnonzero(wrong).tolist():
-                yield sequence_finding(int(producer[row]), int(epoch[row]), int(first[row]), int(base[row]),
-                                       int(epoch[row - 1]), int(last[row - 1]), int(batches.position[rows[order[row]]]))  # fmt: skip
+                yield sequence_finding(int(producer[row]), int(epoch[row]), int(first[row]), int(base[row]), int(epoch[row - 1]),
+                                       int(last[row - 1]), int(batches.position[rows[order[row]]]), int(expected[row - 1]))  # fmt: skip
         ends = np.flatnonzero(np.append(producer[1:] != producer[:-1], True))
         starts = np.concatenate(([0], ends[:-1] + 1))
         for begin, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -172,7 +174,13 @@ class ProducerScan:
     def _between(self, producer: int, part: ProducerPart, epoch: int, sequence: int, offset: int) -> Finding | None:
         if self.in_sequence_from and part.last_offset < self.in_sequence_from:
             return None
-        return continuity(producer, part.epoch, part.last_sequence if part.data else -1, epoch, sequence, offset)
+        before = self.before(part)
+        return continuity(producer, part.epoch, before, epoch, sequence, offset)
+
+    @staticmethod
+    def before(part: ProducerPart) -> int:
+        """The last sequence before a batch, as continuity wants it."""
+        return part.last_sequence if part.data else NOTHING_KNOWN
 
     def _outside(self, part: ProducerPart | None, producer: int, offset: int) -> Finding | None:
         """A batch outside of a transaction: what is wrong if one is open."""
@@ -238,14 +246,16 @@ class ProducerScan:
 
 
 def continuity(producer: int, before_epoch: int, before_sequence: int, epoch: int, sequence: int, offset: int) -> Finding | None:
-    """What a leader refuses (ProducerAppendInfo.checkSequence): an older epoch, or in the same epoch not the next sequence.
+    """What a leader refuses (ProducerAppendInfo.checkSequence): an older epoch, in the same epoch not the next sequence, in a new epoch
+    another one than 0.
 
-    `sequence` -2 is a marker. `before_sequence` -1: nothing is known of the epoch's data.
+    `sequence` -2 is a marker. `before_sequence` -1: a marker has begun the epoch, NOTHING_KNOWN: the log may have lost its data.
     """
     if epoch < before_epoch:
         return sequence_finding(producer, epoch, sequence, offset, before_epoch, before_sequence)
-    if sequence >= 0 and epoch == before_epoch and before_sequence >= 0 and sequence != (before_sequence + 1) % SEQUENCES:
-        return sequence_finding(producer, epoch, sequence, offset, before_epoch, before_sequence)
+    expected = (before_sequence + 1) % SEQUENCES if epoch == before_epoch else 0
+    if sequence >= 0 and sequence != expected and (epoch > before_epoch or before_sequence != NOTHING_KNOWN):
+        return sequence_finding(producer, epoch, sequence, offset, before_epoch, before_sequence, expected=expected)
     return None
 
 
@@ -256,12 +266,12 @@ def outside_transaction(producer: int, begin: int, offset: int) -> Finding:
 
 
 def sequence_finding(
-    producer: int, epoch: int, first: int, offset: int, before_epoch: int, before_last: int, position: int = -1
+    producer: int, epoch: int, first: int, offset: int, before_epoch: int, before_last: int, position: int = -1, expected: int | None = None
 ) -> Finding:
     if epoch < before_epoch:
         text = f"producer {producer} wrote with epoch {epoch} after epoch {before_epoch}: a fenced producer got through"
         return Finding("producer-epoch", text, offset=offset, position=position)
-    expected = (before_last + 1) % SEQUENCES
+    expected = (before_last + 1) % SEQUENCES if expected is None else expected
     behind = (expected - first) % SEQUENCES
     if behind < SEQUENCES // 2:
         text = f"producer {producer} (epoch {epoch}) repeats sequence {first} (expected {expected}): its records are in the log twice"

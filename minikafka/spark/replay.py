@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark.findings import Finding
-from minikafka.spark.producers import ABORT, COMMIT, DATA, ProducerPart, continuity, outside_transaction
+from minikafka.spark.producers import ABORT, COMMIT, DATA, NOTHING_KNOWN, ProducerPart, continuity, outside_transaction
 
 Column = np.ndarray[Any, Any]
 Snapshot = tuple[int, Column]
@@ -27,6 +27,8 @@ class ProducerState:
     coordinator_epoch: int = -1
     timestamp: int = -1
     open_since: int = -1
+    #: Whether the log tells of the epoch's beginning, or of a batch of it.
+    is_known: bool = False
 
 
 @dataclass(slots=True)
@@ -111,9 +113,8 @@ class Replayer:
                 if earlier is not None and part.plain_at >= 0 and earlier.open_since >= max(0, cleaned_to) and self.options.in_sequence:
                     yield replace(outside_transaction(producer, earlier.open_since, part.plain_at), file=segment.name + ".log")
                 if earlier is not None and self.options.in_sequence and not (cleaned_to and earlier.last_offset < cleaned_to):
-                    problem = continuity(
-                        producer, earlier.epoch, earlier.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
-                    )
+                    before = earlier.last_sequence if earlier.is_known else NOTHING_KNOWN
+                    problem = continuity(producer, earlier.epoch, before, part.first_epoch, part.first_sequence, part.first_offset)
                     if problem is not None:
                         problem.file = segment.name + ".log"
                         yield problem
@@ -243,9 +244,10 @@ def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
     if state is None:
         state = ProducerState(part.first_epoch)
     elif part.first_epoch != state.epoch:
-        state = replace(state, epoch=part.first_epoch, last_sequence=-1, last_offset=-1, offset_delta=0)
+        state = replace(state, epoch=part.first_epoch, last_sequence=-1, last_offset=-1, offset_delta=0, is_known=True)
     if part.data:
-        state = replace(state, last_sequence=part.last_sequence, last_offset=part.last_offset, offset_delta=part.offset_delta)
+        last = part.last_sequence, part.last_offset, part.offset_delta
+        state = replace(state, last_sequence=last[0], last_offset=last[1], offset_delta=last[2], is_known=True)
     open_since = part.open_after if part.closed else (state.open_since if state.open_since >= 0 else part.opens_at)
     coordinator = max(state.coordinator_epoch, part.coordinator_epoch)
     return replace(state, epoch=part.epoch, open_since=open_since, coordinator_epoch=coordinator, timestamp=part.timestamp)

@@ -93,6 +93,8 @@ class Replica:
     is_running: bool = False
     #: Of a copy of the metadata log: where its newest snapshot ends.
     snapshot_end: int = -1
+    #: Files that are none: pipes, devices, links to nowhere.
+    odd_files: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -324,6 +326,8 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
                     plan.skipped += 1
                     continue
                 _add(replica, stray)
+                for name in replica.odd_files:  # nobody reads a stray log here, but its broker does when it starts
+                    _add(replica, Finding("unreadable", f"{name} is not a regular file", file=os.path.join(replica.path, name)))
                 if (unexplained := never_was(image, replica, claim, topic_ids.get(key[0], ""))) != "":
                     # On a running broker the topic, or the replica, may be newer than the metadata that was read.
                     info = {} if replica.clean else {"moved": True}
@@ -400,6 +404,7 @@ def _open_replica(
         text = f"{name} is not a segment file, but Apache Kafka takes it for one: {effect}"
         _add(replica, Finding("foreign-file", text, file=os.path.join(path, name)))
     _read_identity(replica)
+    replica.odd_files = sorted(name for name, entry in entries.items() if not entry.is_file() and not entry.is_dir())
     return replica
 
 

@@ -19,6 +19,7 @@ BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fen
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS, STATE = "tests/spark/test_audit_coordinators.py", "tests/spark/test_audit_metadata_state.py"
+IMPOSSIBLE = "tests/spark/test_audit_impossible_metadata.py"
 PRODUCERS = "tests/spark/test_audit_producers.py"
 KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
 AGREEMENT, HISTORY = "tests/spark/test_audit_agreement.py", "tests/spark/test_audit_history.py"
@@ -228,6 +229,25 @@ def _markers_as_data(original: Any) -> Any:
     return batch_header
 
 
+def _any_start(original: Any) -> Any:
+    def continuity(producer: int, before_epoch: int, before: int, epoch: int, sequence: int, offset: int) -> Any:
+        is_start = epoch > before_epoch or before == -1
+        return original(producer, before_epoch, before, epoch, 0 if is_start and sequence > 0 else sequence, offset)
+
+    return continuity
+
+
+def _as_new(original: Any) -> Any:
+    def add_topic(image: Any, topic_id: str, name: str) -> None:
+        image.topics[topic_id], image.names[name] = name, topic_id
+
+    return add_topic
+
+
+def _whatever_it_is(original: Any) -> Any:
+    return lambda image, topic_id, what: image.topics.get(topic_id, "")
+
+
 def _latest_only(original: Any) -> Any:
     return lambda *arguments: original(*arguments[:6])
 
@@ -351,7 +371,7 @@ _ALL = (
     _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing, GOLDEN),
     _mutant("magic", "the format's version is not looked at", "checks:batch_magic", _nothing, GOLDEN),
     _mutant("header", "header fields are not looked at", "checks:batch_header", _nothing, "tests/spark/test_audit_faults.py"),
-    _mutant("offsets", "gaps and repeats are not looked at", "checks:offsets", _nothing),
+    _mutant("offsets", "gaps and repeats are not looked at", "checks:offsets", _nothing, POLICIES),
     _mutant("epochs", "epochs that go back are not looked at", "checks:epochs", _nothing, GOLDEN),
     _mutant("bounds of segments", "batches outside of their segment are not told", "checks:segment_bounds", _nothing,
             "tests/spark/test_audit_faults.py"),
@@ -410,6 +430,11 @@ _ALL = (
     _mutant("lost aborts", "the end of an aborted transaction may be gone where a cleaner was", "compare:_lost_aborts", _none, PRODUCERS),
     _mutant("older formats", "messages of older formats are taken for broken batches", "logformat:older_format", _none,
             "tests/spark/test_audit_older_formats.py"),
+    _mutant("epoch starts", "a producer may begin an epoch with any sequence", "producers:continuity", _any_start, PRODUCERS,
+            also=((f"{SPARK}.replay:continuity", _any_start),)),
+    _mutant("topics twice", "a topic may be made twice", "metadata_log:add_topic", _as_new, IMPOSSIBLE),
+    _mutant("unknown topics", "partitions may be of topics that never were", "metadata_log:known_topic", _whatever_it_is, IMPOSSIBLE),
+    _mutant("impossible", "the controller may say anything of leaders and replicas in sync", "claims:_impossible", _nothing, IMPOSSIBLE),
     _mutant("superseded", "of coordinators only the latest record of each key is read", "coordination:latest_records", _latest_only,
             COORDINATORS),
     _mutant("delivery states", "records of share groups may be in any state", "coordinator_log:DELIVERY_STATE_MAX", _any_delivery_state,

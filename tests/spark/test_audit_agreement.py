@@ -66,7 +66,7 @@ def test_who_is_to_be_in_sync_must_be_complete_already(tmp_path: Path) -> None:
 def test_a_voter_whose_copy_is_not_there_may_have_the_records_too(tmp_path: Path) -> None:
     """Then they are committed, and broker 1 is out of sync."""
     log = registered_topic(isr=(1, 2)).voters(BROKERS)
-    folder = cluster(tmp_path / "given", log, {2: lambda log: log.change(TOPIC, isr=(2,))}, {1: 20})
+    folder = cluster(tmp_path / "given", log, {2: lambda log: log.change(TOPIC, isr=(2,), leader=2)}, {1: 20})
     (folder / "b3").rename(tmp_path / "b3")
     result = audit(folder)
     assert (result.outcome, messages_of(result, "isr-claim")) == ("INCOMPLETE", [])
@@ -150,6 +150,17 @@ def test_a_replica_that_was_moved_away_leaves_a_log(tmp_path: Path, before: tupl
         log.broker(broker)
     log.voters(BROKERS).topic("t", TOPIC).partition(TOPIC, before, before, 1).change(TOPIC, replicas=(1, 2), isr=(1, 2))
     assert audit(cluster(tmp_path, log)).outcome == outcome
+
+
+@pytest.mark.parametrize("name", [f"{10:020d}.snapshot", f"{0:020d}.timeindex", "pipe"])
+def test_a_pipe_in_a_log_that_was_moved_away_keeps_its_broker_from_starting(tmp_path: Path, name: str) -> None:
+    log = with_voters().change(TOPIC, replicas=(1, 2), isr=(1, 2))
+    path = cluster(tmp_path, log) / "b3" / "t-0" / name
+    assert audit(tmp_path).outcome == "PASS"
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    result = audit(tmp_path)
+    assert result.exit_code == 3 and any(f"{name} is not a regular file" in one.message for one in result.findings.kept)
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------------------

@@ -222,6 +222,13 @@ def test_eligible_leaders_are_cleared(tmp_path: Path, topic: str) -> None:
     assert image.claims()["t", 0].elr == ()
 
 
+def image_before(log: MetadataLog, at: int) -> ClusterImage:
+    image = ClusterImage()
+    for value in log.values[:at]:
+        apply_record(image, value)
+    return image
+
+
 def changed(log: MetadataLog, at: int, change: tuple[int, int]) -> bytes:
     value = bytearray(log.values[at])
     value[change[0]] = change[1]
@@ -234,12 +241,13 @@ def changed(log: MetadataLog, at: int, change: tuple[int, int]) -> bytes:
 def test_what_kafka_refuses_in_a_record_is_refused(change: tuple[int, int], text: str) -> None:
     log = registered(MetadataLog())
     with pytest.raises(FormatError, match=text):
-        apply_record(ClusterImage(), changed(log, 4, change))
+        apply_record(image_before(log, 4), changed(log, 4, change))
 
 
 def test_bytes_behind_a_records_last_field_are_refused() -> None:
+    log = registered(MetadataLog())
     with pytest.raises(FormatError, match="1 bytes behind its last field"):
-        apply_record(ClusterImage(), registered(MetadataLog()).values[4] + b"\0")
+        apply_record(image_before(log, 4), log.values[4] + b"\0")
 
 
 def test_a_record_of_a_later_release_makes_an_audit_incomplete(tmp_path: Path) -> None:

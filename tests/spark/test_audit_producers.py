@@ -71,6 +71,28 @@ def test_nobody_writes_outside_of_an_open_transaction(
     assert {one.offset for one in result.findings.kept if one.check == "producer-transaction"} == {4}
 
 
+def numbered(base: int, epoch: int, sequence: int, attributes: int = 0) -> Batch:
+    return replace(data(base, sequence, attributes=attributes), producer_epoch=epoch)
+
+
+@pytest.mark.parametrize(("batches", "is_legal"), [
+    ([numbered(0, 0, 0), numbered(1, 0, 1), numbered(2, 1, 0), numbered(3, 1, 1)], True),
+    ([numbered(0, 0, 0), numbered(1, 0, 1), numbered(2, 1, 2), numbered(3, 1, 3)], False),
+    ([numbered(0, 0, 0, TRANSACTIONAL), marker(1, COMMIT, 7, 1), numbered(2, 1, 0, TRANSACTIONAL), marker(3, COMMIT, 7, 2)], True),
+    ([numbered(0, 0, 0, TRANSACTIONAL), marker(1, COMMIT, 7, 1), numbered(2, 1, 1, TRANSACTIONAL), marker(3, COMMIT, 7, 2)], False),
+    ([numbered(0, 0, 0, TRANSACTIONAL), marker(1, COMMIT, 7), numbered(2, 0, 1, TRANSACTIONAL), marker(3, COMMIT, 7)], True),
+    ([marker(0, COMMIT, 7, 3), numbered(1, 3, 9, TRANSACTIONAL), marker(2, COMMIT, 7, 3), plain(3)], True),
+    ([numbered(0, 3, 9), numbered(1, 3, 10), plain(2), plain(3)], True),
+])  # fmt: skip
+@pytest.mark.parametrize("bases", [(0,), (0, 2), (0, 1, 2, 3)])
+def test_a_producer_begins_each_epoch_with_its_first_sequence(
+    tmp_path: Path, batches: list[Batch], is_legal: bool, bases: tuple[int, ...]
+) -> None:
+    """What a log has lost, and what a broker has forgotten, begins anywhere."""
+    result = audit(cluster(tmp_path, batches, bases))
+    assert (result.exit_code, len(messages_of(result, "producer-sequence"))) == ((0, 0) if is_legal else (1, 3))
+
+
 END = struct.pack(">hi", 0, 0)
 
 

@@ -1,0 +1,37 @@
+"""The topics of a metadata image, by the rules by which a controller loads them: it ends where one of them is broken
+(ReplicationControlManager.replay)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from minikafka.spark.logformat import FormatError
+
+
+class Topics(Protocol):
+    """`topics`: {topic id: name}, `names`: {name: topic id}."""
+
+    topics: dict[str, str]
+    names: dict[str, str]
+
+
+def add_topic(image: Topics, topic_id: str, name: str) -> None:
+    """A topic is made. Raises FormatError if there is one of this name."""
+    if name in image.names:
+        raise FormatError(f"topic {name} is made a second time, with the id {topic_id}")
+    image.topics[topic_id] = name
+    image.names[name] = topic_id
+
+
+def known_topic(image: Topics, topic_id: str, what: str) -> str:
+    """The name of a topic. Raises FormatError if there is none of this id; `what`: for what it is looked up."""
+    if topic_id not in image.topics:
+        raise FormatError(f"{what} of the unknown topic {topic_id}")
+    return image.topics[topic_id]
+
+
+def pop_topic(image: Topics, topic_id: str) -> str:
+    """A topic is removed: its name. Raises FormatError."""
+    name = known_topic(image, topic_id, "the removal")
+    del image.topics[topic_id], image.names[name]
+    return name
