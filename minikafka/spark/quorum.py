@@ -366,6 +366,7 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
         return
     present = {node.name: os.path.dirname(node.path) for node in nodes}
     given = {directory.directory_id: directory for directory in directories if directory.directory_id}
+    nameless = {directory.broker: directory.path for directory in directories if directory.cluster_id and not directory.directory_id}
     id_of = {directory.path: directory.directory_id for directory in directories}
     left = []
     for voter, place in sorted(newest.newest_voters.items()):
@@ -375,6 +376,9 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
         if place in given:
             text = f"node {voter} is a voter of the quorum with {given[place].path}, but has no metadata log there"
             yield _finding("replica-missing", text, (voter,), given[place].path)
+        elif voter in nameless:
+            text = f"node {voter} is a voter and has no metadata log; {nameless[voter]} has no directory.id that says whether it "
+            yield _finding("not-compared", text + "is the directory with which it joined", (voter,), nameless[voter], WARNING)
         else:
             left.append(voter)
     if left:

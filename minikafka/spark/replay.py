@@ -273,7 +273,8 @@ def _snapshot(
             if last_offset >= max(begin, cleaned_to) or not (begin or cleaned_to):  # a whole log has something of each producer
                 wrong.append(f"last offset {last_offset}, but the log has nothing from it from {begin} on")
         else:
-            is_cleaned = max(last_offset, replayed.last_offset) < cleaned_to  # also the batches of its newest epoch may be
+            # Where a cleaner was, also the batches of its newest epoch may be gone.
+            is_cleaned = cleaned_to > 0 and max(last_offset, replayed.last_offset) < cleaned_to
             found = {"epoch": (epoch, max(epoch, replayed.epoch) if is_cleaned else replayed.epoch)}
             if not cleaned_to or replayed.last_offset >= cleaned_to:
                 found["timestamp"] = timestamp, replayed.timestamp

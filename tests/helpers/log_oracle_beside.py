@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helpers.log_clusters import directory_id, uuid_text
+
 if TYPE_CHECKING:
     from helpers.log_oracle import Log, Role, Stored
 
@@ -163,6 +165,13 @@ def by_high_watermarks(logs: list[Log], role: Role) -> Iterator[str]:
         yield f"logs end at {sorted(ends)}, and nobody knows what is committed"
 
 
+def _is_voters(paths: list[Path], broker: int) -> bool:
+    """Whether one of the directories may be the one with which the node became a voter. With another one it is another voter (KIP-853)."""
+    texts = [(path / "meta.properties").read_text() if (path / "meta.properties").exists() else "" for path in paths]
+    mine = f"directory.id={uuid_text(directory_id(broker))}"
+    return any(mine in text or "directory.id=" not in text for text in texts)
+
+
 def by_votes(directories: dict[int, list[Path]], voters: tuple[int, ...]) -> Iterator[str]:
     """A voter that forgets its epoch or its vote may vote twice; two nodes do not know two leaders of one epoch. An observer without a
     metadata log fetches it again."""
@@ -171,7 +180,7 @@ def by_votes(directories: dict[int, list[Path]], voters: tuple[int, ...]) -> Ite
     held = {broker: next((path for path in paths if path.is_dir()), None) for broker, paths in copies.items()}
     for broker, path in held.items() if any(held.values()) else ():
         if path is None:
-            if broker in voters:
+            if broker in voters and _is_voters(directories[broker], broker):
                 yield f"node {broker} has no metadata log, and is a voter"
             continue
         try:

@@ -71,6 +71,18 @@ def test_nobody_writes_outside_of_an_open_transaction(
     assert {one.offset for one in result.findings.kept if one.check == "producer-transaction"} == {4}
 
 
+@pytest.mark.parametrize(("cleaned", "is_legal"), [(0, False), (4, True)])
+def test_a_snapshot_has_no_later_epoch_than_a_whole_log(tmp_path: Path, cleaned: int, is_legal: bool) -> None:
+    """Of producer 7 there is but a marker, which began an epoch: it has no batch. A cleaner may have taken a later epoch's batches away."""
+    cluster(tmp_path, [marker(0, COMMIT, 7, 1), *(plain(at) for at in range(1, 6))], (0, 4), cleaned=cleaned)
+    path = tmp_path / "b1" / "t-0" / f"{6:020d}.snapshot"
+    rows = [list(row) for row in ROW.iter_unpack(path.read_bytes()[10:])]
+    path.write_bytes(struct.pack(">hIi", 1, crc32c(struct.pack(">i", 0)), 0))
+    add_row(path, (rows[0][0], 8193, *rows[0][2:]))
+    result = audit(tmp_path)
+    assert (result.exit_code, len(messages_of(result, "producer-replay"))) == ((0, 0) if is_legal else (1, 1))
+
+
 def numbered(base: int, epoch: int, sequence: int, attributes: int = 0) -> Batch:
     return replace(data(base, sequence, attributes=attributes), producer_epoch=epoch)
 

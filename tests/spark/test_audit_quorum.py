@@ -97,6 +97,9 @@ def test_a_voter_without_its_metadata_log(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace(uuid_text(directory_id(2)), uuid_text(directory_id(9))))
     result = audit(folder)
     assert "the directories of the voter 2 of the quorum were not given" in messages_of(result, "not-compared")[0]
+    path.write_text(path.read_text().replace(f"directory.id={uuid_text(directory_id(9))}\n", ""))
+    result = audit(folder)
+    assert result.outcome == "INCOMPLETE" and "has no directory.id that says" in messages_of(result, "not-compared")[0]
 
 
 def test_a_voter_whose_directory_is_another_one(tmp_path: Path) -> None:
