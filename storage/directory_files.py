@@ -100,8 +100,12 @@ class DirectorySync:
         """It is synced."""
 
 
+#: A file in the directory of a copy that has its ordinary name and does not replace the log yet. No broker reads such a name.
+COPY_MARK = ".copy"
+
+
 class Promotion:
-    """Gives the directory of a copy its ordinary name, durably."""
+    """Gives the directory of a copy its ordinary name, durably, and the mark of a copy."""
 
     __slots__ = ("_filesystem", "_from", "path")
 
@@ -112,7 +116,9 @@ class Promotion:
         self.path = path
 
     def run(self) -> None:
-        """Rename the directory, and sync the one that holds it."""
+        """Mark and rename the directory, and sync the one that holds it."""
+        self._filesystem.open(f"{self._from}/{COPY_MARK}", create=True).close()
+        self._filesystem.fsync_dir(self._from)
         self._filesystem.rename(self._from, self.path)
         self._filesystem.fsync_dir(self.path.rpartition("/")[0])
 

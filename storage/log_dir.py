@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from minikafka.storage import checkpoint
 from minikafka.storage.config import LogConfig
-from minikafka.storage.directory_files import Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
+from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, Lock, is_shortage
 from minikafka.storage.log import Log
@@ -310,13 +310,25 @@ class LogDirectory:
         return Promotion(self.filesystem, future.directory, f"{self.path}/{future.name}")
 
     def serve_future(self, future: Log, old: Log) -> None:
-        """Make a promoted copy, which has all records of `old`, the current log. It takes the epochs and watermarks of `old`."""
+        """Make a promoted copy, which has all records of `old`, the current log. It takes the epochs and watermarks of `old`. Raises
+        StorageError."""
+        with self._disk("rename a log in"), contextlib.suppress(FileNotFoundError):
+            self.filesystem.unlink(f"{future.directory}/{COPY_MARK}")
         future.epochs.copy_from(old.epochs)
         future.durability.supersedes(old.directory.rpartition("/")[0])
         future.update_config(old.config)
         future.update_high_watermark(old.high_watermark)
         future.increment_log_start_offset(old.log_start_offset)
         self.logs[future.topic, future.partition] = future
+
+    def take_back_copy(self, topic: str, partition: int, wall_ms: int) -> bool:
+        """Remove a log that was a copy in a move when the process ended, as `futures` tells. False, and nothing changes, if it was none."""
+        with self._disk("look for a copy in"):
+            if not self.filesystem.exists(f"{self.logs[topic, partition].directory}/{COPY_MARK}"):
+                return False
+        self.remove(topic, partition, wall_ms)
+        self.futures.add((topic, partition))
+        return True
 
     def drop_future(self, future: Log) -> None:
         """Close the future log and delete its files. Raises StorageError."""

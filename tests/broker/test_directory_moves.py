@@ -247,6 +247,19 @@ class WatchedFileSystem(OsFileSystem):
             self._note("sync", path)
 
 
+async def after_a_crash(path: Path, acknowledged: list[bytes], target: str) -> None:
+    """A node on these files serves what was acknowledged, from one log, and the move ends."""
+    async with live_node(path, log_dirs=2) as node:
+        found = await values(node)
+        assert found[: len(acknowledged)] == acknowledged
+        assert len([directory for directory in node.directories if ("t", 0) in directory.logs]) == 1
+        assert not list(path.glob("*/*-stray")), "a copy whose move did not end is no stray"
+        moved_to = next(directory for directory in node.directories if directory.path.endswith(target))
+        await until(lambda: ("t", 0) in moved_to.logs)
+        assert await values(node) == found
+        assert not list(path.glob("*/t-0/.copy"))
+
+
 async def test_names_change_in_an_order_in_which_a_crash_loses_nothing(tmp_path: Path) -> None:
     """A copy of all files is kept after each step, as a killed process would leave them."""
     disk, crashes, kept = WatchedFileSystem(tmp_path), 0, list[int]()
@@ -289,10 +302,7 @@ async def test_names_change_in_an_order_in_which_a_crash_loses_nothing(tmp_path:
     assert ("sync", there) in done[removed:]
     assert [what for what, path, on_loop in disk.done if on_loop] == ["rename"], "the old name goes in the turn in which the copy is served"
     while (tmp_path / f"crash-{crashes}").exists():
-        async with live_node(tmp_path / f"crash-{crashes}", log_dirs=2) as node:
-            found = await values(node)
-            assert found[: kept[crashes]] == [b"%d" % number * 50 for number in range(kept[crashes])], disk.done[crashes]
-            assert len([directory for directory in node.directories if ("t", 0) in directory.logs]) == 1
+        await after_a_crash(tmp_path / f"crash-{crashes}", [b"%d" % number * 50 for number in range(kept[crashes])], here)
         crashes += 1
     assert crashes >= 4
 

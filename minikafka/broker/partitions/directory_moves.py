@@ -1,6 +1,7 @@
 """Moves replicas between log directories of this broker (AlterReplicaLogDirs, KIP-113). A copy grows in a `-future` directory while the
 log stays in service. A copy that has caught up gets its ordinary name, durably and on another thread, and then replaces the log within one
-turn of the loop. Last, the old name is durably removed. A crash before that leaves two logs, and the controller knows which is served."""
+turn of the loop. Last, the old name is durably removed. A crash before that leaves two logs, and the controller knows which is served:
+the copy bears a mark until it replaces the log, and then the move goes on."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class LogPlacement:
 
     def log(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, config: LogConfig, wall_ms: int) -> Log:
         """The replica's log, created if it does not exist. Raises StorageError, ApiError(KAFKA_STORAGE_ERROR)."""
-        directory = self._find(topic, topic_id, index, registration)
+        directory = self._find(topic, topic_id, index, registration, wall_ms)
         preferred = self._preferred.pop((topic, index), None)
         if directory is None:
             directory = preferred if preferred is not None and not preferred.is_offline else self._place_for(registration)
@@ -55,9 +55,12 @@ class LogPlacement:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[topic, index] = directory
 
-    def _find(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration) -> LogDirectory | None:
+    def _find(
+        self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, wall_ms: int
+    ) -> LogDirectory | None:
         """The directory that has the log. Two have it if the broker stopped between the renames of a move. Then the directory in the
-        metadata counts (Apache Kafka does not start), else the one with the longer log. The other log is set aside, not deleted."""
+        metadata counts (Apache Kafka does not start), else the one with the longer log. If the other is the move's copy, the move goes on,
+        as after a stop before the renames; else it is set aside, not deleted."""
         found: list[LogDirectory] = []
         for directory in self._directories:
             log = directory.logs.get((topic, index))
@@ -79,13 +82,17 @@ class LogPlacement:
         kept = max(found, key=rank)
         for directory in found:
             if directory is not kept:
-                self._set_second_aside(directory, topic, index, kept)
+                self._put_away(directory, topic, index, kept, wall_ms)
         return kept
 
-    def _set_second_aside(self, directory: LogDirectory, topic: str, index: int, kept: LogDirectory) -> None:
-        logger.error("%s-%d is also in %s: the log in %s is set aside as stray", topic, index, kept.path, directory.path)
+    def _put_away(self, directory: LogDirectory, topic: str, index: int, kept: LogDirectory, wall_ms: int) -> None:
+        """Take the second log of a partition out of the way."""
         size = directory.logs[topic, index].size
         try:
+            if directory.take_back_copy(topic, index, wall_ms):
+                logger.info("%s-%d moves from %s to %s: the move begins again", topic, index, kept.path, directory.path)
+                return
+            logger.error("%s-%d is also in %s: the log in %s is set aside as stray", topic, index, kept.path, directory.path)
             directory.set_aside(topic, index)
         except StorageError as error:
             logger.error("%s-%d in %s cannot be set aside: %s", topic, index, directory.path, error)
