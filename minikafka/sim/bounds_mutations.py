@@ -278,6 +278,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.log_segments:LogSegments.relocate", _returns(None)),)},
     {"name": "all-segments-pinned", "breaks": "the cleaner opens a bounded number of segments at a time", "tests": CLEANER,
      "patches": (("minikafka.storage.cleaner:PINNED_MAX", lambda original: 1 << 30),)},
+    {"name": "groups-deleted-at-once", "breaks": "groups of many offsets are deleted in steps", "tests": ("tests/core/group/test_shard.py",),
+     "patches": (("minikafka.core.group.offsets:OffsetStore.has_few", _returns(True)),)},
     {"name": "share-sessions-end-at-once", "breaks": "what members of expired sessions hold is released in steps", "tests": SHARE,
      "patches": (("minikafka.broker.share.leader:ShareLeader.release", _release_at_once),)},
     {"name": "share-fetch-in-one-step", "breaks": "a fetch of very many share partitions takes steps", "tests": SHARE,

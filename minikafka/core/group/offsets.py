@@ -92,6 +92,10 @@ class OffsetStore:
         written = *self.writes.partitions(group_id), *self.open_writes.partitions(group_id)
         return list(dict.fromkeys((*counted, *opened, *written)))
 
+    def has_few(self, group_id: str, most: int) -> bool:
+        """Whether a group has at most so many offsets, and commits in open transactions."""
+        return len(self._groups.get(group_id, ())) + len(self._open_in.get(group_id, ())) <= most
+
     def group_ids_to_delete(self) -> list[str]:
         """Groups that have anything in `to_delete`."""
         return list(dict.fromkeys((*self.group_ids(), *self.writes.group_ids(), *self.open_writes.group_ids())))

@@ -15,6 +15,8 @@ from minikafka.wire.errors import ErrorCode
 #: Most tombstones in one batch, and offsets that are examined in one step.
 BATCH_RECORDS_MAX = 500
 STEP_OFFSETS = 5000
+#: A group with no more offsets is deleted at once, one with more in steps: one request may name very many groups.
+FEW_OFFSETS = 16
 Done = Callable[[ErrorCode], None]
 Partition = tuple[str, int]
 
@@ -38,8 +40,7 @@ class Removals:
 
     def delete_group(self, group_id: str, end: list[CoordinatorRecord], done: Done) -> Iterator[None]:
         """Delete a group with its offsets. `end`: the tombstones of the group itself. `done` is called when everything is committed, or
-        with the first error. The first batch is written before the first step."""
-        keys = self._offsets.to_delete(group_id)
+        with the first error. Of a group with few offsets they are written before the first step."""
         self.groups[group_id] = done
 
         def finish(code: ErrorCode) -> None:
@@ -47,17 +48,20 @@ class Removals:
                 del self.groups[group_id]
                 done(code)
 
-        records = [offset_tombstone(group_id, *key) for key in keys]
-        records += end
-        steps = self._write(records, finish, lambda: self.groups.get(group_id) is done)
-        next(steps, None)
-        return steps
+        def steps() -> Iterator[None]:
+            keys = self._offsets.to_delete(group_id)
+            yield from self._write(group_id, keys, end, finish, lambda: self.groups.get(group_id) is done)
+
+        work = steps()
+        if self._offsets.has_few(group_id, FEW_OFFSETS):
+            next(work, None)
+        return work
 
     def delete_offsets(self, group_id: str, partitions: Iterable[Partition], done: Done) -> Iterator[None]:
         """Delete a group's offsets for some partitions; steps and `done` are as in `delete_group`."""
         held = frozenset(self._offsets.to_delete(group_id))
-        records = [offset_tombstone(group_id, *key) for key in partitions if key in held]
-        if not records:
+        keys = [key for key in partitions if key in held]
+        if not keys:
             done(ErrorCode.NONE)
             return iter(())
         is_over = False
@@ -68,21 +72,28 @@ class Removals:
                 is_over = True
                 done(code)
 
-        steps = self._write(records, finish, lambda: not is_over)
+        steps = self._write(group_id, keys, [], finish, lambda: not is_over)
         next(steps, None)
         return steps
 
-    def _write(self, records: list[CoordinatorRecord], finish: Done, is_running: Callable[[], bool]) -> Iterator[None]:
-        for start in range(0, len(records), BATCH_RECORDS_MAX):
+    def _write(
+        self, group_id: str, keys: list[Partition], end: list[CoordinatorRecord], finish: Done, is_running: Callable[[], bool]
+    ) -> Iterator[None]:
+        """Write tombstones of offsets, and then those of `end`. Each batch is made in its step: very many take long."""
+        count = len(keys) + len(end)
+        for start in range(0, count, BATCH_RECORDS_MAX):
             if not is_running():
                 return
-            is_last = start + BATCH_RECORDS_MAX >= len(records)
+            stop = start + BATCH_RECORDS_MAX
+            is_last = stop >= count
+            records = [offset_tombstone(group_id, *key) for key in keys[start:stop]]
+            records += end[max(start - len(keys), 0) : max(stop - len(keys), 0)]
 
             def stored(error: ErrorCode, now_ms: int, is_last: bool = is_last) -> None:
                 if is_last or error is not ErrorCode.NONE:
                     finish(append_error(error))
 
-            self._append(Append(records[start : start + BATCH_RECORDS_MAX], stored))
+            self._append(Append(records, stored))
             yield
 
     # -- without a request -----------------------------------------------------------------------------------------
