@@ -18,26 +18,18 @@ from typing import Any
 from minikafka.spark import logical
 from minikafka.spark.audit import AuditOptions, Engine, mapped
 from minikafka.spark.claims import COORDINATOR_TOPICS
-from minikafka.spark.coordination import CoordinatorFacts, Source, cluster_of, read_coordinator, seen_of
+from minikafka.spark.coordination import CoordinatorFacts, Source, cluster_of, seen_of
 from minikafka.spark.directories import is_locked
 from minikafka.spark.planning import DirectoryFacts, PlanScope, plan_of, read_facts
 from minikafka.spark.replay import Replay
 from minikafka.spark.rereading import Disk, NotAnsweredError, Places
 from minikafka.spark.scan import Cell, Detail, Resume, SegmentSummary, scan_segments
 from minikafka.spark.sources import DELETE, UNKNOWN, Replica, SegmentTask, partition_tasks, split
-from minikafka.spark.summary_codec import FORMAT_DIGEST, digest_of
+from minikafka.spark.summary_codec import ANSWERS, FORMAT_DIGEST, digest_of
 from minikafka.spark.summary_file import SummaryError, SummaryReader, SummaryWriter
-from minikafka.spark.views import Key, is_limited, replay_apart, view
+from minikafka.spark.views import Key, is_limited, view
 
 ENTRIES_A_FRAME = 1000
-ANSWERS: dict[str, Callable[..., Any]] = {
-    "scan": lambda task: scan_segments([task])[0],
-    "replay": lambda *item: replay_apart(item),
-    "detail": Disk().detail,
-    "surviving": Disk().surviving,
-    "latest": Disk().latest,
-    "coordinator": read_coordinator,
-}
 
 
 def scope_of(options: AuditOptions) -> PlanScope:
@@ -253,7 +245,7 @@ class Summaries:
     def replayed(self, replica: Replica, tasks: list[SegmentTask], cleaned_to: int) -> tuple[list[SegmentSummary], Replay]:
         """As views.replay_apart."""
         bare = replace(replica, claim=None, segments=[], findings=type(replica.findings)())
-        found: tuple[list[SegmentSummary], Replay] = self._ask("replay", replica.path, bare, tasks, cleaned_to)
+        found: tuple[list[SegmentSummary], Replay] = self._ask("replay", replica.path, (bare, tasks, cleaned_to))
         return found
 
     def coordinator(self, source: Source) -> CoordinatorFacts:

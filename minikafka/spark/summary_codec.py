@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import inspect
 import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,10 @@ from minikafka.spark import (
     producers,
     quorum,
     replay,
+    rereading,
     scan,
     sources,
+    views,
 )
 
 _CLASSES: tuple[type, ...] = (
@@ -42,8 +46,22 @@ _CLASSES: tuple[type, ...] = (
 _BY_NAME = {one.__name__: one for one in _CLASSES}
 _FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}
 _PATHS = {"path", "file"}
-#: Identifies the set of encoded classes and fields, which differs between versions of this package.
-FORMAT_DIGEST = hashlib.blake2b(repr([(one.__name__, _FIELDS[one]) for one in _CLASSES]).encode(), digest_size=8).hexdigest()
+#: What a comparison asks of the machines that have the files: {kind of question: what answers it}.
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "scan": scan.scan_segment, "replay": views.replay_apart, "detail": rereading.Disk().detail, "surviving": rereading.Disk().surviving,
+    "latest": rereading.Disk().latest, "coordinator": coordination.read_coordinator,
+}  # fmt: skip
+
+
+def shape_of(classes: Iterable[type], answers: Mapping[str, Callable[..., Any]]) -> str:
+    """Identifies the encoded classes with their fields, and the questions with their arguments."""
+    encoded = [(one.__name__, [field.name for field in dataclasses.fields(one)]) for one in classes]
+    asked = [(kind, str(inspect.signature(function))) for kind, function in answers.items()]
+    return hashlib.blake2b(repr((encoded, asked)).encode(), digest_size=8).hexdigest()
+
+
+#: Differs between versions of this package that do not understand each other.
+FORMAT_DIGEST = shape_of(_CLASSES, ANSWERS)
 
 
 class CodecError(ValueError):

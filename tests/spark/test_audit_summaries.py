@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +151,14 @@ def test_scans_that_do_not_go_together_are_refused(three: Path, tmp_path: Path, 
     monkeypatch.setattr(summary_codec, "FORMAT_DIGEST", "another")
     with pytest.raises(SummaryError, match="another version"):
         compare_summaries(files, OPTIONS)
+
+
+def test_another_version_asks_otherwise() -> None:
+    """Whoever has other classes, other questions, or the same ones with other arguments."""
+    asked: list[dict[str, Callable[..., object]]] = [
+        {}, {"cell": lambda task: task}, {"cell": lambda task, end: task}, {"another": lambda task: task},
+    ]  # fmt: skip
+    assert len({summary_codec.shape_of(classes, answers) for classes in ([], [Cell]) for answers in asked}) == 8
 
 
 def test_answers_without_their_scan_are_refused(player: Player, tmp_path: Path) -> None:
