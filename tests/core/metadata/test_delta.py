@@ -15,16 +15,25 @@ from minikafka.core.metadata.image import (
 )
 from minikafka.core.metadata.records import image_records
 from minikafka.wire.records.metadata_records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 
 A, B = b"a" * 16, b"b" * 16
@@ -195,6 +204,35 @@ def test_a_snapshot_names_only_what_differs() -> None:
     assert (delta.image().offset, delta.image().epoch) == (40, 3)
     delta.apply(PartitionChangeRecord(partition_id=0, topic_id=A, isr=[1]), 41)
     assert sorted(delta.changed_topics[A].changed) == [0, 1]
+
+
+FLAGS = ("features_changed", "quotas_changed", "scram_changed", "changed_acls", "tokens_changed", "producer_ids_changed")
+_ENTITY = ClientQuotaRecord.EntityData(entity_type="user", entity_name="alice")
+_ACL = {"id": A, "resource_type": 2, "resource_name": "t", "pattern_type": 3, "principal": "User:a", "host": "*", "operation": 3}
+
+
+@pytest.mark.parametrize(
+    ("flag", "record", "undo"),
+    [
+        ("features_changed", FeatureLevelRecord(name="metadata.version", feature_level=25), None),
+        ("quotas_changed", ClientQuotaRecord(entity=[_ENTITY], key="producer_byte_rate", value=1.0), None),
+        ("scram_changed", UserScramCredentialRecord(name="a", mechanism=1), RemoveUserScramCredentialRecord(name="a", mechanism=1)),
+        ("changed_acls", AccessControlEntryRecord(**_ACL, permission_type=3), RemoveAccessControlEntryRecord(id=A)),
+        ("tokens_changed", DelegationTokenRecord(token_id="x", owner="User:a"), RemoveDelegationTokenRecord(token_id="x")),
+        ("producer_ids_changed", ProducerIdsRecord(next_producer_id=1000), None),
+    ],
+    ids=FLAGS,
+)
+def test_what_has_no_topic_and_no_broker_is_a_change_too(flag: str, record: object, undo: object) -> None:
+    """A change without its flag is an empty delta, which nobody is told of: tokens had none."""
+    for base, changes in ((image_of(), [record]), (image_of(record), [undo])):
+        if changes == [None]:
+            continue
+        delta = MetadataDelta(base)
+        delta.apply_all(changes, 0)
+        assert [name for name in FLAGS if getattr(delta, name)] == [flag] and not delta.is_empty
+        loaded = MetadataDelta.from_snapshot(base, image_records(delta.image()), 1, 1)
+        assert [name for name in FLAGS if getattr(loaded, name)] == [flag]
 
 
 def test_snapshots_list_features_as_kafka_does_in_whatever_order_they_were_registered() -> None:
