@@ -30,6 +30,7 @@ VERDICTS = (LOST, CORRUPT, DIVERGENT, MISSING, UNREADABLE, INCOMPLETE, SKIPPED, 
 DIVERGENCE_CHECKS = {"replica-differs", "prefix-missing", "epoch-fork", "topic-id", "committed-missing", "isr-claim", "epoch-unknown"}
 LOSS_CHECKS = {"acked-missing", "acked-differs", "acked-conflict", "unclean-loss"}
 INCOMPLETE_CHECKS = {"not-compared", "replica-missing"}
+METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "batch-records", "batch-timestamps", "segment-tail"}
 
 
@@ -81,6 +82,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     _lost_beginnings(views, findings)
     _unexplained_starts(views, findings)
     _recovery_points(views, findings)
+    _metadata_topic_ids(views, findings)
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
@@ -367,6 +369,14 @@ def _claim_findings(views: list[ReplicaView], findings: FindingList, lost: dict[
         if finding.check not in ignored_checks:
             finding.topic, finding.partition = views[0].replica.topic, views[0].replica.partition
             findings.add(finding)
+
+
+def _metadata_topic_ids(views: list[ReplicaView], findings: FindingList) -> None:
+    """The metadata log has a reserved topic id: a node does not start with another one (UnifiedLog.initializeTopicId)."""
+    for one in views:
+        if one.replica.topic == METADATA_TOPIC and one.replica.topic_id not in {"", METADATA_TOPIC_ID}:
+            text = f"the metadata log of node {one.broker} has topic id {one.replica.topic_id}, expected {METADATA_TOPIC_ID}"
+            findings.add(finding_of("topic-id", text, views, (one.broker,)))
 
 
 def _topic_ids(views: list[ReplicaView], findings: FindingList) -> None:

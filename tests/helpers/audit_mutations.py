@@ -434,6 +434,7 @@ _ALL = (
             also=((f"{SPARK}.replay:continuity", _any_start),)),
     _mutant("topics twice", "a topic may be made twice", "metadata_log:add_topic", _as_new, IMPOSSIBLE),
     _mutant("unknown topics", "partitions may be of topics that never were", "metadata_log:known_topic", _whatever_it_is, IMPOSSIBLE),
+    _mutant("reserved id", "the metadata log may have any topic id", "compare:_metadata_topic_ids", _none, IMPOSSIBLE),
     _mutant("impossible", "the controller may say anything of leaders and replicas in sync", "claims:_impossible", _nothing, IMPOSSIBLE),
     _mutant("superseded", "of coordinators only the latest record of each key is read", "coordination:latest_records", _latest_only,
             COORDINATORS),

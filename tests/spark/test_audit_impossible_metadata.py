@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic
-from helpers.log_clusters import MetadataLog, Partition, plain, write_broker
+from helpers.log_clusters import MetadataLog, Partition, plain, uuid_text, write_broker
 
 from minikafka.spark.audit import AuditResult
 
@@ -31,6 +31,18 @@ def test_topics_that_no_controller_loads(tmp_path: Path, log: MetadataLog, text:
     """It ends at the first such record (ReplicationControlManager.replay)."""
     found = messages_of(audited(tmp_path, log), "metadata-log")
     assert len(found) == (3 if text else 0) and all(text in one for one in found)
+
+
+@pytest.mark.parametrize("nodes", [(1,), BROKERS])
+def test_the_metadata_log_has_a_reserved_topic_id(tmp_path: Path, nodes: tuple[int, ...]) -> None:
+    assert audited(tmp_path, registered_topic()).outcome == "PASS"
+    for node in nodes:
+        (tmp_path / f"b{node}" / "__cluster_metadata-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_text(OTHER)}\n")
+    result = audit(tmp_path)
+    assert result.exit_code == 1
+    assert [one for one in messages_of(result, "topic-id") if "expected AAAAAAAAAAAAAAAAAAAAAQ" in one] == [
+        f"{node}: the metadata log of node {node} has topic id {uuid_text(OTHER)}, expected AAAAAAAAAAAAAAAAAAAAAQ" for node in nodes
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("log", "text"), [
