@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from helpers.coordinator_world import CoordinatorWorld, append_records, coordinator_log
 
+from minikafka.broker.coordinators import transaction_requests
 from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
+from minikafka.broker.coordinators.transaction_requests import TransactionHandlers
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Effects
 from minikafka.core.transaction.state import TransactionState
 from minikafka.net.turn_share import TurnShares
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
 
@@ -49,6 +52,25 @@ def ongoing_transactions() -> Any:
         append_records(log, [(TransactionLogKey(transactional_id=f"id-{number}"), value, 1)], base_sequence=-1)
     log.update_high_watermark(log.log_end_offset)
     return log
+
+
+async def test_each_transaction_of_many_partitions_is_described_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight of 9,000 partitions were in one part of a request."""
+    world = CoordinatorWorld(transactions=ongoing_transactions())
+    world.lead(TRANSACTIONS_TOPIC)
+    await world.loaded(TRANSACTIONS_TOPIC)
+    monkeypatch.setattr(transaction_requests, "STEP_ITEMS", 1)
+    turns, by_topic = Turns(monkeypatch), transaction_requests.by_topic
+    monkeypatch.setattr(transaction_requests, "by_topic", lambda keys: turns.done.append(None) or by_topic(keys))  # type: ignore[func-returns-value]
+    nobody: Any = None
+    environment: Any = SimpleNamespace(clock=None)
+    handlers = TransactionHandlers(
+        world.transactions, nobody, nobody, world.groups, nobody, nobody, nobody, environment, nobody, lambda *_: True
+    )
+    request = DescribeTransactionsRequest(transactional_ids=[f"id-{number}" for number in range(MANY)])
+    answer, _ = await asyncio.gather(handlers.describe(nobody, request), turns.until(MANY))
+    assert turns.most == 1 and [len(state.topics) for state in answer.transaction_states] == [1] * MANY
+    await world.stop()
 
 
 async def test_transactions_that_time_out_together_are_aborted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

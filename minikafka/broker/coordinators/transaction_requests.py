@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.transaction_coordinator import refused_for
-from minikafka.broker.front.turns import in_steps
+from minikafka.broker.front.turns import STEP_ITEMS, in_steps
 from minikafka.core.group.transactional import IDS_VERSION, names_existing, refused_commits
 from minikafka.core.pattern import InvalidPattern, matching
 from minikafka.core.transaction.records import by_topic
@@ -306,9 +307,17 @@ class TransactionHandlers:
 
     # -- administrators --------------------------------------------------------------------------------------------
 
-    def describe(self, context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-        """Describe transactions that this broker coordinates."""
-        return DescribeTransactionsResponse(transaction_states=[self._describe(name) for name in request.transactional_ids])
+    async def describe(self, context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        """Describe transactions that this broker coordinates. Each may have thousands of partitions, and takes a turn of its own then."""
+        response, left = DescribeTransactionsResponse(), STEP_ITEMS
+        for name in request.transactional_ids:
+            described = self._describe(name)
+            response.transaction_states.append(described)
+            left -= sum(len(topic.partitions) for topic in described.topics)
+            if left <= 0:
+                left = STEP_ITEMS
+                await asyncio.sleep(0)
+        return response
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
         described = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
