@@ -14,11 +14,12 @@ import pytest
 from minikafka.broker.front import large_requests
 from minikafka.broker.front.large_requests import PLAIN_FRAME_BYTES_MAX, LargeRequests
 from minikafka.broker.front.named_twice import STEP_ENTRIES
-from minikafka.broker.front.request_parts import BATCH, CHANGE, GROUP, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much
+from minikafka.broker.front.request_parts import BATCH, CHANGE, GROUP, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much, parts
 from minikafka.broker.supervise import Supervisor
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.header import decode_response_header
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.message import FREED_AT_ONCE
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -32,7 +33,7 @@ from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
-from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 
@@ -185,6 +186,26 @@ def test_nodes_that_parts_name_are_named_once() -> None:
         )
     assert [node.node_id for node in answers.merged.node_endpoints] == [1, 2, 3]
     assert [one.index for one in answers.merged.responses[0].partition_responses] == [0, 1, 2]
+
+
+def test_lists_that_are_made_when_they_are_encoded_are_not_made_to_combine_answers() -> None:
+    """The offsets of ten groups of 9,000 partitions were made in one turn."""
+    made: list[int] = []
+    kind = OffsetFetchResponse
+
+    def partition(index: int) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+        made.append(index)
+        return kind.OffsetFetchResponsePartitions(partition_index=index, committed_offset=index)
+
+    every = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in "ab"]
+    answers = Answers(cuts_of(OffsetFetchRequest(groups=every))[0].answers)
+    for name in ("a", "b", "b"):
+        topic = kind.OffsetFetchResponseTopics(name="t", partitions=lazy_list(list(range(1000)), partition))
+        answers.add(kind(groups=[kind.OffsetFetchResponseGroup(group_id=name, topics=[topic])]))
+        assert not made or name == "b"
+    sizes = [len(group.topics[0].partitions) for group in answers.merged.groups]
+    assert sizes == [1000, 2000] and len(made) == 2000, "made are only those that came twice"
+    assert [part for part, _ in zip(parts(answers.merged, answers._lists, is_answer=True), range(9), strict=False)]
 
 
 # -- serving ----------------------------------------------------------------------------------------------------------------

@@ -333,6 +333,8 @@ def _weighed_parts(
     taken: list[Any] = []
     weight = 0
     entries = getattr(request, lists[0])
+    if type(entries) is LazyList:
+        return  # of an answer: what was made of it was freed when it was encoded
     entries.reverse()
     while entries:
         entry = entries.pop()
@@ -457,7 +459,17 @@ class Answers:
                 earlier = self._places[key] = copy.copy(entry)
                 setattr(earlier, lists[0], [])
                 into.append(earlier)
-            self._extend(key, getattr(earlier, lists[0]), getattr(entry, lists[0]) or [], lists[1:])
+            self._extend_one(key, earlier, getattr(entry, lists[0]) or [], lists)
+
+    def _extend_one(self, key: tuple[Any, ...], earlier: Any, more: Any, lists: tuple[str, ...]) -> None:
+        into = getattr(earlier, lists[0])
+        if type(more) is LazyList and len(lists) == 1 and not into:
+            setattr(earlier, lists[0], more)  # its elements are made when they are encoded
+            return
+        if type(into) is LazyList:
+            into = list(into)
+            setattr(earlier, lists[0], into)
+        self._extend(key, into, more, lists[1:])
 
 
 def _name_of(entry: Any) -> tuple[Any, ...]:
