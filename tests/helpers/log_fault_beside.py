@@ -8,10 +8,11 @@ import shutil
 import struct
 from collections.abc import Callable
 
+from crc32c import crc32c
 from helpers.log_clusters import lines
 from helpers.log_fault_verbs import Place
 
-TIME_ENTRY_BYTES = 12
+TIME_ENTRY_BYTES, SNAPSHOT_HEAD_BYTES, SNAPSHOT_ROW_BYTES = 12, 10, 46
 
 
 def time_entries(place: Place, at: int, how: str) -> None:
@@ -115,8 +116,20 @@ def power_failure(place: Place, at: int, suffix: str, left: int) -> None:
         file.write_bytes(data[: left * len(data) >> 16] if left % 2 else bytes(len(data)))
 
 
+def unknown_producer(place: Place, at: int, epoch: int, offset: int) -> None:
+    """A snapshot knows a producer that never wrote, or whose last batch is gone."""
+    files = [file for file in sorted(place.path.glob("*.snapshot")) if file.stat().st_size >= SNAPSHOT_HEAD_BYTES]
+    if not files:
+        return
+    file = files[at * len(files) >> 16]
+    sequence = 3 if offset >= 0 else -1
+    rows = file.read_bytes()[SNAPSHOT_HEAD_BYTES:] + struct.pack(">qhiqiqiq", 4242, epoch, sequence, offset, 0, 1_700_000_000_000, -1, -1)
+    body = struct.pack(">i", len(rows) // SNAPSHOT_ROW_BYTES) + rows
+    file.write_bytes(struct.pack(">hI", 1, crc32c(body)) + body)
+
+
 BESIDE: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (
-    time_entries, no_snapshots, no_high_watermarks, votes, zeros_behind, aborted_entry, cut_epochs, power_failure,
+    time_entries, no_snapshots, no_high_watermarks, votes, zeros_behind, aborted_entry, cut_epochs, power_failure, unknown_producer,
 )}  # fmt: skip
 
 
@@ -127,6 +140,7 @@ def arguments_beside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
         "no_snapshots": (chance.choice(["last", "all"]),),
         "zeros_behind": (chance.randrange(1 << 16), chance.choice([".index", ".timeindex", ".txnindex"]), chance.choice([1, 3, 100])),
         "aborted_entry": (chance.randrange(1 << 16), chance.choice(["first", "order", "twin", "forged"]), chance.choice([-9, -4, -2, 1])),
+        "unknown_producer": (chance.randrange(1 << 16), chance.choice([0, 7, 32_000]), chance.choice([-1, -1, 2])),
         "cut_epochs": (chance.randrange(1 << 16),),
         "power_failure": (chance.randrange(1 << 16), chance.choice([".index", ".timeindex"]), chance.randrange(1 << 16)),
         "votes": (chance.choice(["gone", "cut", "old", "stranger", "leader", "no log"]),),

@@ -65,7 +65,30 @@ def compressed(place: Place, at: int, codec: int, how: str, byte: int) -> None:
     rewrite(place, change, at)
 
 
-INSIDE: dict[str, Callable[..., None]] = {"inner": inner, "compressed": compressed}
+def odd_marker(place: Place, at: int, how: str) -> None:
+    """The record of a marker is of a version that nobody knows, of another type, or too short, or it is there twice."""
+
+    def change(batches: list[bytearray]) -> list[bytearray]:
+        found = next((number for number, batch in enumerate(batches) if batch[22] & CONTROL and batch[43] < 0x80), None)
+        if found is None:
+            return batches
+        batch = batches[found]
+        kind = parse(bytes(batch))[0][0].control_type
+        key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
+        rows = {
+            "later": [(struct.pack(">hh", 1, kind), value + b"more")], "version": [(struct.pack(">hh", -1, kind), value)],
+            "type": [(struct.pack(">hh", 0, 7), value)], "key": [(key[:3], value)], "value": [(key, value[:5])],
+            "value version": [(key, struct.pack(">hi", -1, 0))], "twice": [(key, value)] * 2,
+        }[how]  # fmt: skip
+        other = batch[:HEADER_BYTES] + b"".join(record(delta, *row) for delta, row in enumerate(rows))
+        struct.pack_into(">i", other, 8, len(other) - 12)
+        struct.pack_into(">i", other, 57, len(rows))
+        return [*batches[:found], seal(other), *batches[found + 1 :]]
+
+    rewrite(place, change, at)
+
+
+INSIDE: dict[str, Callable[..., None]] = {"inner": inner, "compressed": compressed, "odd_marker": odd_marker}
 
 
 def arguments_inside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
@@ -73,6 +96,8 @@ def arguments_inside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     return {
         "inner": (chance.randrange(1 << 16), chance.randrange(1 << 16), chance.choice(["offset", "offset", "time", "time", "twice"]),
                   chance.choice([-70, -1, 1, 2, 70])),
+        "odd_marker": (chance.randrange(1 << 16),
+                       chance.choice(["later", "version", "type", "key", "value", "value version", "twice"])),
         "compressed": (chance.randrange(1 << 16), 1 + chance.randrange(4),
                        chance.choice(["whole", "cut", "bit", "bit", "rubbish", "twice"]), chance.randrange(1 << 16)),
     }.get(verb, ())  # fmt: skip

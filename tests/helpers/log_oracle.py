@@ -408,7 +408,8 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
             if max(offset, written[-1].last if written else -1) < role.cleaned_to:
                 continue
             if not written:
-                if offset >= log.start:
+                is_whole = not (mine or log.segments[0][0] or role.cleaned_to)
+                if offset >= log.start or is_whole:
                     yield f"broker {log.broker}: starts with producer {producer}, of which the log knows nothing"
                 continue
             newest = written[-1]

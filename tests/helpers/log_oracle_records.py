@@ -43,11 +43,22 @@ def _complaint(batch: Stored, is_dense: bool) -> str:
         return f"the records at {batch.base} have offset deltas {deltas}"
     if is_dense and len(deltas) != span + 1:
         return f"{len(deltas)} records at {batch.base} take {span + 1} offsets"
+    if batch.attributes & CONTROL and batch.producer >= 0 and found and not _is_end(found[0].body):
+        return f"the marker at {batch.base} ends no transaction"
     first = int.from_bytes(batch.raw[BASE_TIMESTAMP], "big", signed=True)
     newest = max((first + one.time_delta for one in found), default=batch.max_time)
     if not batch.attributes & (CONTROL | APPEND_TIME) and newest != batch.max_time:
         return f"the latest record at {batch.base} is of {newest}, the batch says {batch.max_time}"
     return ""
+
+
+def _is_end(body: bytes) -> bool:
+    """Whether the record ends a transaction: versions from 0 on, a commit or an abort, a coordinator's epoch (EndTransactionMarker)."""
+    size, at = _number(body, 0, 5)
+    key, at = body[at : at + max(size, 0)], at + max(size, 0)
+    size, at = _number(body, at, 5)
+    value = body[at : at + max(size, 0)]
+    return key[:1] < b"\x80" and key[2:4] in {b"\0\0", b"\0\1"} and len(value) >= 6 and value[0] < 0x80
 
 
 def decoded(batch: Stored) -> list[Inner] | None:
