@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from helpers.replica_world import TOPIC_ID, World
 
+from minikafka.broker.partitions.fetcher import Fetcher
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import ErrorCode
 
@@ -335,3 +338,20 @@ def test_t31_records_that_were_never_committed_do_not_stay_where_the_cleaner_mad
     answer.data.records = memoryview(bytearray(answer.data.records[second.position :]))
     world.play("take 1; sync; lead 1 isr 1 3; start 2; sync")
     assert world.values(1) == world.values(2) == ["m0", "m1", "m2", "m3", "m14"]
+
+
+def test_a_truncation_that_has_not_begun_ends_with_the_epoch_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of a leader decides nothing in a later epoch, even if that has the same leader: it fetches anew and is told again."""
+    world = World(2).play("lead 1; produce x2; sync; produce x2 acks=1; kill 1; start 1; lead 2 isr 2; produce x1")
+    waiting: list[Coroutine[Any, Any, None]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Fetcher, "_start", lambda self, work, name: waiting.append(work))
+        world.play("fetch 1")
+    (truncation,) = waiting
+    end = world[1].log.log_end_offset
+    world.play("lead 2 isr 2")
+    with pytest.raises(StopIteration):
+        truncation.send(None)
+    assert world[1].log.log_end_offset == end
+    world.play("sync")
+    world.agree()

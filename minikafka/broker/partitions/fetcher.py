@@ -300,7 +300,7 @@ class Fetcher:
                 self._append(followed, partition, data)
             elif step is Step.TRUNCATE:
                 follower.syncing(followed)
-                cut = self._truncate(partition, diverging.epoch, diverging.end_offset)
+                cut = self._truncate(partition, followed.leader_epoch, diverging.epoch, diverging.end_offset)
                 self._start(self._go_on_behind(cut, followed, partition), f"truncating {partition}")
             elif step is Step.LOCATE:
                 self._start(self._locate(followed, partition), f"looking for the offset of {partition}")
@@ -344,11 +344,11 @@ class Fetcher:
             log.increment_log_start_offset(min(data.log_start_offset, log.high_watermark))
         self.follower.appended(followed)
 
-    async def _truncate(self, partition: Partition, leader_epoch: int, leader_end_offset: int) -> None:
-        """Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
+    async def _truncate(self, partition: Partition, leader_epoch: int, diverging_epoch: int, leader_end_offset: int) -> None:
+        """Truncate what diverges from the leader of `leader_epoch`. Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
         log = partition.log
         found = truncation_for(
-            leader_epoch,
+            diverging_epoch,
             leader_end_offset,
             log_end_offset=log.log_end_offset,
             high_watermark=log.high_watermark,
@@ -360,26 +360,29 @@ class Fetcher:
                 "%s: in epoch %d truncating below the high watermark %d to %d: the leader lost committed records (unclean election?)",
                 partition, partition.leader_epoch, log.high_watermark, found.offset,
             )  # fmt: skip
-        if not await self._truncate_log(partition, found.offset):
+        if not await self._truncate_log(partition, leader_epoch, found.offset):
             return
         partition.count_truncation("diverging_epoch", before - log.log_end_offset)
         logger.info(
             "%s: in epoch %d truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d were never committed)",
-            partition, partition.leader_epoch, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id,
+            partition, leader_epoch, before, log.log_end_offset, diverging_epoch, leader_end_offset, self.leader_id,
             before - log.log_end_offset,
         )  # fmt: skip
         await self._sync_cut(partition)
 
-    async def _truncate_log(self, partition: Partition, offset: int) -> bool:
+    async def _truncate_log(self, partition: Partition, leader_epoch: int, offset: int) -> bool:
         """False if this leader is not followed any more, or the log is closed. Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
         run_blocking = self._replication.environment.run_blocking
-        return await truncate(partition.log, offset, self._clock.wall_ms, run_blocking, self._is_followed(partition))
+        return await truncate(partition.log, offset, self._clock.wall_ms, run_blocking, self._is_followed(partition, leader_epoch))
 
-    def _is_followed(self, partition: Partition) -> Callable[[], bool]:
-        """Says whether the replica still follows this leader in the same epoch, with the same log."""
-        log, epoch, key = partition.log, partition.leader_epoch, (partition.topic_id, partition.index)
+    def _is_followed(self, partition: Partition, leader_epoch: int) -> Callable[[], bool]:
+        """Says whether the replica still follows this leader in that epoch, with the same log."""
+        log, key = partition.log, (partition.topic_id, partition.index)
         return lambda: (
-            partition.leader_epoch == epoch and partition.log is log and log.failure is None and self.partitions.get(key) is partition
+            partition.leader_epoch == leader_epoch
+            and partition.log is log
+            and log.failure is None
+            and self.partitions.get(key) is partition
         )
 
     async def _sync_cut(self, partition: Partition) -> None:
@@ -429,7 +432,7 @@ class Fetcher:
                 partition, leader_epoch, log.log_end_offset, leader_end, self.leader_id,
             )  # fmt: skip
             before = log.log_end_offset
-            if await self._truncate_log(partition, leader_end):
+            if await self._truncate_log(partition, leader_epoch, leader_end):
                 partition.count_truncation("out_of_range", before - log.log_end_offset)
                 await self._sync_cut(partition)
             return
@@ -441,7 +444,7 @@ class Fetcher:
                 partition, leader_epoch, self.leader_id, leader_start, log.log_end_offset,
             )  # fmt: skip
             held = log.log_end_offset - log.log_start_offset
-            run_blocking, is_followed = self._replication.environment.run_blocking, self._is_followed(partition)
+            run_blocking, is_followed = self._replication.environment.run_blocking, self._is_followed(partition, leader_epoch)
             if await truncate_fully(log, leader_start, self._clock.wall_ms, run_blocking, is_followed):
                 partition.count_truncation("start_moved", held)
                 await self._sync_cut(partition)
