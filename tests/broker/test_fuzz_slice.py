@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bench import fuzz_requests
-from bench.fuzz import run
+from bench.fuzz import Report, run, watching
 from bench.fuzz_requests import LEFT_OUT, LEFT_OUT_ON_CONTROLLERS, Requests, corpus
 
 from minikafka.wire.frame import response_bytes
@@ -24,6 +24,17 @@ def test_requests_of_all_kinds_do_no_harm() -> None:
     report = run(40, seed=11)
     assert not report.problems, "\n".join(report.problems)
     assert report.frames >= 240 and report.answers > 40 and len(report.by_api) > 40
+
+
+def test_a_watcher_that_ends_early_is_a_finding() -> None:
+    """Its round would pass, whatever happened after that."""
+    report = Report()
+
+    def gone(_: str) -> None:
+        raise TimeoutError("timed out")
+
+    watching(report, gone, "x")
+    assert report.problems == ["gone has ended: TimeoutError: timed out"]
 
 
 WATCHED = """
