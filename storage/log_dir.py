@@ -198,6 +198,8 @@ class LogDirectory:
                 self._scheduled_deletions.append((wall_ms, f"{self.path}/{name}"))
                 continue
             found = parse_directory_name(name)
+            if found is None and not name.endswith(_STRAY):
+                _log.warning("%s/%s is no partition's directory: it is left alone", self.path, name)
             if found is None or found[0] == METADATA_TOPIC or name.endswith((_STRAY, _FUTURE)):
                 continue
             try:

@@ -219,11 +219,14 @@ def test_a_topic_created_anew_is_not_mixed_up_with_the_old(formatted: MemoryFile
     assert error.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_the_metadata_log_and_other_directories_are_left_alone(formatted: MemoryFileSystem) -> None:
-    for name in ("__cluster_metadata-0", "lost+found", "t-0-future", "no-number", "-1"):
+def test_the_metadata_log_and_other_directories_are_left_alone(formatted: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that Apache Kafka does not start with, or serves, are named."""
+    odd = ("lost+found", "no-number", "-1", "t-00")
+    for name in ("__cluster_metadata-0", "t-0-future", f"t-0.{'0' * 32}-stray", f"t-0.{'0' * 32}-delete", *odd):
         formatted.mkdir(f"/data/{name}")
     directory = opened(formatted)
     assert directory.logs == {}
+    assert [record.args[1] for record in caplog.records if record.args] == sorted(odd)
     directory.close()
     assert formatted.is_dir("/data/lost+found")
 
