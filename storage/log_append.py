@@ -450,7 +450,7 @@ class LogAppender:
             offset += header[LAST_DELTA] + 1
         if not headers:
             raise ApiError(ErrorCode.INVALID_RECORD, f"no whole record batch in the append to {self._disk.name}")
-        placed = self._whole_batches(records)
+        placed = [(position, size, HEADER.unpack_from(records, position)) for position, size, _ in headers]
         return self._append_batches(records, placed, wall_ms, check_epoch=True)
 
     def append_as_follower(self, records: memoryview, leader_epoch: int | None = None) -> AppendInfo:

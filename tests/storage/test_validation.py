@@ -12,6 +12,7 @@ from crc32c import crc32c
 from helpers.batches import T0, batch, record
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.storage import log_append
 from minikafka.storage.config import LogConfig
 from minikafka.storage.log import Log
 from minikafka.storage.recovery import load_log
@@ -166,3 +167,20 @@ def test_a_batch_of_the_least_that_records_can_be_is_taken(codec: CompressionTyp
     records = [(offset, WALL_MS, None, None, ()) for offset in range(20_000)]
     assert append(log, bytes(build_batch(records, compression=codec))) == (ErrorCode.NONE, 0)
     assert log.log_end_offset == 20_000
+
+
+@pytest.mark.parametrize("origin", ["client", "follower", "coordinator"])
+def test_a_checksum_is_computed_once(open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
+    log, sizes = open_log(), list[int]()
+    real = log_append.crc32c
+    monkeypatch.setattr(log_append, "crc32c", lambda data, *crc: (sizes.append(len(data)), real(data, *crc))[1])
+    if origin == "client":
+        data = batch(b"v" * 100, timestamp=T0)
+        log.append_as_leader(memoryview(data), 0, T0)
+    else:
+        data = batch(b"v" * 100, epoch=0) + batch(b"w" * 200, base_offset=1, epoch=0)
+        if origin == "follower":
+            log.append_as_follower(memoryview(data), 0)
+        else:
+            log.append_as_leader(memoryview(data), 0, T0, origin="coordinator")
+    assert sum(sizes) == len(data) - 21 * len(sizes) and log.log_end_offset == len(sizes)
