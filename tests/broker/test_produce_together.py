@@ -136,6 +136,17 @@ async def test_one_write_for_each_partition_and_run(tmp_path: Path, monkeypatch:
         assert max(sizes) <= produce_fast_path.RUN_BYTES_MAX + produce_fast_path.PUT_OFF_BYTES_MAX
 
 
+async def test_a_run_reads_each_clock_once(tmp_path: Path) -> None:
+    async with live_node(tmp_path, turn_clock_s=still) as node:
+        side, frames = await begun(node, await prepare(node))
+        path, read = side.fast_path(0), list[str]()
+        for name in ("_now_ms", "_wall_ms"):
+            clock = getattr(path, name)
+            setattr(path, name, lambda name=name, clock=clock: (read.append(name), clock())[1])
+        assert len(side.ask_together(frames)) == 10
+        assert sorted(read) == ["_now_ms", "_wall_ms"]
+
+
 async def test_few_requests_are_not_worth_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with live_node(tmp_path, turn_clock_s=still) as node:
         side, frames = await begun(node, await prepare(node))
