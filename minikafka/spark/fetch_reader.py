@@ -46,6 +46,8 @@ class FetchReader:
         self.stopped = ""
         self.size = 0
         self.log_start = -1
+        #: Whether the replica sent a batch that begins behind the end.
+        self.goes_on = False
         self._lost_at = -1.0
 
     def __iter__(self) -> Iterator[Batches]:
@@ -98,6 +100,7 @@ class FetchReader:
         begin = int(np.argmin(np.append(base, self.low) < self.low)) if not self.position else 0
         inside = np.flatnonzero(base < self.end)
         end = int(inside[-1]) + 1 if len(inside) else 0
+        self.goes_on |= end < len(base)
         if begin:
             self.taken_up = int(behind[begin - 1])
         asked, self.offset = self.offset, int(behind[:end].max()) if end else self.end

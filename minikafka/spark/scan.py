@@ -248,6 +248,9 @@ class _Scan:
 
     def _wire_tail(self, reader: FetchReader) -> None:
         self.summary.taken_up = reader.taken_up
+        if reader.goes_on and self.task.next_base < 0 and self.task.policy == COMPACT:
+            # The log goes on behind the fence: a cleaner took what lay before it.
+            self.summary.end_offset = max(self.summary.end_offset, reader.end)
         if reader.stopped:
             text = f"records from offset {reader.offset} on were deleted while the replica was being read"
             self.add([Finding("replica-reread", text, offset=reader.offset)], ".log")

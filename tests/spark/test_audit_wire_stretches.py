@@ -72,6 +72,20 @@ def test_a_batch_that_is_other_or_gone_is_found_wherever_stretches_begin(monkeyp
             assert world.audit(split_bytes).exit_code in statuses, (number, brokers)
 
 
+@pytest.mark.parametrize("held", [[], [plain(0), plain(1)]])
+@pytest.mark.parametrize(("is_compacted", "is_going_on", "is_alarm"), [(True, True, False), (True, False, True), (False, True, True)])
+def test_a_cleaner_may_take_all_that_lay_before_the_fence(
+    monkeypatch: pytest.MonkeyPatch, held: list[Batch], is_compacted: bool, is_going_on: bool, is_alarm: bool
+) -> None:
+    """Between the look at the high watermarks and the reading the log went on, and was cleaned."""
+    batches = [*held, *([plain(25), plain(26)] if is_going_on else [])] or [plain(0)]
+    world = WireReplicas({broker: batches for broker in BROKERS}, compacted=is_compacted, high_watermarks=dict.fromkeys(BROKERS, 20))
+    world.high_watermark = 30
+    world.install(monkeypatch)
+    result = world.audit()
+    assert bool(result.findings.total("error")) == is_alarm, result.findings.kept
+
+
 @pytest.mark.parametrize("split_bytes", [1, 150, 1 << 30])
 def test_a_compacted_log_has_gaps_where_stretches_begin(monkeypatch: pytest.MonkeyPatch, split_bytes: int) -> None:
     kept = [Batch(base, [(0, b"k%d" % base, b"v")]) for base in (0, 3, 4, 11, 25, 26, 40)]
