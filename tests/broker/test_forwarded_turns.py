@@ -265,6 +265,7 @@ async def test_requests_that_wait_no_longer_are_forgotten() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0), turns_of.turn("a", 30_000):
                     pass
+        # A number, because a mutant changes FORGOTTEN_MAX.
         assert len(turns_of._clients["a"]._order) <= 64 + 1
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +36,13 @@ from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
 from minikafka.wire.messages.vote import VoteRequest
 
 DIRECTORY = b"D" * 16
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A connection, of which only the address matters."""
+
+    peer_host: str
 
 
 def lifecycle_on(plane: ControlPlane, channel: Any = None, **changes: Any) -> BrokerLifecycleHost:
@@ -415,9 +422,7 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
         await channel.request(BrokerHeartbeatRequest(), 20_000, resends_max=1)
     assert asked == 2
     forwarder = Forwarder(channel, None, random.Random(1), environment.supervisor, channel)  # type: ignore[arg-type]
-    context = SimpleNamespace(
-        api_version=7, correlation_id=1, client_id="c", principal="User:a", connection=SimpleNamespace(peer_host="127.0.0.1")
-    )
+    context = SimpleNamespace(api_version=7, correlation_id=1, client_id="c", principal="User:a", connection=Peer("127.0.0.1"))
     request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="t")], timeout_ms=20_000)
     answer = await forwarder.forward(context, request)
     assert [topic.error_code for topic in answer.topics] == [ErrorCode.REQUEST_TIMED_OUT] and asked == 4
