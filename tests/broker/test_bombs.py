@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.live_node import broker_port, live_node
+from helpers.pipelined_client import PipelinedClient
 
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
@@ -19,12 +19,9 @@ from minikafka.wire import compression
 from minikafka.wire.batch import RecordBatch, assemble_batch, build_batch, iterate_batches
 from minikafka.wire.compression import WINDOW_BYTES, CompressionType, compress
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.frame import encode_request
-from minikafka.wire.header import decode_response_header
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 from minikafka.wire.record import encode_record
-from minikafka.wire.registry import api
 
 MIB = 1 << 20
 NOW_MS = time.time_ns() // 1_000_000
@@ -54,28 +51,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
     return counted
 
 
-class Client:
-    """One connection that may send many requests before it reads an answer."""
-
-    def __init__(self, node: Node) -> None:
-        self._port = broker_port(node)
-
-    async def __aenter__(self) -> Client:
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def send(self, request: Any, version: int) -> None:
-        self._writer.write(b"".join(bytes(piece) for piece in encode_request(request, version, 1, "c")))
-
-    async def receive(self, kind: Any, version: int) -> Any:
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        frame = await self._reader.readexactly(size)
-        _, position = decode_response_header(frame, api_key(kind), version)
-        return kind.decode(version, frame, position)
-
+class Client(PipelinedClient):
     async def produce(self, *batches: bytes) -> list[tuple[int, int]]:
         """(error code, base offset) of each, all sent at once."""
         for records in batches:
@@ -94,10 +70,6 @@ class Client:
         self.send(kind(topics=[kind.ListOffsetsTopic(name="t", partitions=partitions)]), 7)
         answer = (await self.receive(ListOffsetsResponse, 7)).topics[0].partitions[0]
         return answer.error_code, answer.offset, answer.timestamp
-
-
-def api_key(kind: Any) -> int:
-    return next(key for key in range(100) if (entry := api(key)) is not None and entry.response is kind)
 
 
 def zeros(*sizes: int, codec: CompressionType = CompressionType.ZSTD, key: bytes | None = b"k") -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.batches import batch
 from helpers.live_node import broker_port, live_node
+from helpers.pipelined_client import PipelinedClient
 from helpers.produce_frames import led
 
 from minikafka.broker.coordinators.transaction_verification import TransactionVerifier
@@ -26,8 +27,6 @@ from minikafka.storage.validation import Fitting
 from minikafka.wire.batch import TRANSACTIONAL_BIT, assemble_batch
 from minikafka.wire.compression import CompressionType, compress
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.frame import encode_request
-from minikafka.wire.header import decode_response_header
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
 from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -39,32 +38,15 @@ VALUE = 200_000
 MEASURED_BYTES = 300
 
 
-class Client:
-    def __init__(self, node: Node) -> None:
-        self._port = broker_port(node)
-
-    async def __aenter__(self) -> Client:
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def send(self, records: list[bytes], transactional_id: str | None = None) -> None:
-        """Records for the partitions 0, 1 and so on of topic t."""
+class Client(PipelinedClient):
+    def produce(self, records: list[bytes], transactional_id: str | None = None) -> None:
+        """Send records for the partitions 0, 1 and so on of topic t."""
         data = [ProduceRequest.PartitionProduceData(index=index, records=one) for index, one in enumerate(records)]
         topics = [ProduceRequest.TopicProduceData(name="t", partition_data=data)]
-        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics, transactional_id=transactional_id)
-        self.ask(request, 9)
-
-    def ask(self, request: Any, version: int) -> None:
-        """Send any request."""
-        self._writer.write(b"".join(bytes(piece) for piece in encode_request(request, version, 1, "c")))
+        self.send(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics, transactional_id=transactional_id), 9)
 
     async def codes(self) -> set[int]:
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        frame = await self._reader.readexactly(size)
-        answer = ProduceResponse.decode(9, frame, decode_response_header(frame, 0, 9)[1])
+        answer = await self.receive(ProduceResponse, 9)
         return {part.error_code for topic in answer.responses for part in topic.partition_responses}
 
 
@@ -113,7 +95,7 @@ async def test_a_frame_that_is_kept_while_its_batches_are_prepared_counts(tmp_pa
     async with live_node(tmp_path) as node, Client(node) as client:
         await topic(node, **{"compression.type": "gzip"})
         gate = Gate(monkeypatch)
-        client.send([bytes(batch(bytes(VALUE)))])
+        client.produce([bytes(batch(bytes(VALUE)))])
         await until(lambda: gate.waiting)
         assert kept(node) >= VALUE
         gate.opened.set()
@@ -134,7 +116,7 @@ async def test_transactional_requests_that_wait_for_the_coordinator_count(tmp_pa
         await topic(node)
         for number in range(3):
             records = batch(bytes(VALUE), producer=(7, 0, number), attributes=TRANSACTIONAL_BIT)
-            client.send([bytes(records)], "id")
+            client.produce([bytes(records)], "id")
             await until(lambda number=number: kept(node) >= (number + 1) * VALUE)
         for _ in range(3):
             await until(lambda: asked)
@@ -150,7 +132,7 @@ async def test_a_long_request_that_waits_for_its_turn_counts(tmp_path: Path) -> 
         assert node.broker is not None
         large = node.broker.dispatcher.large
         await large.admitted(BYTES_AT_ONCE)
-        client.send([bytes(batch(bytes(VALUE)))] + [bytes(batch(b"v"))] * 600)
+        client.produce([bytes(batch(bytes(VALUE)))] + [bytes(batch(b"v"))] * 600)
         await until(lambda: kept(node) >= VALUE)
         large.left(BYTES_AT_ONCE)
         assert await client.codes() == {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -163,10 +145,10 @@ async def test_a_fetch_of_many_partitions_that_waits_counts_as_what_is_made_of_i
     async with live_node(tmp_path) as node, Client(node) as client:
         await topic(node, 40)
         topics = [FetchRequest.FetchTopic(topic="t", partitions=[FetchRequest.FetchPartition(partition=index) for index in range(40)])]
-        client.ask(FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=MIB, topics=topics), 12)
+        client.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=MIB, topics=topics), 12)
         await until(lambda: kept(node) >= 40 * MEASURED_BYTES)
         async with Client(node) as other:
-            other.send([bytes(batch(b"v"))])
+            other.produce([bytes(batch(b"v"))])
             assert await other.codes() == {0}
         await until(lambda: not kept(node))
 
@@ -189,7 +171,7 @@ async def test_the_elements_of_a_long_request_count(tmp_path: Path) -> None:
 
         entry.intercept(around)
         entry.is_async = True
-        client.ask(DescribeGroupsRequest(groups=[f"group-{number}" for number in range(2000)]), 5)
+        client.send(DescribeGroupsRequest(groups=[f"group-{number}" for number in range(2000)]), 5)
         await asked.wait()
         assert kept(node) >= 1500 * ELEMENT_BYTES, "but for the last step"
         go_on.set()
@@ -214,7 +196,7 @@ async def test_what_is_made_of_small_batches_counts_and_is_bounded(tmp_path: Pat
         await topic(node, partitions, **{"compression.type": "uncompressed"})
         connections = [await Client(node).__aenter__() for _ in range(clients)]
         for client in connections:
-            client.send([zeros(size)] * partitions)
+            client.produce([zeros(size)] * partitions)
         for client in connections:
             assert await client.codes() == {0}
             await client.__aexit__()
@@ -275,8 +257,8 @@ async def test_a_batch_prepared_before_the_topic_was_compacted_is_not_appended_w
             return made
 
         monkeypatch.setattr(HeavyWork, "run", changed_meanwhile)
-        client.send([zeros(MIB - 1000, key=None)])
+        client.produce([zeros(MIB - 1000, key=None)])
         assert await client.codes() <= {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.INVALID_RECORD}
         assert log.log_end_offset == 0
-        client.send([zeros(MIB - 1000, key=None)])
+        client.produce([zeros(MIB - 1000, key=None)])
         assert await client.codes() == {ErrorCode.INVALID_RECORD}
