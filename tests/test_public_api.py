@@ -16,16 +16,18 @@ import minikafka
 NAMES = {
     "minikafka": {"__version__"},
     "minikafka.client": {
-        "Admin", "AuthenticationError", "BrokerError", "ClientError", "ConsumedRecord", "Consumer", "DeliveryFailed", "NoBrokers",
-        "Producer", "ProducerFenced", "RecordMetadata", "TransactionFailed", "TransactionalProducer",
+        "Admin", "AuthenticationError", "BrokerError", "BrokerInfo", "ClientError", "ClusterDescription", "ConfigEntry", "ConsumedRecord",
+        "Consumer", "DeliveryFailed", "ErrorCode", "GroupDescription", "GroupMetadata", "ListedOffset", "NoBrokers", "PartitionDescription",
+        "Producer", "ProducerFenced", "RecordMetadata", "TopicDescription", "TransactionFailed", "TransactionalProducer",
     },
     "minikafka.testing": {
-        "BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle", "Security",
+        "BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle", "PartitionState",
+        "Security",
     },
     "minikafka.spark": {
-        "AuditOptions", "AuditResult", "ClusterOptions", "FilesReport", "LoadFailed", "LoadOptions", "LoadReport", "LocalEngine",
-        "MinikafkaDataSource", "Security", "SparkEngine", "SparkUnavailable", "TableError", "build_report", "dataframe_to_files",
-        "load_dataframe", "load_to_files", "run_audit", "run_load",
+        "AuditOptions", "AuditResult", "ClusterOptions", "FilesFailed", "FilesReport", "LoadFailed", "LoadOptions", "LoadReport",
+        "LocalEngine", "MinikafkaDataSource", "ProduceFailed", "Security", "SourceError", "SparkEngine", "SparkUnavailable", "TableError",
+        "WireLedgerError", "build_report", "dataframe_to_files", "load_dataframe", "load_to_files", "run_audit", "run_load",
     },
 }  # fmt: skip
 

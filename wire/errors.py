@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """org.apache.kafka.common.protocol.Errors of Apache Kafka 4.3."""
+    """The error codes of Kafka's protocol, as org.apache.kafka.common.protocol.Errors has them in Apache Kafka 4.3."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -174,7 +174,7 @@ def _entity(types: list[str], options: dict[str, Any]) -> tuple[str, str | None]
             raise click.UsageError(f"{types[0]} have no default")
         return types[0], ""
     if len(options["entity_name"]) > 1:
-        raise click.UsageError("one --entity-name")
+        raise click.UsageError("give only one --entity-name")
     return types[0], options["entity_name"][0] if options["entity_name"] else None
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minikafka.client.admin import Admin
+    from minikafka.client.admin import (
+        Admin,
+        ClusterDescription,
+        ConfigEntry,
+        GroupDescription,
+        ListedOffset,
+        PartitionDescription,
+        TopicDescription,
+    )
+    from minikafka.client.cluster import BrokerInfo
     from minikafka.client.consumer import Consumer
     from minikafka.client.errors import (
         AuthenticationError,
@@ -16,24 +25,35 @@ if TYPE_CHECKING:
         ProducerFenced,
         TransactionFailed,
     )
+    from minikafka.client.group import GroupMetadata
     from minikafka.client.produce_queue import RecordMetadata
     from minikafka.client.producer import Producer
     from minikafka.client.records import ConsumedRecord
     from minikafka.client.transactional import TransactionalProducer
+    from minikafka.wire.errors import ErrorCode
 
 #: name -> module. Modules are imported on first use, so that a command that needs only an error does not import the producer.
 _MODULES = {
     "Admin": "admin",
     "AuthenticationError": "errors",
     "BrokerError": "errors",
+    "BrokerInfo": "cluster",
     "ClientError": "errors",
+    "ClusterDescription": "admin",
+    "ConfigEntry": "admin",
     "ConsumedRecord": "records",
     "Consumer": "consumer",
     "DeliveryFailed": "errors",
+    "ErrorCode": "errors",
+    "GroupDescription": "admin",
+    "GroupMetadata": "group",
+    "ListedOffset": "admin",
     "NoBrokers": "errors",
+    "PartitionDescription": "admin",
     "Producer": "producer",
     "ProducerFenced": "errors",
     "RecordMetadata": "produce_queue",
+    "TopicDescription": "admin",
     "TransactionFailed": "errors",
     "TransactionalProducer": "transactional",
 }
@@ -42,14 +62,23 @@ __all__ = [
     "Admin",
     "AuthenticationError",
     "BrokerError",
+    "BrokerInfo",
     "ClientError",
+    "ClusterDescription",
+    "ConfigEntry",
     "ConsumedRecord",
     "Consumer",
     "DeliveryFailed",
+    "ErrorCode",
+    "GroupDescription",
+    "GroupMetadata",
+    "ListedOffset",
     "NoBrokers",
+    "PartitionDescription",
     "Producer",
     "ProducerFenced",
     "RecordMetadata",
+    "TopicDescription",
     "TransactionFailed",
     "TransactionalProducer",
 ]

@@ -109,7 +109,7 @@ class Consumer:
         security: Mapping[str, str] | ClientSecurity | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Kafka's settings under Kafka's names, units last. `auto_offset_reset`: earliest, latest or none. `random_bytes(size)`: for ids.
+        """Kafka's settings under Kafka's names, units last. `auto_offset_reset`: earliest, latest or none.
         `group_protocol`: classic, or consumer (KIP-848): then the broker assigns partitions (with `group_remote_assignor`, if given) and
         sets the session time-out and the heartbeat interval. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
         _check("auto_offset_reset", auto_offset_reset, "earliest", "latest", "none")

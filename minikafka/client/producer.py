@@ -127,7 +127,7 @@ class Producer:
                 self._has_producer_id = True
 
     async def new_producer_id(self) -> tuple[int, int]:
-        """A new (producer id, epoch) from the cluster. Raises as `Cluster.retry`, and BrokerError."""
+        """A new (producer id, epoch) from the cluster. Raises BrokerError, AuthenticationError, NoBrokers, TimeoutError."""
 
         async def ask() -> tuple[int, int] | None:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)

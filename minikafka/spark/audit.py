@@ -61,11 +61,11 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """`level`: "batches" (headers and CRC) or "records" (decode every record too). `digest`: see scan.batch_digests.
+    """`level`: "batches" (headers and CRC) or "records" (decode every record too). `digest`: "crc" or "blake2b", of each batch.
 
     `self_check`: a single replica is enough; only its own checks count. `fail_on`: verdicts that fail the audit besides LOST, CORRUPT,
-    DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: ledgers of acknowledged records (see ledger.py). `compacted`: topics that
-    a cleaner may have compacted although no metadata log in these directories says so. `partitions` limits the audit to these.
+    DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: files of acknowledged records, one JSON object a line. `compacted`: topics
+    that a cleaner may have compacted although no metadata log in these directories says so. `partitions` limits the audit to these.
     `confirm` rereads failing partitions of brokers that may be running. `wire_ledger`: a file that records the progress of an audit of
     `bootstrap`. The audit resumes from it after a failure, and deletes it once it has a verdict.
     """
@@ -89,6 +89,8 @@ class AuditOptions:
 
 @dataclass(slots=True)
 class AuditResult:
+    """What an audit found. `started_ms` is in milliseconds since 1970; `seconds` is the whole time, `scan_seconds` that of the scan."""
+
     plan: Plan
     partitions: list[PartitionResult]
     findings: FindingList

@@ -54,7 +54,8 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """`directory`: the directory to write. `nodes`: as cluster_nodes takes them; without any, `node_count` nodes on localhost.
+    """The cluster to write into `directory`. `nodes`: each as `ID@HOST:PORT[:CONTROLLER_PORT]`, or all as server.properties files; without
+    any, `node_count` nodes on localhost.
 
     `replication_factor` -1: as many replicas as there are brokers, at most three. `topic_configs`: overrides of the topic.
     """

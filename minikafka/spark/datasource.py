@@ -45,7 +45,7 @@ def arrow_schema(schema: StructType) -> Any:
 
 
 class MinikafkaDataSource(DataSource):
-    """`spark.read.format("minikafka")` and its streams, sink and batches. See the README of minikafka.spark for the options."""
+    """`spark.read.format("minikafka")` and its streams, sink and batches. The page about Spark lists its options."""
 
     @classmethod
     def name(cls) -> str:

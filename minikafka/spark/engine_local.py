@@ -27,7 +27,7 @@ class ProcessKilledError(RuntimeError):
 
 
 class LocalEngine:
-    """`processes` 0 means one per usable core. With one process, or one item, this process does the work."""
+    """Runs an audit or a load in processes of this machine; `processes` 0 means one for each usable core."""
 
     name = "local"
     is_elsewhere = False
@@ -96,7 +96,9 @@ class LocalEngine:
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
         watch: Callable[[list[Value]], None],
     ) -> Iterator[Result]:  # fmt: skip
-        """As audit.Engine.gather. Groups are finished as they become complete, then the incomplete ones. Complete ones wait only until
+        """For this package: as audit.Engine.gather.
+
+        Groups are finished as they become complete, then the incomplete ones. Complete ones wait only until
         there is one for each process, because this process holds their values."""
         held: dict[Key, list[Value]] = {key: [] for key in groups}
         whole: list[tuple[Context, list[Value]]] = []

@@ -208,7 +208,7 @@ class SparkEngine:
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
         watch: Callable[[list[Value]], None],
     ) -> Iterator[Result]:  # fmt: skip
-        """As audit.Engine.gather. Values go from task to task, and only the results of `finish` come to the driver."""
+        """For this package: as audit.Engine.gather. Values go from task to task, and only the results of `finish` come to the driver."""
         if not groups:
             return
         context = self.session.sparkContext

@@ -32,9 +32,10 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """`value` "" makes each row a JSON object. `partitions` 0 uses the existing topic's; otherwise a missing topic is created.
+    """How a table becomes records. `key`, `value`, `timestamp` and `partition` are names of columns.
 
-    `partition`: a column with the partition; without it, `partitioner` (murmur2 like Kafka's, crc32 like librdkafka's) chooses by key.
+    Without `value`, each row becomes a JSON object. Without `partition`, the `partitioner` chooses by key: murmur2 like Kafka's clients,
+    crc32 like librdkafka. `partitions` 0 takes those of the topic, which must exist; otherwise a missing topic is created.
     `headers`: (name, column). `job` "" starts a new job. `bytes_per_second` 0: unlimited.
     `unpacked_bytes_max`: most bytes that a compressed file may unpack to; 0: 250 times its size, at least 256 MiB.
     """
@@ -90,8 +91,8 @@ class TaskReport:
 
 @dataclass(slots=True)
 class LoadReport:
-    """`offsets`: per partition the smallest and one past the largest written offset. `repeated`: rows that an earlier run of the job had
-    already written. `reconciled`: the leaders confirmed the rows of every task and partition."""
+    """What a load wrote. `offsets`: per partition the smallest and one past the largest written offset. `repeated`: rows that an earlier
+    run of the job had already written. `reconciled`: the leaders confirmed the rows of every task and partition."""
 
     topic: str
     rows: int
@@ -120,7 +121,9 @@ class LoadFailed(Exception):
 
 
 def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progress | None = None) -> LoadReport:
-    """Load a table. Raises LoadFailed, TableError, ProduceFailed, ValueError."""
+    """Write the rows of a table that pyarrow reads (Parquet, CSV, JSON lines) to a topic.
+
+    `progress(rows done, share or None)` is called as the leaders report them. Raises LoadFailed, TableError, ProduceFailed, ValueError."""
     from minikafka.spark.tables import plan_units
 
     started = time.perf_counter()

@@ -24,7 +24,8 @@ MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Plain text unless told otherwise. Goes to workers as it is: files are read where the connection is opened."""
+    """How an audit, a load or a query connects: in plain text unless told otherwise. Workers get it as it is, and read its files where
+    they run."""
 
     tls: bool = False
     mechanism: str = ""

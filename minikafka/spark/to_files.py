@@ -39,7 +39,8 @@ TASKS_PER_CORE = 4
 
 @dataclass(slots=True)
 class FilesReport:
-    """What was written; the times are of the two passes and of all that follows them. `notes`: lines for the person who asked."""
+    """What was written. `encode_seconds` and `assemble_seconds` are the times of the two passes, `publish_seconds` that of what follows.
+    `notes`: lines for the person who asked."""
 
     directory: str
     topic: str
@@ -61,14 +62,16 @@ class FilesReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Over the whole time."""
+        """The average rate over the whole time."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 def load_to_files(
     table: str, options: LoadOptions, cluster: ClusterOptions, engine: Engine, progress: Progress | None = None
 ) -> FilesReport:
-    """Write the cluster of a table that pyarrow reads (Parquet, CSV, JSON lines). Raises FilesFailed, TableError, ValueError."""
+    """Write a table that pyarrow reads (Parquet, CSV, JSON lines) as the log directories of a cluster that has not started yet.
+
+    `progress(stage, done, of)` is called as results come in. Raises FilesFailed, TableError, ValueError."""
     from minikafka.spark.tables import plan_units
 
     started = time.perf_counter()

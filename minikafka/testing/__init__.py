@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from minikafka.testing.embedded import BrokerHandle, EmbeddedBroker, EmbeddedCluster, Fault
     from minikafka.testing.errors import ClusterError
     from minikafka.testing.handle import ExternalCluster, KafkaHandle
+    from minikafka.testing.inspection import PartitionState
     from minikafka.testing.security import Security
 
 #: name -> module. Modules are imported on first use, so that the pytest plugin costs nothing if no test uses a broker.
@@ -19,10 +20,21 @@ _MODULES = {
     "ExternalCluster": "handle",
     "Fault": "embedded",
     "KafkaHandle": "handle",
+    "PartitionState": "inspection",
     "Security": "security",
 }
 
-__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle", "Security"]
+__all__ = [
+    "BrokerHandle",
+    "ClusterError",
+    "EmbeddedBroker",
+    "EmbeddedCluster",
+    "ExternalCluster",
+    "Fault",
+    "KafkaHandle",
+    "PartitionState",
+    "Security",
+]
 
 
 def __getattr__(name: str) -> Any:

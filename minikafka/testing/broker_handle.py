@@ -131,7 +131,7 @@ class BrokerHandle:
         self.start(wipe=wipe, timeout_s=timeout_s)
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """Run a command of `control.NodeRunner.handle` in the broker. Raises ClusterError."""
+        """For this package: run a command of `control.NodeRunner.handle` in the broker. Raises ClusterError."""
         return self.process.ask(command, arguments, ASK_TIMEOUT_S)
 
 

@@ -88,10 +88,10 @@ class EmbeddedCluster:
         security: Security | str | None = None,
     ) -> None:
         """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
-        properties for every node, which override `layout.QUICK_PROPERTIES`. The first `controllers` brokers (default 3, or 1 with fewer
-        than 3 brokers) are also controllers. `directory`: is kept, and its data are used again if a cluster of the same `cluster_id`
-        formatted it; None uses a temporary one, which is removed at the end. `first_port`, `first_http_port`: see ClusterLayout.
-        `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
+        properties for every node, which come before the short times of an embedded cluster. The first `controllers` brokers (default 3,
+        or 1 with fewer than 3 brokers) are controllers, too. `directory`: is kept, and used again by a cluster of the same `cluster_id`;
+        None: a temporary one. `first_port`: the brokers listen on this and the following ports, 0 = any free ones. `first_http_port`:
+        likewise, None = no HTTP. `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
         _check(mode, brokers, log_level)
         if controllers is None:
             controllers = CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
@@ -296,7 +296,7 @@ class EmbeddedCluster:
 
     @property
     def admin(self) -> AdminThread:
-        """Runs coroutine functions of minikafka.client.admin.Admin: `cluster.admin.call(lambda admin: admin.list_groups())`."""
+        """Calls `minikafka.client.Admin` without asyncio: `cluster.admin.call(lambda admin: admin.list_groups())`."""
         if self._admin is None:
             self._admin = AdminThread(self.bootstrap_servers, None if self.secured is None else self.secured.client_properties())
         return self._admin
@@ -501,10 +501,10 @@ class EmbeddedCluster:
         action: str | None = None,
         brokers: Iterable[int] | None = None,
     ) -> Fault:
-        """Make brokers misbehave; see `faults.FaultRule`. An empty field matches everything; `count` is per broker, 0 = until removed.
+        """Answer matching requests with the `error` of that name, or `action` "drop" (never) or "disconnect", or `delay_ms` late.
 
-        Without `error` and `action` the responses are right but late. With `after_work` the broker carries out the request and then
-        answers with the error, so the client cannot tell whether it succeeded."""
+        An empty field, or partition -1, matches everything but ApiVersions and the requests between nodes. With `after_work` the broker
+        carries out the request first. `count`: how often each broker does so, 0 = until removed."""
         chosen = action or ("error" if error else "none")
         rule = FaultRule(api, topic, partition, client_id, chosen, error or "", delay_ms, after_work, count)
         rule.check()
@@ -536,7 +536,7 @@ class EmbeddedCluster:
         return self.fault("Produce", action="drop", after_work=True, count=count, brokers=[node_id])
 
     def audit(self, *, raise_on_mismatch: bool = True, topics: Iterable[str] = ()) -> Any:
-        """Compare the logs of all brokers, batch by batch with recomputed checksums. Returns the result of minikafka.spark.audit.
+        """Compare the logs of all brokers, batch by batch with recomputed checksums. Returns a `minikafka.spark.AuditResult`.
 
         Raises ClusterError if replicas differ or are corrupt, or if something could not be compared. For a cluster without records it does
         not raise, and `result.outcome` is INCOMPLETE."""

@@ -38,13 +38,13 @@ class ExternalCluster:
 
     @property
     def admin(self) -> AdminThread:
-        """See EmbeddedCluster.admin."""
+        """Calls `minikafka.client.Admin` without asyncio, as `EmbeddedCluster.admin` does."""
         if self._admin is None:
             self._admin = AdminThread(self.bootstrap_servers)
         return self._admin
 
     def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
-        """See EmbeddedCluster.client_config."""
+        """Settings that connect a client, as `EmbeddedCluster.client_config` returns them."""
         return inspection.client_config(self.bootstrap_servers, client, more)
 
     def check(self) -> None:

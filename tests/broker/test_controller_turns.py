@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.control_plane import ControlPlane, join, registration
 
 from minikafka.broker.front.forwarding import address_bytes, principal_bytes
+from minikafka.broker.measures.durations import Durations
+from minikafka.broker.observe.metrics import control
+from minikafka.broker.observe.metrics.exposition import Page
 from minikafka.broker.quorum import controller_host
+from minikafka.broker.quorum.controller_events import ControllerEvents
 from minikafka.broker.quorum.controller_host import STEP_LINES, STEP_RECORDS
 from minikafka.core.controller import state, topics
 from minikafka.core.controller.change import PartitionChange
@@ -221,6 +226,36 @@ async def test_clients_take_turns(work: Work) -> None:
     asked += [asyncio.ensure_future(ask(client, host, 1)) for client, host in (("modest", "10.0.0.1"),) * 2 + (("greedy", "10.0.0.2"),)]
     await asyncio.gather(*asked)
     assert order[2:6] == ["modest 1", "greedy 2", "greedy 1", "modest 1"] and order[:2] + order[6:] == ["greedy 1"] * 5, order
+
+
+async def test_how_long_events_wait_is_measured_and_shown(work: Work) -> None:
+    """The metric said 0 for ever: it was from the time before events took turns."""
+    plane = ControlPlane()
+    now_s = [100.0]
+    events = plane.controller._events = ControllerEvents(plane.environment)
+    events.waits = Durations(lambda: now_s[0])
+
+    class Long:
+        def steps(self) -> Iterator[None]:
+            for _ in range(3):
+                now_s[0] += 0.25
+                yield
+
+        def dropped(self) -> None:
+            raise AssertionError("nothing was cleared")
+
+    events.add(Long())
+    events.add(Long(), client="somebody")
+    while events._scheduled is not None:
+        await asyncio.sleep(0)
+    page = Page()
+    timeline = SimpleNamespace(unclean_elections=0)
+    node = SimpleNamespace(
+        controller=plane.controller, metadata=plane.metadata, raft=plane.raft, environment=plane.environment, timeline=timeline
+    )
+    control.controller(page, node)  # type: ignore[arg-type]
+    name = "kafka_controller_controllereventmanager_eventqueuetimems"
+    assert f"{name}_count 2\n" in page.text() and f'{name}{{quantile="0.999"}} 500\n' in page.text(), page.text()
 
 
 async def test_a_controller_that_is_replaced_in_the_middle_leaves_the_rest_undecided(work: Work) -> None:

@@ -11,9 +11,33 @@ from typing import Any
 MODULES = ("minikafka", "minikafka.client", "minikafka.testing", "minikafka.spark")
 HEAD = """# Python API
 
-What `minikafka.client`, `minikafka.testing` and `minikafka.spark` export. These names stay; everything else may change without notice.
-This page is made from the docstrings.
+What `minikafka`, `minikafka.client`, `minikafka.testing` and `minikafka.spark` export. These names stay; everything else may change without
+notice. This page comes from the docstrings. The heading of a class shows how to make one, unless other functions return it.
 """
+#: What the page writes for types that have a name of their own in the code only.
+SPELLED = {
+    "Engine": "LocalEngine | SparkEngine", "Header": "tuple[str, bytes | None]", "Progress": "Callable", "SomeCluster": "EmbeddedCluster | "
+    "ExternalCluster", "Mode": "Literal['thread', 'process']", "TopicPartition": "tuple[str, int]",
+}  # fmt: skip
+#: Types of this package's own, besides what users pass.
+NOT_PASSED = (" | ClientSecurity",)
+#: Parameters that the tests of this package need.
+OWN_PARAMETERS = {"network", "random_bytes"}
+#: Classes that users get and do not make.
+RETURNED = {
+    "AuditResult", "BrokerHandle", "BrokerInfo", "ClusterDescription", "ConfigEntry", "ConsumedRecord", "ErrorCode", "Fault", "FilesReport",
+    "GroupDescription", "ListedOffset", "LoadReport", "PartitionDescription", "PartitionState", "RecordMetadata", "TopicDescription",
+}  # fmt: skip
+#: Public members that only this package uses, or Spark.
+OWN_MEMBERS = {
+    "AuditResult": {"findings", "partitions", "plan"},
+    "BrokerHandle": {"ask", "raise_if_dead"},
+    "EmbeddedCluster": {"await_start", "layout"},
+    "LocalEngine": {"gather", "map", "open"},
+    "MinikafkaDataSource": {"name", "reader", "schema", "streamReader", "streamWriter", "writer"},
+    "Security": {"connect", "login"},
+    "SparkEngine": {"gather", "map", "open"},
+}
 
 
 def api_page() -> str:
@@ -21,31 +45,48 @@ def api_page() -> str:
     lines = [HEAD]
     for module_name in MODULES:
         module = importlib.import_module(module_name)
+        shown = {value for name in module.__all__ if inspect.isclass(value := getattr(module, name))}
         lines += [f"## {module_name}", "", _text(module), ""]
         for name in module.__all__:
-            lines += _entry(name, getattr(module, name))
+            lines += _entry(name, getattr(module, name), shown)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _entry(name: str, value: Any) -> list[str]:
+def _entry(name: str, value: Any, shown: set[type]) -> list[str]:
     if inspect.isclass(value):
-        return _class(name, value)
+        return _class(name, value, shown)
     if inspect.isroutine(value):
         return [f"### {name}", "", f"`{_signature(name, value)}`", "", _text(value), ""]
     return [f"### `{name}`", "", "The version, as text." if name == "__version__" else f"`{value!r}`", ""]
 
 
-def _class(name: str, value: type) -> list[str]:
-    lines = [f"### {name}", "", f"`{_signature(name, value)}`", "", _text(value), ""]
-    rows = []
-    for member in sorted(_members(value)):
+def _class(name: str, value: type, shown: set[type]) -> list[str]:
+    lines = [f"### {name}", ""] if name in RETURNED else [f"### {name}", "", f"`{_signature(name, value)}`", ""]
+    lines += [_text(value), ""]
+    how = _text(vars(value).get("__init__")) if name not in RETURNED else ""
+    lines += [how, ""] if how and value.__init__ is not object.__init__ else []
+    base = next((base for base in value.__mro__[1:] if base in shown and not issubclass(value, BaseException)), None)
+    inherited = _members(base) if base is not None else set()
+    if base is not None:
+        lines += [f"It has everything that [{base.__name__}](#{base.__name__.lower()}) has, and:", ""]
+    own = OWN_MEMBERS.get(name, set())
+    fields = _fields(value) if name in RETURNED else []
+    rows = [f"| `{field}: {annotation}` | |" for field, annotation in fields if field not in own]
+    for member in sorted(_members(value) - inherited - own):
         found = inspect.getattr_static(value, member)
         target = found.fget if isinstance(found, property) else getattr(value, member)
-        shown = member if isinstance(found, property) else _signature(member, target, is_method=not isinstance(found, staticmethod))
-        rows.append(f"| `{shown.replace('|', chr(92) + '|')}` | {_text(target).replace(chr(10), ' ').replace('|', chr(92) + '|')} |")
+        call = member if isinstance(found, property) else _signature(member, target, is_method=not isinstance(found, staticmethod))
+        rows.append(f"| `{call.replace('|', chr(92) + '|')}` | {' '.join(_text(target).split()).replace('|', chr(92) + '|')} |")
     if rows:
         lines += ["| member | |", "|---|---|", *rows, ""]
     return lines
+
+
+def _fields(value: Any) -> list[tuple[str, str]]:
+    """Fields of a dataclass or a named tuple, with their types."""
+    found = {one.name: one.type for one in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else {}
+    found = found or {name: value.__annotations__[name] for name in getattr(value, "_fields", ())}
+    return [(name, _type(annotation).replace("|", chr(92) + "|")) for name, annotation in found.items()]
 
 
 def _members(value: type) -> set[str]:
@@ -53,7 +94,7 @@ def _members(value: type) -> set[str]:
     if issubclass(value, BaseException):
         return set()
     own = [base for base in value.__mro__ if base.__module__.startswith("minikafka")]
-    fields = {one.name for one in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
+    fields = {name for name, _ in _fields(value)}
     inherited = {name: found for base in own for name, found in vars(base).items() if not name.startswith("_") and name not in fields}
     kinds = (property, staticmethod, classmethod)
     return {name for name, found in inherited.items() if inspect.isroutine(found) or isinstance(found, kinds)}
@@ -64,7 +105,7 @@ def _signature(name: str, value: Any, *, is_method: bool = False) -> str:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return name
-    parameters = list(signature.parameters.values())
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name not in OWN_PARAMETERS]
     if is_method and parameters and parameters[0].name == "self":
         parameters = parameters[1:]
     plain = [_plain(parameter) for parameter in parameters]
@@ -96,7 +137,10 @@ class _Shown:
 def _type(annotation: Any) -> str:
     annotation = getattr(annotation, "__forward_arg__", annotation)
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+    for own in NOT_PASSED:
+        text = text.replace(own, "")
+    return re.sub(r"\b\w+\b", lambda found: SPELLED.get(found[0], found[0]), text)
 
 
 def _text(value: Any) -> str:

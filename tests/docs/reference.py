@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,35 @@ not used Alpine itself."""
 
 
 KAFKA_SUITE = """\
-`python tests/kafka_suite/run.py --keep` runs test classes that Apache Kafka 4.3.0 publishes, unchanged, on processes of minikafka. These
-tables come from `tests/kafka_suite/results.tsv`, which holds the runs so far, and from `reasons.toml`. "Internals" are tests that ask for
-an object inside a broker. "Fails as 4.4 does" are tests that state what 4.3 did, and that fail in the same way on processes of Apache Kafka
-4.4.0, whose APIs and levels minikafka serves. "Not offered" are tests of features that minikafka does not have, such as Kerberos. Variants
-with combined nodes are left out, except in the classes of `tools.consumer.group`, which have no others. "Pass on Apache Kafka" is what its
-own brokers made of the same tests (`--kind inprocess --keep`, `baseline.tsv`), where they have run."""
+# Apache Kafka's own tests
+
+Apache Kafka 4.3.0 publishes its test classes. `python tests/kafka_suite/run.py --keep` runs them unchanged on processes of minikafka, and
+keeps the newest result of each test in `tests/kafka_suite/results.tsv`. This page comes from that file and from `reasons.toml`. Variants
+with combined nodes are left out, except in the classes of `tools.consumer.group`, which have no others.
+
+| column | counts tests that |
+|---|---|
+| internals | ask for an object inside a broker, which says nothing about minikafka |
+| fails as 4.4 does | state what 4.3 did, and fail on processes of Apache Kafka 4.4.0, too, whose APIs minikafka serves |
+| not offered | test a feature that minikafka does not have |
+| fails | fail for another reason |
+
+BASELINE"""
+BASELINE = """\
+*Pass on Apache Kafka* is what its own brokers made of the same tests (`--kind inprocess --keep`, `baseline.tsv`), where they have run."""
+NO_BASELINE = "We have not run them on Apache Kafka's own brokers for comparison (`--kind inprocess --keep` does)."
+KAFKA_SUITE_IN_SHORT = """\
+[Apache Kafka's own tests](kafka-tests.md) run unchanged on processes of minikafka: CLASSES classes, TESTS tests. PASS pass. INTERNALS ask
+for an object inside a broker, and say nothing about minikafka. SAME fail in the same way on Apache Kafka 4.4.0, because they state what
+4.3 did. ABSENT test features that minikafka does not have: Kerberos and two-phase commit. FAIL fail for other reasons; the page names
+each."""
+
+
+TOOLS = """\
+We tried these by hand in November 2026, against three brokers with data, groups, transactions, ACLs and quotas. No test of the project
+repeats it."""
+SUITES = """\
+We ran the test suites of these clients by hand in November 2026, unchanged."""
 
 
 DIFFERENCES = """\
@@ -111,11 +135,26 @@ def _row(*cells: object) -> str:
     return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def kafka_suite_table() -> list[str]:
-    """The results that are kept."""
+def kafka_tests_page() -> str:
+    """docs/kafka-tests.md."""
     from kafka_suite import results
 
-    return results.table(list(results.read(results.KEPT).values()), results.reasons(), results.read(results.BASELINE))
+    baseline = results.read(results.BASELINE)
+    head = KAFKA_SUITE.replace("BASELINE", BASELINE if baseline else NO_BASELINE)
+    return "\n".join([head, "", *results.table(list(results.read(results.KEPT).values()), results.reasons(), baseline)]) + "\n"
+
+
+def _kafka_suite_in_short() -> list[str]:
+    from kafka_suite import results
+
+    kept = list(results.read(results.KEPT).values())
+    counts = results.total(kept, results.reasons())
+    numbers = {"CLASSES": len({result.class_name for result in kept}), "TESTS": counts.total(), "PASS": counts["pass"]}
+    numbers |= {"INTERNALS": counts["internals"], "SAME": counts["fails as 4.4 does"], "ABSENT": counts["not offered"]}
+    text = KAFKA_SUITE_IN_SHORT
+    for word, number in (numbers | {"FAIL": counts["fails"]}).items():
+        text = text.replace(word, f"{number:,}")
+    return textwrap.wrap(" ".join(text.split()), 140, break_long_words=False, break_on_hyphens=False)
 
 
 def command_line_page() -> str:
@@ -205,15 +244,7 @@ def compatibility_page() -> str:
         "`tests/interop/README.md` has the details, line by line.",
         "",
         *_held_to_kafka(),
-        "## Tools and other programs",
-        "",
-        "We tried these by hand in November 2026, against three brokers with data, groups, transactions, ACLs and quotas.",
-        "No test repeats these lines.",
-        "",
-        "| program | version | what |",
-        "|---|---|---|",
-        *[_row(row["name"], row["version"], row["what"]) for row in found["tool"]],
-        "",
+        *_tried_by_hand(found),
         "## APIs",
         "",
         "What a broker serves to clients, beside Apache Kafka 4.4. An empty cell means that the API is not served.",
@@ -227,9 +258,27 @@ def compatibility_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _tried_by_hand(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    lines = ["## Tools and other programs", "", *TOOLS.splitlines(), "", "| program | version | what works |", "|---|---|---|"]
+    lines += [*[_row(row["name"], row["version"], row["what"]) for row in found["tool"]], "", *_notes(found["tool"])]
+    lines += ["## Clients' own tests", "", *SUITES.splitlines(), ""]
+    lines += ["| tests of | version | tests | passed | how |", "|---|---|---|---|---|"]
+    for row in found["suite"]:
+        lines.append(_row(row["name"], row["version"], row["tests"], row["passed"], row["what"]))
+    return [*lines, "", *_notes(found["suite"])]
+
+
+def _notes(rows: list[dict[str, Any]]) -> list[str]:
+    """What there is to say of some rows, below their table."""
+    lines = []
+    for row in rows:
+        if "notes" in row:
+            lines += [f"{row['name']}:", "", *[f"- {note}" for note in row["notes"]], ""]
+    return lines
+
+
 def _held_to_kafka() -> list[str]:
-    suite = ["## Apache Kafka's own tests", "", *KAFKA_SUITE.splitlines(), "", *kafka_suite_table(), ""]
-    return [*suite, *_differences()]
+    return ["## Apache Kafka's own tests", "", *_kafka_suite_in_short(), "", *_differences()]
 
 
 def _clients(rows: Any) -> list[str]:
@@ -267,7 +316,12 @@ def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-PAGES = {"api.md": api_page, "command-line.md": command_line_page, "compatibility.md": compatibility_page}
+PAGES = {
+    "api.md": api_page,
+    "command-line.md": command_line_page,
+    "compatibility.md": compatibility_page,
+    "kafka-tests.md": kafka_tests_page,
+}
 
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]

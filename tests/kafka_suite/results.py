@@ -20,6 +20,10 @@ STATES = ("pass", "fail", "internals", "skip")
 #: fail it in the same way. The second: it is about something that minikafka does not have. The third: it reads a broker's memory.
 COLUMNS = {"as Apache Kafka 4.4:": "fails as 4.4 does", "not offered:": "not offered", "inside a broker:": "internals"}
 
+COLUMNS_SHOWN = ("internals", "fails as 4.4 does", "not offered", "fails")
+#: A reason names up to as many methods.
+NAMED_MAX = 3
+
 #: Counts of the tests that Apache Kafka's brokers have run, and passed.
 THERE_RUN, THERE_PASS = "run there", "passed there"
 
@@ -75,8 +79,34 @@ def unexplained(results: Iterable[Result], reason_by_test: dict[str, str]) -> li
 def table(
     results: Sequence[Result], reason_by_test: dict[str, str], baseline: Mapping[str, Result] = MappingProxyType({})
 ) -> list[str]:
-    """A table of classes as lines of Markdown, with a row for all and what share fails, and the failing tests with their reasons.
+    """Lines of Markdown: what share fails, the classes where something does not pass, with a row for all, the others, and why tests fail.
     `baseline`: what the same tests did with Apache Kafka's own brokers."""
+    counts = _counts(results, reason_by_test, baseline)
+    total: Counter[str] = Counter()
+    for of_class in counts.values():
+        total.update(of_class)
+    whole = [name for name, of_class in counts.items() if of_class["pass"] == _tests(of_class)]
+    columns = ["class", "tests", *(["pass on Apache Kafka"] if baseline else []), "pass", *COLUMNS_SHOWN]
+    lines = [share(total), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines += [_row(f"`{_short(name)}`", counts[name], baseline) for name in sorted(counts) if name not in whole]
+    if whole:
+        passing: Counter[str] = Counter()
+        for name in whole:
+            passing.update(counts[name])
+        lines.append(_row(f"{len(whole)} classes that pass whole", passing, baseline))
+    lines.append(_row(f"{len(counts)} classes", total, baseline))
+    if whole:
+        lines += ["", "| classes that pass whole | tests |", "|---|---|"]
+        lines += [f"| `{_short(name)}` | {_tests(counts[name])} |" for name in sorted(whole)]
+    return lines + _failing(results, reason_by_test)
+
+
+def total(results: Iterable[Result], reason_by_test: dict[str, str]) -> Counter[str]:
+    """The counts of all classes together."""
+    return sum(_counts(results, reason_by_test, {}).values(), Counter())
+
+
+def _counts(results: Iterable[Result], reason_by_test: dict[str, str], baseline: Mapping[str, Result]) -> dict[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {}
     for result in results:
         if result.state != "skip":
@@ -86,18 +116,27 @@ def table(
             if there is not None:
                 of_class[THERE_RUN] += 1
                 of_class[THERE_PASS] += there.state == "pass"
-    columns = ("class", "tests", "pass on Apache Kafka", "pass", "internals", "fails as 4.4 does", "not offered", "fails")
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    total: Counter[str] = Counter()
-    for name in sorted(counts):
-        total.update(counts[name])
-        lines.append(_row(f"`{name.removeprefix('org.apache.')}`", counts[name]))
-    lines += [_row(f"{len(counts)} classes", total), "", _share(total)]
-    failing = sorted(result.test for result in results if result.state == "fail")
-    if failing:
-        lines += ["", "| fails | why |", "|---|---|"]
-        lines += [f"| `{test.removeprefix('org.apache.')}` | {reason_of(test, reason_by_test) or 'not looked into'} |" for test in failing]
-    return lines
+    return counts
+
+
+def _failing(results: Iterable[Result], reason_by_test: dict[str, str]) -> list[str]:
+    """A row for each reason in each class; its tests by name if they are few."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in sorted((result for result in results if result.state == "fail"), key=lambda result: result.test):
+        why = reason_of(result.test, reason_by_test) or "not looked into"
+        found.setdefault((result.class_name, why), []).append(result.test.removeprefix(result.class_name).strip("."))
+    if not found:
+        return []
+    rows = []
+    for (name, why), tests in found.items():
+        methods = sorted({test.partition("#")[0] for test in tests})
+        shown = ", ".join(f"`{method}`" for method in methods) if len(methods) <= NAMED_MAX else ""
+        rows.append(f"| `{_short(name)}` | {len(tests)} | {shown} | {why} |")
+    return ["", "| fails in | tests | methods | why |", "|---|---|---|---|", *rows]
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("org.apache.")
 
 
 def _column(result: Result, reason_by_test: dict[str, str]) -> str:
@@ -107,15 +146,17 @@ def _column(result: Result, reason_by_test: dict[str, str]) -> str:
     return next((column for begin, column in COLUMNS.items() if why.startswith(begin)), "fails")
 
 
-def _row(name: str, counts: Counter[str]) -> str:
-    columns = ("internals", "fails as 4.4 does", "not offered", "fails")
-    there = f"{counts[THERE_PASS]} of {counts[THERE_RUN]}" if counts[THERE_RUN] else ""
-    tests = sum(counts[column] for column in ("pass", *columns))
-    cells = [name, tests, there, counts["pass"], *(counts[column] or "" for column in columns)]
+def _tests(counts: Counter[str]) -> int:
+    return sum(counts[column] for column in ("pass", *COLUMNS_SHOWN))
+
+
+def _row(name: str, counts: Counter[str], baseline: Mapping[str, Result]) -> str:
+    there = [f"{counts[THERE_PASS]} of {counts[THERE_RUN]}" if counts[THERE_RUN] else ""] if baseline else []
+    cells = [name, _tests(counts), *there, counts["pass"], *(counts[column] or "" for column in COLUMNS_SHOWN)]
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _share(counts: Counter[str]) -> str:
+def share(counts: Counter[str]) -> str:
     """How much fails of what can run: of what passes on Apache Kafka 4.4 as processes, as far as is known."""
     failing, absent = counts["fails"], counts["not offered"]
     can_run = counts["pass"] + failing

@@ -47,22 +47,31 @@ def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
         Result("kafka.api.ATest.five", "fail", 1, ""),
         Result("kafka.api.C.x", "pass", 1, ""),
     ]
+    found += [Result("kafka.api.DTest.eight", "pass", 1, "")]
     assert results.table(found, reason_by_test, {result.test: result for result in there}) == [
+        "Of 3 tests that can run, 1 fail: 33.3 %. With those of features that minikafka does not offer, 2 of 4 fail: 50.0 %.",
+        "",
         "| class | tests | pass on Apache Kafka | pass | internals | fails as 4.4 does | not offered | fails |",
         "|---|---|---|---|---|---|---|---|",
         "| `kafka.api.ATest` | 5 | 1 of 2 | 1 | 2 | 1 | 1 |  |",
         "| `kafka.tools.BTest` | 1 |  | 0 |  |  |  | 1 |",
-        "| 2 classes | 6 | 1 of 2 | 1 | 2 | 1 | 1 | 1 |",
+        "| 1 classes that pass whole | 1 |  | 1 |  |  |  |  |",
+        "| 3 classes | 7 | 1 of 2 | 2 | 2 | 1 | 1 | 1 |",
         "",
-        "Of 2 tests that can run, 1 fail: 50.0 %. With those of features that minikafka does not offer, 2 of 3 fail: 66.7 %.",
-        "",
-        "| fails | why |",
+        "| classes that pass whole | tests |",
         "|---|---|",
-        "| `kafka.api.ATest.five` | as Apache Kafka 4.4: one more |",
-        "| `kafka.api.ATest.seven` | inside a broker: its cache |",
-        "| `kafka.api.ATest.six` | not offered: Kerberos |",
-        "| `kafka.tools.BTest.three#1` | the method |",
+        "| `kafka.api.DTest` | 1 |",
+        "",
+        "| fails in | tests | methods | why |",
+        "|---|---|---|---|",
+        "| `kafka.api.ATest` | 1 | `five` | as Apache Kafka 4.4: one more |",
+        "| `kafka.api.ATest` | 1 | `seven` | inside a broker: its cache |",
+        "| `kafka.api.ATest` | 1 | `six` | not offered: Kerberos |",
+        "| `kafka.tools.BTest` | 1 | `three` | the method |",
     ]
+    assert not any("pass on Apache Kafka" in line for line in results.table(found, reason_by_test)), "nothing has run there"
+    many = [Result(f"kafka.api.ATest.{name}#{variant}", "fail", 1, "") for name in "abcd" for variant in (1, 2)]
+    assert results.table(many, {"kafka.api.ATest": "Kerberos"})[-1] == "| `kafka.api.ATest` | 8 |  | Kerberos |"
     assert results.unexplained(found, reason_by_test) == []
     names = [result.test for result in results.unexplained(found, {})]
     assert names == [*(f"kafka.api.ATest.{name}" for name in ("five", "six", "seven")), "org.apache.kafka.tools.BTest.three#1"]

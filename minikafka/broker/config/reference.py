@@ -11,19 +11,34 @@ from minikafka.broker.config.topic_config import TOPIC_PROPERTIES
 INTRODUCTION = """\
 # Configuration
 
-minikafka knows every broker property of Apache Kafka 4.4, with Kafka's type, default and range. This page is generated from the table that
-validates properties and answers DescribeConfigs (`minikafka configs --reference`). You can change a *dynamic* property while the broker
-runs, with `minikafka configs --alter`. An unknown name is an error with a suggestion. A broker reports all problems at once, and at its
-start it lists the properties that have no effect.
+minikafka knows every broker property of Apache Kafka 4.4, with Kafka's type, default and range. This page comes from the table that
+validates properties and answers DescribeConfigs (`minikafka configs --reference`).
 
-Properties come from `server.properties`. `KAFKA_*` variables override it (`_` is `.`, `__` is `_`, `___` is `-`; Bitnami's `KAFKA_CFG_`
-works too), and `--override` overrides both.
+Properties come from `server.properties`. `KAFKA_*` variables override the file: in their names, `_` stands for `.`, `__` for `_` and `___`
+for `-`. Bitnami's `KAFKA_CFG_` works too. `--override` overrides both.
+
+The broker reports all problems at once and does not start. A name that it does not know is a problem, too; it suggests the right one.
+`minikafka configs --alter` changes a *dynamic* property while the broker runs.
 """
+OWN = "Apache Kafka does not know these. Take them out of a file before Apache Kafka reads it."
+REFUSED = "Only the default is accepted. Any other value would promise something that this broker does not do."
+ACCEPTED = """\
+A file for Apache Kafka may set these. The broker accepts any value that Kafka accepts, and logs at its start that it has no effect. They
+belong to features that minikafka does not have, such as tiered storage, or to how Apache Kafka is built, such as its threads."""
+TOPICS = """\
+You can change all of them at any time. A topic that does not set one takes the value of the *broker property*: the dynamic one if there is
+one, or else the one in the broker's file."""
+TOPICS_WITHOUT_EFFECT = """\
+These belong to tiered storage, or to a bound that follows from another property here. `remote.storage.enable=true` and other values than
+the default of `max.decompressed.message.bytes` are refused. The others are accepted and have no effect."""
+HIDDEN = "You can set these, but Kafka does not list them when a client asks for the configuration, and neither does minikafka:"
 
 
 def _range(entry: Property) -> str:
     if entry.choices:
-        return ", ".join(entry.choices)
+        lower = [choice for choice in entry.choices if choice == choice.lower()]
+        any_case = lower and {choice.upper() for choice in lower} == {choice for choice in entry.choices if choice not in lower}
+        return ", ".join(lower) + ", or in capitals" if any_case else ", ".join(entry.choices)
     if entry.low is not None and entry.high is not None:
         return f"{entry.low:g} to {entry.high:g}" if abs(entry.high) < 1e6 else f"{int(entry.low)} to {int(entry.high)}"
     if entry.low is not None:
@@ -31,15 +46,31 @@ def _range(entry: Property) -> str:
     return "" if entry.high is None else f"up to {int(entry.high)}"
 
 
-def _table(entries: Iterable[Property], *, refusal: bool = False) -> list[str]:
-    lines = ["| property | type | default | range | dynamic | what it does |", "|---|---|---|---|---|---|"]
+def _default(entry: Property) -> str:
+    return "" if entry.default is None else f"`{entry.default}`" if entry.default else "empty"
+
+
+def _table(entries: Iterable[Property]) -> list[str]:
+    rows = []
     for entry in sorted(entries, key=lambda entry: entry.name):
-        default = "" if entry.default is None else f"`{entry.default}`" if entry.default else "empty"
-        doc = entry.doc + (f" Refused: {entry.refusal}." if refusal else "")
+        doc = entry.doc + (f" Refused: {entry.refusal}." if entry.effect == "refused" else "")
         if entry.synonyms:
-            doc += " Also: " + ", ".join(entry.synonyms) + "."
-        cells = [f"`{entry.name}`", entry.kind, default, _range(entry), "yes" if entry.dynamic else "", doc]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            doc += " Other name: " + ", ".join(entry.synonyms) + "."
+        rows.append((f"`{entry.name}`", entry.kind, _default(entry), _range(entry), "yes" if entry.dynamic else "", doc))
+    return _rows(("property", "type", "default", "range", "dynamic", "what it does"), rows)
+
+
+def _topic_table(entries: Iterable[Property]) -> list[str]:
+    rows = []
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        broker = ", ".join(f"`{name}`" for name in entry.synonyms)
+        rows.append((f"`{entry.name}`", entry.kind, _default(entry), _range(entry), broker, entry.doc))
+    return _rows(("property", "type", "default", "range", "broker property", "what it does"), rows)
+
+
+def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in rows]
     return [*lines, ""]
 
 
@@ -48,22 +79,19 @@ def reference_page() -> str:
     shown = [entry for entry in BROKER_PROPERTIES if not entry.internal]
     own = [entry for entry in shown if entry.name.startswith("minikafka.")]
     full = [entry for entry in shown if entry.effect == "full" and entry not in own]
-    lines = [INTRODUCTION, f"## Brokers: with effect ({len(full)})", "", *_table(full)]
-    lines += [f"## Brokers: minikafka's own ({len(own)})", "", *_table(own)]
     refused = [entry for entry in shown if entry.effect == "refused"]
-    lines += [
-        f"## Brokers: refused ({len(refused)})",
-        "",
-        "Only the default is accepted. Any other value would promise a function that this broker does not have.",
-        "",
-    ]
-    lines += _table(refused, refusal=True)
     accepted = [entry for entry in shown if entry.effect == "accepted"]
-    lines += [f"## Brokers: accepted without effect ({len(accepted)})", "", *_table(accepted)]
-    lines += [f"## Topics ({len(list(TOPIC_PROPERTIES))})", "", *_table(TOPIC_PROPERTIES)]
+    topics = [entry for entry in TOPIC_PROPERTIES if entry.effect == "full"]
+    idle = [entry for entry in TOPIC_PROPERTIES if entry.effect != "full"]
     internal = sorted(entry.name for entry in BROKER_PROPERTIES if entry.internal)
-    lines += [f"Known but hidden by Kafka ({len(internal)}): " + ", ".join(f"`{name}`" for name in internal) + "."]
-    return "\n".join(lines) + "\n"
+    lines = [INTRODUCTION, f"## Brokers ({len(full)})", "", *_table(full)]
+    lines += [f"## Brokers: minikafka's own ({len(own)})", "", OWN, "", *_table(own)]
+    lines += [f"## Brokers: refused ({len(refused)})", "", REFUSED, "", *_table(refused)]
+    lines += [f"## Brokers: without effect ({len(accepted)})", "", *ACCEPTED.splitlines(), "", *_table(accepted)]
+    lines += [f"## Brokers: hidden ({len(internal)})", "", HIDDEN, "", ", ".join(f"`{name}`" for name in internal) + ".", ""]
+    lines += [f"## Topics ({len(topics)})", "", *TOPICS.splitlines(), "", *_topic_table(topics)]
+    lines += [f"## Topics: without effect ({len(idle)})", "", *TOPICS_WITHOUT_EFFECT.splitlines(), "", *_topic_table(idle)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 _TYPES = {"boolean": "bool", "short": "int", "int": "int", "long": "int", "double": "float", "list": "list[str]"}

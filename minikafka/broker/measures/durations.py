@@ -23,12 +23,20 @@ class Durations:
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
         """Measure the body. A body that raises is not counted."""
-        started_s = 0.0 if self._now_s is None else self._now_s()
+        began_s = self.begin()
         yield
+        self.end(began_s)
+
+    def begin(self) -> float:
+        """The time, for `end`."""
+        return 0.0 if self._now_s is None else self._now_s()
+
+    def end(self, began_s: float) -> None:
+        """The event that began at `began_s` ends now."""
         self.count += 1
         if self._now_s is not None:
             now_s = self._now_s()
-            self._kept.append((now_s, 1000 * (now_s - started_s)))
+            self._kept.append((now_s, 1000 * (now_s - began_s)))
 
     def quantiles(self) -> list[float]:
         """Quantiles of the last five minutes, in ms."""

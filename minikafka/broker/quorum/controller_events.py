@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol
 
+from minikafka.broker.measures.durations import Durations
 from minikafka.core.steps import Steps
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class Event(Protocol):
         """The controller is no longer active: the event will not be carried out, or not to its end."""
 
 
+#: An event, and since when it waits.
+_Waiting = tuple[Event, float]
+
+
 class _Turns:
     """Events that wait, of clients that take turns."""
 
@@ -37,16 +42,16 @@ class _Turns:
 
     def __init__(self) -> None:
         #: client -> its events; the first client is next. Only clients that have some are here.
-        self._of: dict[Hashable, deque[Event]] = {}
+        self._of: dict[Hashable, deque[_Waiting]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def add(self, client: Hashable, event: Event) -> None:
+    def add(self, client: Hashable, event: _Waiting) -> None:
         """Keep an event of a client."""
         self._of.setdefault(client, deque()).append(event)
 
-    def take(self) -> Event:
+    def take(self) -> _Waiting:
         """The next client's first event. Its next one comes after one of each other client."""
         client = next(iter(self._of))
         events = self._of.pop(client)
@@ -55,7 +60,7 @@ class _Turns:
             self._of[client] = events
         return event
 
-    def take_all(self) -> list[Event]:
+    def take_all(self) -> list[_Waiting]:
         """All events."""
         found = [event for events in self._of.values() for event in events]
         self._of.clear()
@@ -68,27 +73,31 @@ class ControllerEvents:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._waiting = _Turns()
-        self._urgent: deque[Event] = deque()
+        self._urgent: deque[_Waiting] = deque()
         self._event: Event | None = None
         self._steps: Steps[None] | None = None
         self._scheduled: asyncio.Handle | None = None
         self._is_in_step = False
         #: Steps after which the loop got its turn back.
         self.pauses = 0
+        #: How long events waited before they began.
+        self.waits = Durations(environment.monotonic_s)
 
     def add(self, event: Event, *, is_urgent: bool = False, client: Hashable = None) -> None:
         """Carry the event out, now unless others are before it. `is_urgent`: it comes from a node of the cluster, or from a timer.
         `client`: whose it is otherwise."""
+        waiting = (event, self.waits.begin())
         if is_urgent:
-            self._urgent.append(event)
+            self._urgent.append(waiting)
         else:
-            self._waiting.add(client, event)
+            self._waiting.add(client, waiting)
         if self._scheduled is None and not self._is_in_step:
             self._go_on()
 
     def clear(self) -> None:
         """Drop all events."""
-        dropped = [*([] if self._event is None else [self._event]), *self._urgent, *self._waiting.take_all()]
+        waiting = [event for event, _ in (*self._urgent, *self._waiting.take_all())]
+        dropped = waiting if self._event is None else [self._event, *waiting]
         steps = self._steps
         self._event = self._steps = None
         self._urgent.clear()
@@ -103,7 +112,8 @@ class ControllerEvents:
         try:
             while self._steps is not None or self._urgent or self._waiting:
                 if self._steps is None:
-                    self._event = self._urgent.popleft() if self._urgent else self._waiting.take()
+                    self._event, since_s = self._urgent.popleft() if self._urgent else self._waiting.take()
+                    self.waits.end(since_s)
                     self._steps = self._event.steps()
                 steps = self._steps
                 try:

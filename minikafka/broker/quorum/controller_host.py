@@ -156,6 +156,11 @@ class ControllerHost:
         return self._core is not None
 
     @property
+    def waits(self) -> Durations:
+        """How long events waited before the controller began them."""
+        return self._events.waits
+
+    @property
     def core(self) -> Controller | None:
         """The core while this node is active, else None. For tests and metrics."""
         return self._core

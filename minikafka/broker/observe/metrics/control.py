@@ -79,6 +79,5 @@ def controller(page: Page, node: ObservedNode) -> None:
         page.one(f"{prefix}_{name}", value)
     page.one("kafka_controller_controllerstats_uncleanleaderelections_total", node.timeline.unclean_elections)
     prefix, names = "kafka_controller_controllereventmanager", [name for name, _ in QUANTILES]
-    count = host.decisions.count
-    page.quantiles(f"{prefix}_eventqueuetimems", [({}, zip(names, [0.0] * len(names), strict=True), count)])
-    page.quantiles(f"{prefix}_eventqueueprocessingtimems", [({}, zip(names, host.decisions.quantiles(), strict=True), count)])
+    for name, measured in (("eventqueuetimems", host.waits), ("eventqueueprocessingtimems", host.decisions)):
+        page.quantiles(f"{prefix}_{name}", [({}, zip(names, measured.quantiles(), strict=True), measured.count)])

@@ -7,19 +7,19 @@ from minikafka.broker.observe.metrics.table import METRICS, WITHOUT_DATA, Metric
 INTRODUCTION = """\
 # Metrics
 
-If `minikafka.http.port` is set (containers set 9404), each node serves these metrics at `/metrics`, in plain HTTP and without a login, on
-127.0.0.1 or the address of `minikafka.http.host` (containers: every address). They have Kafka's meaning and the names that dashboards
-expect. `minikafka.metrics.dialects` chooses the names, and may list several dialects:
+Each node serves these metrics at `/metrics`, in Prometheus' format, if `minikafka.http.port` is set. In containers it is 9404. The port has
+neither TLS nor a login. It listens on 127.0.0.1, or on the address in `minikafka.http.host`; in containers, on every address.
+
+The metrics mean what Kafka's mean, and have the names that dashboards expect. `minikafka.metrics.dialects` chooses the names. It may list
+several dialects:
 
 - `s` (the default): the names that Strimzi's rules for the JMX exporter produce;
 - `c`: those of Confluent's jmx-monitoring-stacks;
 - `r`: those of Strimzi's metrics reporter;
 - `k`: those that kafbat's Kafka UI needs and the others lack; use it together with another one.
 
-Where dialects differ, the tables list each name. Summaries have quantiles from 0.50 to 0.999 and a `_count`; their times are sampled from
-the last five minutes.
-
-This page is generated from the table that defines the metrics.
+Where dialects differ, the tables list each name. Summaries have quantiles from 0.50 to 0.999, of a sample of the last five minutes, and a
+`_count` of all. This page is generated from the table that defines the metrics.
 """
 
 

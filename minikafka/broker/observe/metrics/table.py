@@ -115,7 +115,7 @@ _counter(
     "kind",
 )  # fmt: skip
 _gauge("minikafka_request_memory_bytes", "Memory that connections use for requests and answers (clients: queued.max.request.bytes).")
-_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because of such a bound.")
+_counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because that memory was used up.")
 _counter("minikafka_heartbeats_unanswered_total", "Heartbeats of this broker that no controller answered.")
 _gauge("minikafka_heartbeat_silence_seconds", "For how long no controller has answered a heartbeat of this broker.")
 _counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by what they ended. Each is a bug in this program.", "ended")
@@ -169,9 +169,11 @@ _per_second(f"{_T}_bytesin", "Bytes produced, for each topic, and without a topi
 _per_second(f"{_T}_bytesout", "Bytes fetched by consumers.", "topic")
 _per_second(f"{_T}_messagesin", "Records produced.", "topic")
 _per_second(f"{_T}_bytesrejected", "Bytes of batches that were too large.", "topic")
-_per_second(f"{_T}_totalproducerequests", "Requested appends; a request counts once for each of its partitions.", "topic")
+_per_second(f"{_T}_totalproducerequests", "Attempts to append. A request counts once for each of its partitions.", "topic")
 _per_second(f"{_T}_failedproducerequests", "Failed appends, except for a wrong broker, a large batch or a failed disk.", "topic")
-_per_second(f"{_T}_totalfetchrequests", "Requested reads; a request counts for each partition, and once more if it waited.", "topic")
+_per_second(
+    f"{_T}_totalfetchrequests", "Attempts to read. A request counts once for each of its partitions, and once more if it waited.", "topic"
+)
 _per_second(f"{_T}_failedfetchrequests", "Failed reads, except for a wrong broker, epoch or offset, or a failed disk.", "topic")
 _per_second(f"{_T}_replicationbytesin", "Bytes fetched from leaders.")
 _per_second(f"{_T}_replicationbytesout", "Bytes fetched by followers.")
@@ -181,15 +183,15 @@ _add(
     "Bytes per second, a moving average of 15 minutes as in Kafka; `name` is BytesInPerSec or BytesOutPerSec. For each topic, and for all.",
     ("name", "topic"),
 )
-_per_second(f"{_T}_producemessageconversions", "Always 0: batches are stored as they come.")
-_per_second(f"{_T}_fetchmessageconversions", "Always 0: batches are sent as they are stored.")
+_per_second(f"{_T}_producemessageconversions", "Always 0: minikafka has no older record format to convert from.")
+_per_second(f"{_T}_fetchmessageconversions", "Always 0: minikafka has no older record format to convert to.")
 
 _section = "Requests"
 _R = "kafka_network_requestmetrics"
-_per_second(f"{_R}_requests", "Requests by API and version; Fetch also as FetchConsumer and FetchFollower.", "request", "version")
+_per_second(f"{_R}_requests", "Requests by API and version; Fetch counts again as FetchConsumer or FetchFollower.", "request", "version")
 _per_second(
     f"{_R}_errors",
-    "Answers by error. Produce and Fetch count each partition, other APIs the error of the whole answer; else NONE.",
+    "Answers by error, NONE without one. Produce and Fetch count each partition, other APIs the whole answer.",
     "request", "error",
 )  # fmt: skip
 _summary(f"{_R}_totaltimems", "From the arrival of a request until its answer is sent, ms. Measured on a sample.", "request")
@@ -201,8 +203,8 @@ _summary(f"{_R}_responsesendtimems", "In the system call that sends the answer, 
 _gauge("kafka_network_requestchannel_requestqueuesize", "Connections that are not read because too many of their answers are pending.")
 _gauge("kafka_network_requestchannel_responsequeuesize", "Connections whose answers wait for the socket.")
 _D = "kafka_server_delayedoperationpurgatory"
-_gauge(f"{_D}_numdelayedoperations", "Parked requests: Produce, Fetch, DeleteRecords.", "delayedOperation")
-_gauge(f"{_D}_purgatorysize", "Keys on which parked requests wait, one for each partition.", "delayedOperation")
+_gauge(f"{_D}_numdelayedoperations", "Requests that wait, by operation: Produce, Fetch, DeleteRecords.", "delayedOperation")
+_gauge(f"{_D}_purgatorysize", "Partitions for which these requests wait, counted once for each request.", "delayedOperation")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", "Partitions in fetch sessions.")
 _per_second("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "Evicted fetch sessions.")
@@ -386,7 +388,7 @@ _per_second(
     "Elections of out-of-sync leaders that this controller has seen in the metadata.",
 )
 _E = "kafka_controller_controllereventmanager"
-_summary(f"{_E}_eventqueuetimems", "Wait of requests for the controller, ms. Always 0: each is decided when it arrives.")
+_summary(f"{_E}_eventqueuetimems", "How long requests and other events wait until the active controller begins them, ms.")
 _summary(f"{_E}_eventqueueprocessingtimems", "How long the active controller takes to process a request, ms.")
 
 _section = "kafka_exporter's names"
@@ -403,7 +405,7 @@ _gauge(f"{_X}_in_sync_replica", "In-sync replicas.", "topic", "partition")
 _gauge(f"{_X}_under_replicated_partition", "1 when a replica is out of sync.", "topic", "partition")
 _Y = "kafka_consumergroup"
 _gauge(
-    f"{_Y}_current_offset", "Committed offset of a group. Reported by the coordinator, like the next.",
+    f"{_Y}_current_offset", "Committed offset of a group. Reported by the coordinator, like the other metrics of groups.",
     "consumergroup", "topic", "partition",
 )  # fmt: skip
 _gauge(f"{_Y}_current_offset_sum", "Sum of a group's committed offsets of a topic.", "consumergroup", "topic")
