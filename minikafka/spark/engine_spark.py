@@ -220,8 +220,9 @@ class SparkEngine:
         yield from self._collected(grouped.mapPartitions(_Apply(_Finish(finish))))
 
     def _parts(self, groups: int) -> int:
-        """The number of tasks for this many groups: some tens of groups per task, and work for every core."""
-        return min(groups, max(4 * self.parallelism, groups // GROUPS_A_TASK))
+        """The number of tasks for this many groups: some tens of groups per task, and work for every core. A task costs more than the
+        judgement of a few groups, so few groups get no more tasks than there are cores."""
+        return min(groups, max(self.parallelism, groups // GROUPS_A_TASK))
 
     def close(self) -> None:
         """Stop the session if this engine started it."""
