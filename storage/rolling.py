@@ -46,8 +46,8 @@ class Rolling:
         else:
             active.become_inactive()
             if segments.may_have_gaps and durability.recovery_point < parts.watermarks.log_end_offset:
-                # After a power cut, recovery could not tell a gap of lost records here from a gap that compaction left. Whoever can wait
-                # has flushed the log on another thread (`must_sync_first`).
+                # After a power cut, recovery could not tell a gap of lost records here from one that compaction left. A caller that can
+                # wait has flushed the log on another thread (`must_sync_first`).
                 active.file.fsync()
         if segments.may_have_gaps:
             durability.sync_names()

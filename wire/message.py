@@ -55,7 +55,7 @@ class Message(VersionedStruct):
     ) -> Generator[int, None, Self]:
         """As `decode`, in bounded steps: yields the number of elements read so far after each. Raises WireError.
 
-        Adds every list of the message to `made`, at any depth. Whoever keeps it can free the message in steps, too (`emptied`), also one
+        Adds every list of the message to `made`, at any depth. The caller can then free the message in steps, too (`emptied`), also one
         that was not decoded to its end."""
         decoder = cls._step_decoders.get(version)
         if decoder is None:

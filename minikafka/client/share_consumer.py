@@ -97,7 +97,7 @@ class ShareConsumer:
                 self._interval_ms = RETRY_MS
 
     async def _heartbeat(self) -> None:
-        # Whether the last heartbeat counted may be unknown. Who repeats the subscription is told the assignment again.
+        # Whether the last heartbeat counted may be unknown. A member that repeats its subscription gets the assignment again.
         names, self._is_unanswered = self._topics if self._epoch == 0 or self._is_unanswered else None, True
         request = ShareGroupHeartbeatRequest(
             group_id=self._group_id, member_id=self._member_id, member_epoch=self._epoch, subscribed_topic_names=names

@@ -111,7 +111,7 @@ def _adopt_without_a_rebalance(original: Any) -> Any:
 
 
 def _busy_never(original: Any) -> Any:
-    """Whoever comes is served at once, whatever is under way."""
+    """Serve every request at once, whatever is under way."""
 
     def run(self: Any, group_id: str, work: Any, refuse: Any, now_ms: int) -> None:
         work(now_ms)

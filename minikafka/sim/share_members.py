@@ -99,7 +99,7 @@ class _Member:
             await self._cluster.close()
 
     async def _heartbeat(self) -> None:
-        # Whether the last heartbeat counted may be unknown. Who repeats the subscription is told the assignment again.
+        # Whether the last heartbeat counted may be unknown. A member that repeats its subscription gets the assignment again.
         names, self._is_unanswered = [TOPIC] if self._epoch == 0 or self._is_unanswered else None, True
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP, member_id=self._member_id, member_epoch=self._epoch, subscribed_topic_names=names

@@ -21,7 +21,7 @@ class NotAnsweredError(LookupError):
 
 
 class Files(Protocol):
-    """Who reads logs again: this process (Disk), or summaries of other machines. Each may raise OSError or NotAnsweredError."""
+    """Reads logs again: in this process (Disk), or from summaries of other machines. Each may raise OSError or NotAnsweredError."""
 
     def detail(self, tasks: list[SegmentTask], positions: list[int], key: Key, resume: Resume | None) -> Detail:
         """A page of one replica's batches in a cell."""

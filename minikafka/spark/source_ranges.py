@@ -64,7 +64,7 @@ def starting(options: SourceOptions, found: Available, default: str) -> Offsets:
 
 
 def _begin_whole(options: SourceOptions, found: Available, keys: list[Key]) -> None:
-    """Report logs that are read from their beginning and have lost it. Whoever names an offset behind it does not ask for what is gone."""
+    """Report logs that are read from their beginning and have lost it. A query that names a later offset does not ask for what is gone."""
     for held in (found.files[key] for key in sorted(keys) if key in found.files and found.files[key].first_epoch >= 0):
         why = f"the first segment begins at {held.bases[0]}, the first leader epoch at {held.first_epoch}, and a broker that deletes "
         why += "segments moves both, unless tiered storage has them"

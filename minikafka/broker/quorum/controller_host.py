@@ -348,7 +348,7 @@ class ControllerHost:
             respond(response, None)
 
     def _doubt_changed(self, is_in_doubt: bool) -> None:
-        # Whoever follows the log answers what has been delivered; what has not been is answered when it is.
+        # Requests whose records have been delivered are answered by the listener of the log, the others when theirs are.
         if not is_in_doubt and self._core is not None:
             self._answer_waiting(self._metadata.offset + 1)
 
@@ -539,4 +539,4 @@ class _Task:
         self.steps = steps
 
     def dropped(self) -> None:
-        """Nobody is told."""
+        """Do nothing: no client waits for these steps."""

@@ -186,8 +186,8 @@ class ShareLeader:
     def verify(self, session: ShareSession, doubted: Sequence[HeldSharePartition]) -> None:
         """Ask share coordinators whether these partitions, which others fetch, still have the state that this broker holds.
 
-        The offsets of a group without members may be altered, or deleted, while a former member still fetches. Who joins then would read
-        from the old state, and nothing if that is exhausted, until something is written. Apache Kafka's leader does not ask.
+        The offsets of a group without members may be altered, or deleted, while a former member still fetches. A member that joins then
+        would read from the old state, and nothing if that is exhausted, until something is written. Apache Kafka's leader does not ask.
         """
 
         def drop(reason: str) -> None:

@@ -1,7 +1,7 @@
 """Offset commits that are being written and are not committed yet.
 
-Whoever deletes offsets has to know them: a tombstone that follows such a commit in the log deletes it, too. Kafka's coordinator sees them
-in its state, because it applies records when it writes them.
+A deletion of offsets has to know the commits on their way: a tombstone that follows such a commit in the log deletes it, too. Kafka's
+coordinator sees them in its state, because it applies records when it writes them.
 """
 
 from __future__ import annotations

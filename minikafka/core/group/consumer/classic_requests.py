@@ -127,8 +127,8 @@ class ClassicRequests:
             return SyncGroupResponse(error_code=error.code)
 
     def _error_while_upgrading(self, request: SyncGroupRequest | HeartbeatRequest) -> ApiError:
-        """The error while a classic group becomes a consumer group: its members join again. Who is no member must not be told so: it would
-        go on reading what others have been given."""
+        """The error while a classic group becomes a consumer group: its members join again. A client that is not a member must not
+        learn it: it would go on reading what others have been given."""
         classic = self._around.classics.groups.get(request.group_id)
         if classic is None:
             return ApiError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -192,7 +192,7 @@ class GroupPlanner:
         epoch = epoch_after_leaving(group.epoch)
         plan.records.append(epoch_record(group.group_id, epoch, self.hashes.of(group.topics_of(left))))
         if not left:
-            # Who joins next need not wait for the interval between assignments.
+            # The next member to join need not wait for the interval between assignments.
             plan.records.append(target_epoch_record(group.group_id, epoch, 0))
         return plan
 

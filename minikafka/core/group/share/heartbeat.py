@@ -193,7 +193,7 @@ class SharePlanner:
         records = member_tombstones(group.group_id, member_id)
         records.append(epoch_record(group.group_id, epoch, self._hashes.of(group.subscribed_topics(left))))
         if not left:
-            # Who joins next need not wait for the interval between assignments.
+            # The next member to join need not wait for the interval between assignments.
             records.append(target_epoch_record(group.group_id, epoch, 0))
         answer = ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)
         return SharePlan(records, answer, gone=member_id)
