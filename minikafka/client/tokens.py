@@ -15,7 +15,7 @@ from minikafka.wire.messages.renew_delegation_token import RenewDelegationTokenR
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token. Principals are written as "User:alice", times are milliseconds since 1970. Knowing `hmac` is enough to log in as the owner."""
+    """A token. Principals are written as "User:alice", times are milliseconds since 1970. `hmac` suffices to log in as the owner."""
 
     token_id: str
     hmac: bytes
