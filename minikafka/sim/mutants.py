@@ -10,7 +10,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,14 +116,24 @@ def hunt_with_tests(mutant: Mutant, root: Path) -> Caught | None:
     return Caught("test", 0, failed[0] if failed else "a test failed")
 
 
-def table(root: Path, *, on_caught: Callable[[Mutant, Caught | None], None] = lambda mutant, caught: None) -> list[str]:
-    """The lines of the table in RESULTS.md."""
+def table(
+    root: Path, *, rows: Mapping[str, str] | None = None, on_caught: Callable[[Mutant, Caught | None], None] = lambda mutant, caught: None
+) -> list[str]:
+    """The lines of the table in RESULTS.md. Mutants that have a row in `rows` are not hunted again."""
     lines = ["| mutant | what is broken | caught by | seeds |", "|---|---|---|---|"]
     for mutant in MUTANTS.values():
-        caught = hunt_with_tests(mutant, root) if mutant.tests else hunt(mutant)
+        if rows is not None and mutant.name in rows:
+            lines.append(rows[mutant.name])
+            continue
+        try:
+            caught = hunt_with_tests(mutant, root) if mutant.tests else hunt(mutant)
+        except subprocess.TimeoutExpired:
+            caught = Caught("time-out", 0, "")
         on_caught(mutant, caught)
         if caught is None:
             how, seeds = "**nothing**", "-"
+        elif caught.rule == "time-out":
+            how, seeds = "**no verdict in time**", "-"
         elif caught.rule == "test":
             how, seeds = f"`{caught.text.split('::')[-1]}`", "-"
         else:

@@ -1,7 +1,7 @@
-"""Writes the generated tables of RESULTS.md: `python -m minikafka.sim.report [totals.json] [--found] [--mutants]`.
+"""Writes the generated tables of RESULTS.md: `python -m minikafka.sim.report [totals.json] [--found] [--mutants | --new-mutants]`.
 
-The totals come from `minikafka sim ... --save totals.json`, the findings from `found.json`. The mutants are hunted again, which takes some
-minutes.
+The totals come from `minikafka sim ... --save totals.json`, the findings from `found.json`. `--mutants` hunts all mutants again, which
+takes an hour; `--new-mutants` hunts those without a row.
 """
 
 from __future__ import annotations
@@ -49,14 +49,22 @@ def found_table(entries: list[dict[str, Any]]) -> list[str]:
     return lines + [f"| {', '.join(map(str, entry['seeds'])) or '-'} | {entry['wrong']} |" for entry in entries]
 
 
+def rows_of(text: str) -> dict[str, str]:
+    """The rows of the table of mutants, by the mutant's name."""
+    part = text[text.index("<!-- mutants -->") : text.index("<!-- end mutants -->")]
+    rows = [line for line in part.splitlines() if line.startswith("| ") and "**" not in line]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in rows}
+
+
 def main(arguments: list[str]) -> None:
     """Replace the tables that the arguments name."""
     text = RESULTS.read_text()
     for name in arguments:
-        if name == "--mutants":
+        if name in ("--mutants", "--new-mutants"):
             from minikafka.sim.mutants import table
 
-            text = replace(text, "mutants", table(Path.cwd()))
+            rows = rows_of(text) if name == "--new-mutants" else None
+            text = replace(text, "mutants", table(Path.cwd(), rows=rows, on_caught=lambda mutant, caught: print(mutant.name, caught)))
         elif name == "--found":
             text = replace(text, "found", found_table(json.loads(FOUND.read_text())))
         else:
