@@ -192,15 +192,18 @@ class LogAppender:
             return self._append_internal(records, leader_epoch, wall_ms)
         if self._disk.failure is not None:
             raise self._disk.failure
-        if self._durability.is_cut:
-            self._durability.sync_cut()
+        durability = self._durability
+        if durability.is_cut:
+            durability.sync_cut()
         append_time = -1
         header = None if fitting is Fitting.DONE else self.plain_header(records, wall_ms)
         if header is None:
             records, header = self._checked(records, wall_ms, fitting)
             if self._config.is_log_append_time:
                 append_time = header[MAX_TIMESTAMP]
-        if fitting is Fitting.ELSEWHERE and self._durability.must_sync_for_roll and self.must_sync_first(records, wall_ms):
+        # The first part of what `must_sync_first` asks: for most logs it is all.
+        may_sync = self._segments.may_have_gaps or durability.stale_point > durability.recovery_point
+        if may_sync and fitting is Fitting.ELSEWHERE and self.must_sync_first(records, wall_ms):
             raise HeavyBatch
         if header[PRODUCER_ID] < 0:
             return self._write(records, header, leader_epoch, wall_ms, None, append_time)

@@ -37,7 +37,8 @@ class Watermarks:
         if offset == self.high_watermark:
             return False
         self.high_watermark = offset
-        self._producers.on_high_watermark(offset)
+        if self._producers.transactions.unstable:
+            self._producers.on_high_watermark(offset)
         return True
 
     def end_at(self, offset: int) -> None:

@@ -8,8 +8,6 @@ possible: small pieces are joined, `MSG_MORE` is set before a file region, and r
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import socket
 import struct
 from collections import deque
@@ -19,7 +17,7 @@ from typing import Any
 
 from minikafka.net.flush_queue import Flushable, FlushQueue
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
-from minikafka.net.pieces import bad_size, closed_by_peer, is_slow, memory_of, release
+from minikafka.net.pieces import bad_size, closed_by_peer, is_slow, memory_of, release, send_region
 from minikafka.wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
@@ -142,37 +140,25 @@ class SocketConnection:
         # Not the loop's time, which may be constant within a turn: request queue times are measured from it.
         self._turn_s = self.last_active_s = monotonic()
         self._end += count
-        self._flush_queue.around(self._parse)
+        queue = self._flush_queue
+        queue.depth += 1
+        try:
+            self._parse()
+        finally:
+            queue.depth -= 1
+            queue.flush()
 
     def _parse(self) -> None:
-        before = self._start
-        self._serve_frames()
-        if self._after_frames is not None:
-            self._end_frames()
-        if self.closed:
-            return
-        is_usual = self._start == self._end < len(self._buffer) <= RECEIVE_BYTES_GROWN
-        if is_usual and self._frame_since is None and not self._keeps_frame:
-            self._start = self._end = 0
-        else:
-            self._note_frame(is_served=self._start != before)
-            self._make_room()
-        if self._pending_bytes or self._charged:
-            self._account()
-        if not (self.paused or self.closed) and (self._is_full() or (self._budget is not None and not self._may_read())):
-            self._pause()
-
-    def _serve_frames(self) -> None:
         """Pass the whole frames to the handler, until the connection must wait."""
-        view, start, end, frames = self._view, self._start, self._end, 0
-        handler, limits = self.handler, self._limits
+        view, before, end, frames = self._view, self._start, self._end, 0
+        handler, limits, start = self.handler, self._limits, before
         frame_bytes_max, queued_bytes_max, answers_max = limits.frame_bytes_max, limits.queued_bytes_max, limits.pending_answers_max
         assert handler is not None
         while end - start >= 4:
             (size,) = _SIZE.unpack_from(view, start)
             if not 0 < size <= frame_bytes_max:
                 self.close(bad_size(size, bytes(view[start : start + 8])))
-                return
+                break
             after = start + 4 + size
             if after > end:
                 break
@@ -180,21 +166,45 @@ class SocketConnection:
             self.bytes_behind = end - after
             handler.on_frame(self, view[start + 4 : after])
             if self.closed:
-                return
+                break
             start = after
-            head, unanswered = self._head_ticket, self._next_ticket - self._head_ticket
-            if size >= PENDING_BYTES_MIN and head <= ticket < head + unanswered and view[after - size + 1] != PRODUCE_KEY:
+            head, following = self._head_ticket, self._next_ticket
+            if size >= PENDING_BYTES_MIN and head <= ticket < following and view[after - size + 1] != PRODUCE_KEY:
                 self.count_memory(ticket, size)
-            is_full = unanswered >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max
-            if self.paused or (is_full and self._must_wait()):
+            is_full = following - head >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max
+            # What was put off may hold the connection when it is done.
+            if (is_full and self._must_wait()) or self.paused:
                 break
             # A large frame may take as long as many small ones.
             frames += 1 + (size >> 8)
             if frames >= FRAMES_BETWEEN_CLOCK_READS:
                 frames = 0
-                if self._is_turn_over():
+                if monotonic() - self._turn_s >= TURN_S_MAX:
+                    self._pause()
+                    self._loop.call_soon(self._maybe_resume)  # in the next turn
                     break
         self._start = start
+        if self._after_frames is not None:
+            self._end_frames()
+        if not self.closed:
+            self._end_parsing(is_served=start != before)
+
+    def _end_parsing(self, *, is_served: bool) -> None:
+        """The frames were served that could be. `is_served`: at least one."""
+        capacity = len(self._buffer)
+        is_usual = self._start == self._end < capacity <= RECEIVE_BYTES_GROWN
+        if is_usual and self._frame_since is None and not self._keeps_frame:
+            self._start = self._end = 0
+        else:
+            self._note_frame(is_served=is_served)
+            self._make_room()
+        budget = self._budget
+        if budget is not None and (self._pending_bytes or self._charged != len(self._buffer) - RECEIVE_BYTES_INITIAL):
+            self._account()
+        if not (self.paused or self.closed) and (
+            self._is_full() or (budget is not None and budget.used >= budget.bytes_max and not self._may_read())
+        ):
+            self._pause()
 
     def after_frames(self, callback: Callable[[], None]) -> None:
         """See Connection."""
@@ -220,14 +230,6 @@ class SocketConnection:
             self._next_ticket - self._head_ticket >= limits.pending_answers_max
             or self._out_bytes + self._held_bytes > limits.queued_bytes_max
         )
-
-    def _is_turn_over(self) -> bool:
-        """Whether this connection's time in this turn of the loop is used up; if so, it continues in the next turn."""
-        if monotonic() - self._turn_s < TURN_S_MAX:
-            return False
-        self._pause()
-        self._loop.call_soon(self._maybe_resume)
-        return True
 
     def _note_frame(self, *, is_served: bool) -> None:
         """Keep track of when an unfinished frame began. `is_served`: a whole one has been passed on."""
@@ -369,7 +371,13 @@ class SocketConnection:
     def _parse_rest(self) -> None:
         if not self.closed and not self.paused:
             self._turn_s = monotonic()
-            self._flush_queue.around(self._parse)
+            queue = self._flush_queue
+            queue.depth += 1
+            try:
+                self._parse()
+            finally:
+                queue.depth -= 1
+                queue.flush()
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -553,15 +561,7 @@ class SocketConnection:
 
     def _write_region(self, region: Any) -> None:
         if (remaining := region.size - self._region_sent) > 0:
-            try:
-                sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
-            except OSError as error:
-                if error.errno == errno.EIO:
-                    # The disk failed, not the peer.
-                    region.failed(error)
-                raise
-            if sent == 0:
-                raise ConnectionError("a file region ended early")
+            sent = send_region(self.fd, region, self._region_sent, remaining)
             self._region_sent += sent
             self.sent_bytes += sent
             self._out_bytes -= sent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 
@@ -31,15 +30,6 @@ class FlushQueue:
         if not self.depth and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.flush)
-
-    def around(self, serve: Callable[[], object]) -> None:
-        """Call `serve`, a read callback, and flush at its end."""
-        self.depth += 1
-        try:
-            serve()
-        finally:
-            self.depth -= 1
-            self.flush()
 
     def flush(self) -> None:
         """Flush all connections in the queue."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from typing import Any
 
@@ -28,6 +30,20 @@ def release(pieces: Any) -> None:
         release_region = getattr(piece, "release", None)
         if release_region is not None and not isinstance(piece, memoryview):
             release_region()
+
+
+def send_region(fd: int, region: Any, start: int, size: int) -> int:
+    """Send up to `size` bytes of a file region, from `start` within it, to a socket. Returns how many were sent. Raises OSError."""
+    try:
+        sent = os.sendfile(fd, region.fileno(), region.position + start, size)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            # The disk failed, not the peer.
+            region.failed(error)
+        raise
+    if sent == 0:
+        raise ConnectionError("a file region ended early")
+    return sent
 
 
 def bad_size(size: int, start: bytes) -> str:

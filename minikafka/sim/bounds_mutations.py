@@ -239,7 +239,7 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "read-without-end", "breaks": "reading pauses while many responses wait", "tests": NET,
      "patches": ((f"{CONNECTION}._is_full", _returns(False)),)},
     {"name": "turn-without-end", "breaks": "a busy connection lets the others have their turn", "tests": NET,
-     "patches": ((f"{CONNECTION}._is_turn_over", _returns(False)),)},
+     "patches": (("minikafka.net.connection:TURN_S_MAX", lambda original: 1e9),)},
     {"name": "patience-without-end", "breaks": "a client that does not finish a request is disconnected", "tests": NET,
      "patches": ((f"{CONNECTION}.is_stuck", _returns("")),)},
     {"name": "large-requests-pile-up", "breaks": "without memory, one large request is received and served at a time", "tests": NET,

@@ -285,7 +285,10 @@ class SimConnection:
         callback, self._after_frames = self._after_frames, None
         if callback is not None and not self.loop.is_dead:
             callback()
-        self._overwrite(*taken)
+        if self._keeps_frame:
+            self._keeps_frame = False
+        else:
+            self._overwrite(*taken)
         if arrived and arrived[0] is None and not self._must_wait:
             self._end("closed by the peer")
 

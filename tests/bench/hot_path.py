@@ -1,7 +1,7 @@
 """What requests cost the brokers, and in one version of minikafka compared with another: both run at once and are loaded in turns.
 
     python tests/bench/hot_path.py                                this checkout
-    python tests/bench/hot_path.py --before ../before             beside another checkout, with an environment in its .venv
+    python tests/bench/hot_path.py --before ../before             beside another checkout, with its .venv if it has one
     python tests/bench/hot_path.py --before ../before --count system-calls
     python tests/bench/hot_path.py --before ../before --count calls --only "acks=all" --profile
     python tests/bench/hot_path.py --before ../before --count instructions --requests 2000
@@ -279,7 +279,9 @@ ROWS = [
 def cluster_of(name: str, tree: Path, size: int, directory: Path, observer: list[str]) -> Iterator[Cluster]:
     """A running cluster of the version in `tree`, with its topics."""
     python = tree / ".venv" / "bin" / "python"
-    environment = {**os.environ, "MINIKAFKA_PROFILE": str(directory / "profile"), "PYTHONPATH": str(HERE / "profiled")}
+    if not python.exists():
+        python = Path(sys.executable)
+    environment = {**os.environ, "MINIKAFKA_PROFILE": str(directory / "profile"), "PYTHONPATH": f"{tree}:{HERE / 'profiled'}"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     own = directory / name
     own.mkdir()

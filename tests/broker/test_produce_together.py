@@ -14,7 +14,7 @@ from helpers.live_node import broker_port, live_node, still
 from helpers.produce_frames import TOPICS, batch, damaged, decoded, log_bytes, prepare, produce
 
 from minikafka.broker.node import Node
-from minikafka.broker.partitions import produce_fast_path
+from minikafka.broker.partitions import log_flush, produce_fast_path
 from minikafka.broker.partitions.partition import TRAFFIC, Partition
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.image import PartitionRegistration
@@ -246,6 +246,31 @@ async def test_with_acks_all_each_waits_for_its_own_batch(tmp_path: Path) -> Non
         leader.min_isr = 3
         answers = [decoded(answer, VERSION) for answer in side.ask_together(frames)[-10:]]
         assert {r.responses[0].partition_responses[0].error_code for _, r in answers} == {ErrorCode.NOT_ENOUGH_REPLICAS}
+
+
+async def test_behind_a_batch_whose_segment_is_synced_first_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is full in the middle of a run, in a log that compaction has left gaps in. The first sync takes the longest."""
+    flush, turns = log_flush.flush, [50]
+
+    async def slow_at_first(log: Any, run_blocking: Any) -> None:
+        for _ in range(turns.pop() if turns else 0):
+            await asyncio.sleep(0)
+        await flush(log, run_blocking)
+
+    monkeypatch.setattr(log_flush, "flush", slow_at_first)
+    async with live_node(tmp_path, turn_clock_s=still) as node:
+        side, frames = await begun(node, await prepare(node, **{"segment.index.bytes": "64", "index.interval.bytes": "0"}))
+        log = partition_of(node, TOGETHER).log
+        log.segments.may_have_gaps, end = True, log.log_end_offset
+        answers = dict(enumerate(side.ask_together(frames)))
+        assert len(answers) < 10 and side.connection.holds
+        while side.connection.holds:
+            await asyncio.sleep(0)
+        answers |= side.connection.frames
+        assert len(log.segments) > 1 and not turns
+        found = sorted((decoded(answer, VERSION) for answer in answers.values()), key=lambda answer: answer[0])
+        partitions = [response.responses[0].partition_responses[0] for _, response in found]
+        assert [(p.error_code, p.base_offset) for p in partitions] == [(0, end + n) for n in range(10)]
 
 
 async def test_a_frame_of_another_kind_is_served_after_what_was_put_off(tmp_path: Path) -> None:

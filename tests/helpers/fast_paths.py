@@ -21,6 +21,8 @@ class Answers:
         self.reason: str | None = None
         #: How often the connection is told to accept no further request.
         self.holds = 0
+        #: Whether frames that arrived together are used after they were served.
+        self.keeps_frames = False
         self.arrived = asyncio.Event()
         self.callback: Callable[[], None] | None = None
 
@@ -32,7 +34,8 @@ class Answers:
         return next(self.tickets)
 
     def keep_frame(self) -> None:
-        """Frames are not overwritten, unless they arrive together."""
+        """Frames that arrive together are not overwritten this time; others never are."""
+        self.keeps_frames = True
 
     def hold(self) -> None:
         self.holds += 1
@@ -83,6 +86,7 @@ class Side:
         """The answers so far, in the order in which they leave, to frames that arrive in one wake-up of the loop."""
         connection = self.connection
         buffers = [bytearray(frame) for frame in frames]
+        connection.keeps_frames = False
         for number, buffer in enumerate(buffers):
             connection.bytes_behind = sum(4 + len(later) for later in buffers[number + 1 :])
             self.session.on_frame(connection, memoryview(buffer))
@@ -91,7 +95,7 @@ class Side:
         if callback is not None:
             callback()
         # From here on the receive buffer holds other bytes.
-        for buffer in buffers:
+        for buffer in [] if connection.keeps_frames else buffers:
             buffer[:] = bytes(len(buffer))
         answers = [connection.frames[ticket] for ticket in sorted(connection.frames)]
         connection.frames.clear()

@@ -156,7 +156,7 @@ async def test_file_regions_arrive_whole_and_are_released_once(server: Server, s
     content = os.urandom(3_000_000)
     calls: list[int] = []
     if system == "darwin":
-        monkeypatch.setattr("minikafka.net.connection.os.sendfile", _counted(calls))
+        monkeypatch.setattr("minikafka.net.pieces.os.sendfile", _counted(calls))
         monkeypatch.setattr("minikafka.net.connection.MSG_MORE", 0)
     with tempfile.TemporaryFile() as file:
         file.write(content)
@@ -410,7 +410,7 @@ async def test_an_unreadable_file_is_reported_and_closes_the_connection(server: 
     def unreadable(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("minikafka.net.connection.os.sendfile", unreadable)
+    monkeypatch.setattr("minikafka.net.pieces.os.sendfile", unreadable)
     with tempfile.TemporaryFile() as file:
         file.truncate(1 << 20)
         region = Region(file, 0, 1 << 20)

@@ -26,9 +26,9 @@ class HeavyWork:
         #: Computations done so far.
         self.pieces = 0
 
-    def start(self, request: Coroutine[Any, Any, None], name: str, connection: Connection) -> None:
+    def start(self, request: Coroutine[Any, Any, None], name: str, connection: Connection) -> asyncio.Task[None]:
         """Serve a request that will call `run`. A failure closes its connection."""
-        self._environment.supervisor.start(request, name, ends=Ends("connection", connection.close))
+        return self._environment.supervisor.start(request, name, ends=Ends("connection", connection.close))
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
         """The function's result. The function must not touch anything that others change. Raises what it raises."""

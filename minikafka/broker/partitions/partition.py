@@ -276,7 +276,11 @@ class Partition:
                 self._appended(leader, self.log.log_end_offset, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not info.is_duplicate:
-            self._appended(leader, info.last_offset + 1, now_ms)
+            # As in `_appended`, without its call: this is every append.
+            if leader.appended(info.last_offset + 1, now_ms):
+                self.high_watermark_moved()
+            else:
+                self._events.appended(self)
         return info
 
     def _appended(self, leader: PartitionLeader, end_offset: int, now_ms: int) -> None:
@@ -313,5 +317,5 @@ class Partition:
         """Store the leader core's high watermark and report the change."""
         leader = self.leader
         assert leader is not None
-        self.log.update_high_watermark(leader.high_watermark)
+        self.log.watermarks.move_high_watermark(leader.high_watermark)
         self._events.high_watermark_moved(self)

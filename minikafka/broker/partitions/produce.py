@@ -49,7 +49,8 @@ class ProduceHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
-        self.entry = dispatcher.register(ProduceRequest, self.produce, partial(ProduceFastPath, self._replicas, self._clock, self._shares))
+        fast_path = partial(ProduceFastPath, self._replicas, self._clock, self._shares, self._preparation)
+        self.entry = dispatcher.register(ProduceRequest, self.produce, fast_path)
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. A batch that begins a transaction waits until the coordinator has verified it."""
@@ -61,7 +62,7 @@ class ProduceHandlers:
             fault = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID")
             return self._refused(context, request, fault)
         look = self._preparation.look(context, request)
-        if look.found or look.is_used_up:
+        if look.found or look.is_used_up or self._preparation.is_under_way(context.connection):
             self._preparation.start(context, look, partial(self._begin, context, request))
             return None
         return self._begin(context, request, {})

@@ -7,7 +7,8 @@ errors; a refused batch has changed nothing. Requests for several partitions are
 
 Small batches that arrive together are put off and appended together: one write, one move of the high watermark and one look at waiting
 requests for each partition. If that fails, they are appended one by one, and those for which that fails, too, take the ordinary path;
-each keeps its reserved place among the responses.
+each keeps its reserved place among the responses. If the ordinary path prepares a request on another thread, all later ones go there, too,
+and wait behind it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint
 if TYPE_CHECKING:
     from minikafka.broker.front.fast_path import Refer
     from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.produce_preparation import Preparation
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.core.partition.leader import PartitionLeader
     from minikafka.net.network import Clock, Connection
@@ -144,14 +146,18 @@ class _Run:
 class ProduceFastPath(TemplateFastPath):
     """The templates of one connection, and its requests that were put off."""
 
-    __slots__ = ("_connection", "_layout", "_lengths", "_now_ms", "_refused", "_runs", "_several", "_templates", "_wall_ms")
+    __slots__ = (
+        "_connection", "_layout", "_lengths", "_now_ms", "_preparation", "_refused", "_runs", "_several", "_templates", "_wall_ms",
+    )  # fmt: skip
 
     def __init__(
-        self, replicas: ReplicaManager, clock: Clock, shares: TurnShares, entry: Counted, refer: Refer, permits: Permits | None = None
-    ) -> None:
+        self, replicas: ReplicaManager, clock: Clock, shares: TurnShares, preparation: Preparation, entry: Counted, refer: Refer,
+        permits: Permits | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(replicas, entry, refer, permits)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
+        self._preparation = preparation
         self._refused = replicas.refusals.entries
         self._templates: dict[bytes, _Template] = {}
         self._lengths: list[int] = []
@@ -187,11 +193,16 @@ class ProduceFastPath(TemplateFastPath):
             if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
             self.complete()
+            if self._preparation.is_under_way(connection):
+                return False
         return self._append(connection, None, records, correlation_id, template, partition)
 
     def _serve_several(self, connection: Connection, frame: memoryview, correlation_id: int) -> bool:
         """Serve a request for several partitions, after those that were put off."""
-        self.complete()
+        if self._runs:
+            self.complete()
+            if self._preparation.is_under_way(connection):
+                return False
         is_served = self._several.serve(connection, frame, correlation_id)
         if is_served is None:
             self._learn(frame)
@@ -243,6 +254,8 @@ class ProduceFastPath(TemplateFastPath):
         run = self._runs.get(partition)
         if run is not None and (len(run.requests) >= RUN_BATCHES_MAX or run.batches.size >= RUN_BYTES_MAX):
             self.complete()
+            if self._preparation.is_under_way(connection):
+                return False
             run = None
         leader = partition.appending
         if leader is None or (template.acks == ACKS_ALL and not leader.is_writable):
@@ -278,9 +291,12 @@ class ProduceFastPath(TemplateFastPath):
             self._entry.supervisor.caught(f"requests from {connection}", error, Ends("connection", connection.close))
 
     def _append_each(self, connection: Connection, partition: Partition, run: _Run) -> None:
-        """Append the batches of a run one by one. The ordinary path serves those for which that fails."""
+        """Append the batches of a run one by one. The ordinary path serves those for which that fails, and all behind one that it
+        prepares."""
+        is_under_way = self._preparation.is_under_way
         for (frame, ticket, correlation_id, template, _), (records, _) in zip(run.requests, run.batches.batches, strict=True):
-            if self._refused or not self._append(connection, ticket, records, correlation_id, template, partition):
+            is_ordinary = self._refused or is_under_way(connection)
+            if is_ordinary or not self._append(connection, ticket, records, correlation_id, template, partition):
                 self._refer(cast("Connection", ReservedPlace(connection, ticket)), frame)
 
     def _answer_run(self, connection: Connection, partition: Partition, run: _Run) -> None:

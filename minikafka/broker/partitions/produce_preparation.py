@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.front.named_twice import last_of_each
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.produce_handover import ServedHere
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.net.network import Connection
     from minikafka.net.turn_share import TurnShares
     from minikafka.storage.config import LogConfig
     from minikafka.storage.log import Log
@@ -110,7 +112,8 @@ class Look:
 
 
 class Preparation:
-    """Invariant: requests of a connection are appended in order, so the connection accepts no request while one is being prepared."""
+    """Invariant: requests of a connection are appended in order. So the connection accepts no request while one is being prepared, and
+    those that it had accepted before wait behind it (`is_under_way`)."""
 
     def __init__(self, replicas: ReplicaManager, work: HeavyWork, wall_ms: Callable[[], int], shares: TurnShares) -> None:
         self._replicas = replicas
@@ -118,6 +121,12 @@ class Preparation:
         self._wall_ms = wall_ms
         self._shares = shares
         self._memory = PreparedMemory()
+        #: Connection -> the newest of its requests that are being prepared. It waits for the one before it.
+        self._newest: dict[Connection, asyncio.Task[None]] = {}
+
+    def is_under_way(self, connection: Connection) -> bool:
+        """Whether a request of the connection is being prepared: its later ones must not be appended before it."""
+        return connection in self._newest
 
     def look(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Look:
         """Look for the partitions of a request whose batches must be prepared; `start` does the rest if that takes long."""
@@ -130,14 +139,29 @@ class Preparation:
         """Finish the look, prepare the batches, put them into the request, call `go_on` with the results, and send the response that it
         returns."""
         context.keep(look.size)
-        context.connection.keep_frame()
-        context.connection.hold()
-        self._work.start(self._prepare(context, look, go_on), "a produce", context.connection)
+        connection = context.connection
+        connection.keep_frame()
+        connection.hold()
+        preparing = self._prepare(context, look, go_on, self._newest.get(connection))
+        task = self._newest[connection] = self._work.start(preparing, "a produce", connection)
+        task.add_done_callback(partial(self._ended, connection))
 
-    async def _prepare(self, context: RequestContext, look: Look, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
+    def _ended(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        if self._newest.get(connection) is task:
+            del self._newest[connection]
+
+    async def _prepare(
+        self,
+        context: RequestContext,
+        look: Look,
+        go_on: Callable[[Prepared], ProduceResponse | None],
+        earlier: asyncio.Task[None] | None,
+    ) -> None:
         prepared: Prepared = {}
         self._memory.begin(look)
         try:
+            if earlier is not None:
+                await asyncio.wait([earlier])
             while look.is_used_up:
                 await asyncio.sleep(0)
                 look.go_on(self._wall_ms(), self._shares)
