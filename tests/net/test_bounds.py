@@ -131,16 +131,15 @@ async def test_large_requests_whose_answers_take_long_do_not_pile_up() -> None:
     async with contextlib.AsyncExitStack() as stack:
         both = [await stack.enter_async_context(connected(handler, budget=budget)) for handler in handlers]
         sending = [asyncio.ensure_future(loop.sock_sendall(peer, frame(5_000_000))) for _, peer in both]
-        answered = 0
-        while answered < len(handlers):
-            await until(lambda: any(handler.sizes for handler in handlers))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert sum(len(handler.sizes) for handler in handlers) == 1 and budget.used < 2 * 5_000_000 + 5 * RECEIVE_BYTES_GROWN
-            number = next(number for number, handler in enumerate(handlers) if handler.sizes)
-            handlers[number].sizes.clear()
-            both[number][0].finish(handlers[number].tickets[0], [b"x"])
-            answered += 1
+        left = [(handler, connection) for handler, (connection, _) in zip(handlers, both, strict=True)]
+        while left:
+            # All others stop reading, until this one is answered. One that goes on reading gets its request sooner or later.
+            await until(lambda: any(handler.sizes for handler, _ in left))
+            await until(lambda: sum(bool(handler.sizes) or connection.paused for handler, connection in left) == len(left))
+            assert sum(len(handler.sizes) for handler, _ in left) == 1 and budget.used < 2 * 5_000_000 + 5 * RECEIVE_BYTES_GROWN
+            served = next(one for one in left if one[0].sizes)
+            left.remove(served)
+            served[1].finish(served[0].tickets[0], [b"x"])
         await asyncio.gather(*sending)
     assert budget.used == 0
 
