@@ -8,6 +8,8 @@ import inspect
 import re
 from typing import Any
 
+from cells import prose, row
+
 MODULES = ("minikafka", "minikafka.client", "minikafka.testing", "minikafka.spark")
 HEAD = """# Python API
 
@@ -71,12 +73,12 @@ def _class(name: str, value: type, shown: set[type]) -> list[str]:
         lines += [f"It has everything that [{base.__name__}](#{base.__name__.lower()}) has, and:", ""]
     own = OWN_MEMBERS.get(name, set())
     fields = _fields(value) if name in RETURNED else []
-    rows = [f"| `{field}: {annotation}` | |" for field, annotation in fields if field not in own]
+    rows = [row(f"`{field}: {annotation}`", "") for field, annotation in fields if field not in own]
     for member in sorted(_members(value) - inherited - own):
         found = inspect.getattr_static(value, member)
         target = found.fget if isinstance(found, property) else getattr(value, member)
         call = member if isinstance(found, property) else _signature(member, target, is_method=not isinstance(found, staticmethod))
-        rows.append(f"| `{call.replace('|', chr(92) + '|')}` | {' '.join(_text(target).split()).replace('|', chr(92) + '|')} |")
+        rows.append(row(f"`{call}`", " ".join(_text(target).split())))
     if rows:
         lines += ["| member | |", "|---|---|", *rows, ""]
     return lines
@@ -86,7 +88,7 @@ def _fields(value: Any) -> list[tuple[str, str]]:
     """Fields of a dataclass or a named tuple, with their types."""
     found = {one.name: one.type for one in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else {}
     found = found or {name: value.__annotations__[name] for name in getattr(value, "_fields", ())}
-    return [(name, _type(annotation).replace("|", chr(92) + "|")) for name, annotation in found.items()]
+    return [(name, _type(annotation)) for name, annotation in found.items()]
 
 
 def _members(value: type) -> set[str]:
@@ -144,4 +146,4 @@ def _type(annotation: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return inspect.cleandoc(getattr(value, "__doc__", None) or "").strip()
+    return prose(inspect.cleandoc(getattr(value, "__doc__", None) or "").strip())

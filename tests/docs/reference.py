@@ -10,6 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from api_reference import api_page
+from cells import row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -123,16 +124,11 @@ def _differences() -> list[str]:
     found = tomllib.loads((ROOT / "tests" / "differential" / "differences.toml").read_text())
     lines = ["## Answers that differ from Apache Kafka's", "", *DIFFERENCES.splitlines(), ""]
     lines += ["| API | field | there | here | why |", "|---|---|---|---|---|"]
-    for row in sorted(found["difference"], key=lambda row: (row["api"], row.get("path", ""), str(row.get("kafka", "")))):
-        path = f"`{row['path']}`" if "path" in row else ""
-        lines.append(_row(row["api"], path, row.get("kafka", ""), row.get("ours", ""), row["why"]))
+    for one in sorted(found["difference"], key=lambda one: (one["api"], one.get("path", ""), str(one.get("kafka", "")))):
+        path = f"`{one['path']}`" if "path" in one else ""
+        lines.append(row(one["api"], path, one.get("kafka", ""), one.get("ours", ""), one["why"]))
     lines += ["", "## Files that differ from Apache Kafka's", "", *FILES.splitlines(), "", "| file | why |", "|---|---|"]
-    return [*lines, *(_row(f"`{row['path']}`", row["why"]) for row in found["file"]), ""]
-
-
-def _row(*cells: object) -> str:
-    """A line of a table. A bar within a cell would begin another one, also in code."""
-    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+    return [*lines, *(row(f"`{one['path']}`", one["why"]) for one in found["file"]), ""]
 
 
 def kafka_tests_page() -> str:
@@ -165,7 +161,7 @@ def command_line_page() -> str:
     assert sorted(grouped) == sorted(COMMANDS), set(grouped) ^ set(COMMANDS)
     parts = [COMMAND_LINE]
     for title, names in GROUPS.items():
-        rows = "".join(_row(f"`minikafka {name}`", COMMANDS[name][2]) + "\n" for name in names)
+        rows = "".join(row(f"`minikafka {name}`", COMMANDS[name][2]) + "\n" for name in names)
         parts.append(f"## {title}\n\n| command | does |\n|---|---|\n{rows}\n")
     return "".join(parts) + CONVENTIONS.replace("EXIT STATUSES\n", _exit_statuses()).replace("KAFKA FLAGS\n", _kafka_flags())
 
@@ -186,8 +182,8 @@ def _kafka_flags() -> str:
 
     lines = ["## Flags of Kafka's tools", "", KAFKA_FLAGS, "", "| flag | here |", "|---|---|"]
     for said, tools in (("accepted, no effect", WITHOUT_EFFECT), ("refused", NOT_OFFERED)):
-        lines += [_row(f"`{name} {flag}`", f"{said}: {why}") for name, flags in tools.items() for flag, why in flags.items()]
-    lines += [_row(f"`kafka-{name}.sh`", f"not offered: {why}") for name, why in TOOLS_NOT_OFFERED.items()]
+        lines += [row(f"`{name} {flag}`", f"{said}: {why}") for name, flags in tools.items() for flag, why in flags.items()]
+    lines += [row(f"`kafka-{name}.sh`", f"not offered: {why}") for name, why in TOOLS_NOT_OFFERED.items()]
     return "\n".join(lines) + "\n\n"
 
 
@@ -260,20 +256,19 @@ def compatibility_page() -> str:
 
 def _tried_by_hand(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     lines = ["## Tools and other programs", "", *TOOLS.splitlines(), "", "| program | version | what works |", "|---|---|---|"]
-    lines += [*[_row(row["name"], row["version"], row["what"]) for row in found["tool"]], "", *_notes(found["tool"])]
+    lines += [*[row(one["name"], one["version"], one["what"]) for one in found["tool"]], "", *_notes(found["tool"])]
     lines += ["## Clients' own tests", "", *SUITES.splitlines(), ""]
     lines += ["| tests of | version | tests | passed | how |", "|---|---|---|---|---|"]
-    for row in found["suite"]:
-        lines.append(_row(row["name"], row["version"], row["tests"], row["passed"], row["what"]))
+    lines += [row(one["name"], one["version"], one["tests"], one["passed"], one["what"]) for one in found["suite"]]
     return [*lines, "", *_notes(found["suite"])]
 
 
 def _notes(rows: list[dict[str, Any]]) -> list[str]:
     """What there is to say of some rows, below their table."""
     lines = []
-    for row in rows:
-        if "notes" in row:
-            lines += [f"{row['name']}:", "", *[f"- {note}" for note in row["notes"]], ""]
+    for one in rows:
+        if "notes" in one:
+            lines += [f"{one['name']}:", "", *[f"- {note}" for note in one["notes"]], ""]
     return lines
 
 
@@ -285,15 +280,15 @@ def _clients(rows: Any) -> list[str]:
     """A table; a client's name and version stand in the first of its rows."""
     lines = ["| client | from version | what | tests |", "|---|---|---|---|"]
     seen = ""
-    for row in rows:
-        name = "" if row["name"] == seen else row["name"]
-        seen = row["name"]
-        lines.append(_row(name, row.get("version", "") if name else "", row["what"], _rested_on(row["tests"])))
+    for one in rows:
+        name = "" if one["name"] == seen else one["name"]
+        seen = one["name"]
+        lines.append(row(name, one.get("version", "") if name else "", one["what"], _rested_on(one["tests"])))
     return lines
 
 
 def _beside_kafka(rows: Any) -> list[str]:
-    return ["| what | tests |", "|---|---|", *[_row(row["what"], _rested_on(row["tests"])) for row in rows]]
+    return ["| what | tests |", "|---|---|", *[row(one["what"], _rested_on(one["tests"])) for one in rows]]
 
 
 def _apis() -> list[str]:
@@ -308,7 +303,7 @@ def _apis() -> list[str]:
         low, high = ours.get(api.key, (-1, -1))
         # Both name Produce 0, for older librdkafka, and refuse it.
         low = max(low, api.min_version)
-        lines.append(_row(api.key, api.name, _span(api.min_version, api.max_version), _span(low, high) if high >= 0 else ""))
+        lines.append(row(api.key, api.name, _span(api.min_version, api.max_version), _span(low, high) if high >= 0 else ""))
     return lines
 
 

@@ -56,16 +56,16 @@ def _table(entries: Iterable[Property]) -> list[str]:
         doc = entry.doc + (f" Refused: {entry.refusal}." if entry.effect == "refused" else "")
         if entry.synonyms:
             doc += " Other name: " + ", ".join(entry.synonyms) + "."
-        rows.append((f"`{entry.name}`", entry.kind, _default(entry), _range(entry), "yes" if entry.dynamic else "", doc))
-    return _rows(("property", "type", "default", "range", "dynamic", "what it does"), rows)
+        rows.append((f"`{entry.name}`", doc, entry.kind, _default(entry), _range(entry), "yes" if entry.dynamic else ""))
+    return _rows(("property", "what it does", "type", "default", "range", "dynamic"), rows)
 
 
 def _topic_table(entries: Iterable[Property]) -> list[str]:
     rows = []
     for entry in sorted(entries, key=lambda entry: entry.name):
         broker = ", ".join(f"`{name}`" for name in entry.synonyms)
-        rows.append((f"`{entry.name}`", entry.kind, _default(entry), _range(entry), broker, entry.doc))
-    return _rows(("property", "type", "default", "range", "broker property", "what it does"), rows)
+        rows.append((f"`{entry.name}`", entry.doc, entry.kind, _default(entry), _range(entry), broker))
+    return _rows(("property", "what it does", "type", "default", "range", "broker property"), rows)
 
 
 def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:

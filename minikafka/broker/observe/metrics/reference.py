@@ -39,9 +39,9 @@ def reference_page() -> str:
     for metric in METRICS.values():
         if metric.section != section:
             section = metric.section
-            lines += ["", f"## {section}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+            lines += ["", f"## {section}", "", "| metric | meaning | kind | labels |", "|---|---|---|---|"]
         labels = ", ".join(metric.labels)
-        lines.append(f"| {_names(metric)} | {metric.kind} | {labels} | {metric.help} |")
+        lines.append(f"| {_names(metric)} | {metric.help} | {metric.kind} | {labels} |")
     lines += [
         "",
         "## The process",
