@@ -11,8 +11,8 @@ import contextlib
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from minikafka.late_dataclass import dataclass
 from minikafka.storage.batch_scan import INT32_MAX, checked_batches
 from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
 from minikafka.storage.log import Log

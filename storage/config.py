@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from minikafka.late_dataclass import dataclass
 
 INT64_MAX = 2**63 - 1
 

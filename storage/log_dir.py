@@ -9,8 +9,8 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 
+from minikafka.late_dataclass import dataclass
 from minikafka.storage import checkpoint
 from minikafka.storage.config import LogConfig
 from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from minikafka.late_dataclass import dataclass
 from minikafka.storage.durability import Durability
 from minikafka.storage.epoch_cache import EpochCache
 from minikafka.storage.log_disk import LogDisk

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from minikafka.late_dataclass import dataclass
 
 #: Offsets of ended transactions that a heap keeps below one that is open, besides as many as there are open ones.
 ENDED_MAX = 64

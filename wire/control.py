@@ -7,9 +7,9 @@ and declared messages for the quorum's records.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import CorruptRecord
 from minikafka.wire.message import Data

@@ -11,10 +11,10 @@ encoding and decoding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.types import Array, Fixed, Group, Type, Variable, Versions
 
 

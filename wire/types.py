@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+
+from minikafka.late_dataclass import dataclass
 
 #: Kafka's limit for text, in compact fields too.
 STRING_BYTES_MAX = 32_767

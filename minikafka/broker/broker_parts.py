@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -64,6 +63,7 @@ from minikafka.broker.streams.group_requests import StreamsGroupHandlers
 from minikafka.broker.streams.internal_topics import InternalTopics
 from minikafka.broker.streams.settings import StreamsGroupSettings
 from minikafka.core.broker_lifecycle import heartbeat_timeout_ms
+from minikafka.late_dataclass import dataclass
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import Listener
 from minikafka.storage.log_dir import LogDirectory

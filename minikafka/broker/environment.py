@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from minikafka.broker.supervise import Supervisor
+from minikafka.late_dataclass import dataclass
 from minikafka.net.loop_watch import LoopWatch
 from minikafka.net.network import Clock, Network
 from minikafka.net.turn_share import TurnShares

@@ -12,9 +12,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from minikafka.late_dataclass import dataclass
 from minikafka.net import tasks
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ and reports their answers; at most one request is in flight at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from minikafka.core.metadata.versions import CORDONS
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 REGISTRATION_BACKOFF_MS = 50

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+
+from minikafka.late_dataclass import dataclass
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384

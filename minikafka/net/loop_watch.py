@@ -11,8 +11,10 @@ import logging
 import sys
 import threading
 import time
-from dataclasses import dataclass
+
 from types import FrameType
+
+from minikafka.late_dataclass import dataclass
 
 logger = logging.getLogger("minikafka.loop")
 INTERVAL_S = 0.05

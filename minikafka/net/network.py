@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
+from minikafka.late_dataclass import dataclass
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.peer_lines import PeerLines
 from minikafka.wire.message import Piece

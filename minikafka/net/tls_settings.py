@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from minikafka.late_dataclass import dataclass
 
 HANDSHAKE_TIMEOUT_MS = 30_000
 

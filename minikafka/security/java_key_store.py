@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from dataclasses import dataclass
+
+from minikafka.late_dataclass import dataclass
 
 MAGIC = b"\xfe\xed\xfe\xed"
 _WHITENER = b"Mighty Aphrodite"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import Any
 
 from minikafka.core.client_metrics.series import Labels, Point
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.compression import decompress
 from minikafka.wire.errors import CorruptRecord
 

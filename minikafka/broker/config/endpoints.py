@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from minikafka.late_dataclass import dataclass
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = range(4)
 SECURITY_PROTOCOLS = {"PLAINTEXT": PLAINTEXT, "SSL": SSL, "SASL_PLAINTEXT": SASL_PLAINTEXT, "SASL_SSL": SASL_SSL}

@@ -7,10 +7,11 @@ bitnami/containers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from minikafka.broker.config.properties import ConfigurationError
+from minikafka.late_dataclass import dataclass
 
 #: The default cluster id, that of Apache Kafka's image: nodes that are started separately must agree.
 DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"

@@ -8,12 +8,12 @@ ChannelBuilders).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from minikafka.broker.config.endpoints import SASL_PLAINTEXT, SASL_SSL, SSL, Endpoint
 from minikafka.broker.config.security_properties import SECURITY, STANDARD_AUTHORIZER
+from minikafka.late_dataclass import dataclass
 from minikafka.security.client import MECHANISMS
 from minikafka.security.errors import SecurityError
 from minikafka.security.jaas import LoginModule, parse_jaas

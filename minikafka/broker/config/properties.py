@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from minikafka.late_dataclass import dataclass
 
 _DECIMAL, _HEXADECIMAL = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", r"0[xX](?:[\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)[pP][+-]?\d+"
 _DOUBLE = re.compile(rf"([+-]?(?:NaN|Infinity|{_DECIMAL}|{_HEXADECIMAL}))[fFdD]?", re.ASCII)

@@ -13,7 +13,6 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue
@@ -22,6 +21,7 @@ from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL, flush
 from minikafka.broker.supervise import Ends
 from minikafka.core.coordinator.reload import ReloadBackoff
 from minikafka.core.coordinator.shard import Append, Shard
+from minikafka.late_dataclass import dataclass
 from minikafka.storage.errors import StorageError
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable

@@ -12,10 +12,10 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from minikafka.broker.front.named_twice import STEP_ENTRIES, asked, emptied, last_of_each, name_of, two_of_each, with_values
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.declaration import Struct
 from minikafka.wire.errors import WireError
 from minikafka.wire.lazy_list import LazyList

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from minikafka.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from minikafka.core.metadata.delta import MetadataDelta

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from minikafka.core.partition.leader import Eligible, PartitionLeader
+from minikafka.late_dataclass import dataclass
 from minikafka.storage.errors import StorageError
 from minikafka.storage.producer_state import LAST_OFFSET, add_to_sequence
 from minikafka.storage.validation import Fitting

@@ -7,13 +7,13 @@ order. Only the beginning of the request (client id, acks, timeout) and the name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.fast_path import TEMPLATE_BYTES_MAX, remember
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import WireError
 from minikafka.wire.varint import read_unsigned_varint

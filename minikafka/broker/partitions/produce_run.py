@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.partitions.handover import is_handed_on
@@ -28,6 +27,7 @@ from minikafka.broker.partitions.produce_transactional import Verdicts, verdict_
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.core.partition.replication_wait import ReplicationWait
+from minikafka.late_dataclass import dataclass
 from minikafka.storage.validation import Fitting
 from minikafka.wire.batch import CODEC_MASK, leading_attributes
 from minikafka.wire.compression import CompressionType

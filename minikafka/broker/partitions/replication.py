@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from minikafka.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig

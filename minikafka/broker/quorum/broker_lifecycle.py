@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minikafka.core.broker_lifecycle import (
@@ -26,6 +25,7 @@ from minikafka.core.broker_lifecycle import (
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.controller.topics import random_uuid
 from minikafka.core.metadata.image import METADATA_VERSION
+from minikafka.late_dataclass import dataclass
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

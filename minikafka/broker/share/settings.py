@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minikafka.core.group.share.settings import ShareIntervals, ShareSettings
 from minikafka.core.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC
+from minikafka.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig

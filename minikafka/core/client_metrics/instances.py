@@ -6,9 +6,9 @@ Rules: ClientMetricsManager and ClientMetricsInstance of Apache Kafka 4.4. The t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from minikafka.core.client_metrics.subscriptions import ATTRIBUTE_CHARACTERS_MAX, CLIENT_INSTANCE_ID, RequestedMetrics, Subscriptions
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
 from minikafka.wire.uuid import uuid_to_text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from math import isfinite
 from typing import NamedTuple
+
+from minikafka.late_dataclass import dataclass
 
 #: Most samples of one client, and of all clients of a broker. Further ones are dropped.
 SERIES_OF_INSTANCE_MAX = 2000

@@ -7,10 +7,10 @@ the controller compiles them in its event loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from minikafka.core.java_hash import by_place, string_hash
 from minikafka.core.pattern import InvalidPattern, Pattern
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import ApiError, ErrorCode
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from minikafka.core.controller.sessions import DISCONNECT_GRACE_MS
+from minikafka.late_dataclass import dataclass
 
 #: Features of Apache Kafka 4.4, with the (lowest, highest) level that this implementation supports.
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {

@@ -7,7 +7,7 @@ next controller starts from the committed image.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from minikafka.core.metadata.delta import MetadataDelta, TopicDelta
@@ -20,6 +20,7 @@ from minikafka.core.metadata.image import (
     TopicImage,
 )
 from minikafka.core.steps import Steps, paced
+from minikafka.late_dataclass import dataclass
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"

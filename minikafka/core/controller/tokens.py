@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,6 +12,7 @@ from minikafka.core.controller.topics import random_uuid
 from minikafka.core.delegation_token import is_expired, may_change, wrong_type
 from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import DELEGATION_TOKENS, NEWEST
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from minikafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse

@@ -6,9 +6,9 @@ Rules: org.apache.kafka.coordinator.common.runtime (CoordinatorShard, Coordinato
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 _UNAVAILABLE = frozenset(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append
 from minikafka.core.group.streams.model import InternalTopic
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Response
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse

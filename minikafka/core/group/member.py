@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from minikafka.core.group.effects import Reply
+from minikafka.late_dataclass import dataclass
 
 
 @dataclass(slots=True)

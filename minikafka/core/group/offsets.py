@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.writes import WritesInProgress
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.group_records import OffsetCommitKey, OffsetCommitValue
 from minikafka.wire.uuid import ZERO_UUID
 

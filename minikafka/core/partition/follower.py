@@ -6,11 +6,11 @@ ReplicaFetcherThread of Apache Kafka; KIP-227 (fetch sessions), KIP-595, KIP-73 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from minikafka.core.replication_quota import ReplicationQuota
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 #: Topic id and partition.

@@ -5,9 +5,9 @@ Deterministic; times are in ms. `handover_lines.py` explains which requests are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 #: This long after the leadership was lost, the hint is given with the last of several requests, too; after twice as long with any answer.

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from minikafka.core.partition.handover import Turn, Verdict, Waiting, gives_hint, next_turn, verdict_of
 from minikafka.core.timers import TimerQueue
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 #: How long a broker that shuts down lets its followers catch up before it asks for its leaderships to be moved.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.raft.types import NO_NODE, NO_SNAPSHOT, Endpoint, OffsetAndEpoch, ReplicaKey
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 

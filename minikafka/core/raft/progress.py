@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.raft.messages import AddVoterRequest, FetchRequest, RemoveVoterRequest, UpdateVoterRequest
 from minikafka.core.raft.types import ReplicaKey
 from minikafka.core.raft.voters import VoterSet
+from minikafka.late_dataclass import dataclass
 
 
 @dataclass(slots=True)

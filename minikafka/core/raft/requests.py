@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.lateness import Lateness
 from minikafka.core.raft.types import QuorumConfig
+from minikafka.late_dataclass import dataclass
 
 
 @dataclass(slots=True)

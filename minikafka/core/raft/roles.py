@@ -6,11 +6,12 @@ acts as an observer: it never stands for election and its position does not coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from minikafka.core.raft.progress import Progress
 from minikafka.core.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
 from minikafka.core.raft.voters import Voter
+from minikafka.late_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from minikafka.late_dataclass import dataclass
 
 ZERO_ID = bytes(16)
 NO_NODE = -1

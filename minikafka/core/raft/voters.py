@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import itemgetter
 
 from minikafka.core.raft.types import ZERO_ID, Endpoint, ReplicaKey
+from minikafka.late_dataclass import dataclass
 
 #: The offset of voters that are not in the log but in the configuration or the bootstrap snapshot.
 BOOTSTRAP_OFFSET = -1

@@ -7,7 +7,7 @@ decision based on uncommitted state could let a leader write that a later leader
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
@@ -15,6 +15,7 @@ from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.share.state import SharePartitionKey, ShareState, snapshot_record, state_of, tombstone, update_record
 from minikafka.core.share.state_batches import StateBatch, combine, is_sound
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.share_records import ShareSnapshotKey, ShareUpdateKey
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from minikafka.core.share.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement
 from minikafka.core.share.in_flight import InFlight, Run
 from minikafka.core.share.state import ShareState
 from minikafka.core.share.state_batches import DeliveryState, StateBatch
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 
 #: From this many deliveries on, or from half of the limit if that is more, records are delivered in smaller portions.

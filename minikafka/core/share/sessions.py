@@ -6,8 +6,9 @@ Rules: SharePartitionManager.newContext and ShareSessionCache of Apache Kafka 4.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 
 #: Session epochs of a request that begins a session, and of one that ends it.

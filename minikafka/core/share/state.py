@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.share.state_batches import StateBatch, combine
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.share_records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
 from minikafka.wire.uuid import uuid_to_text
 

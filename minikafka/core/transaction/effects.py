@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from minikafka.core.coordinator.shard import Append
 from minikafka.core.transaction.state import PartitionKey
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 

@@ -6,9 +6,10 @@ KIP-890 (an epoch for each transaction).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 
 NO_PRODUCER_ID = -1

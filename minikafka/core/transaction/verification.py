@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from minikafka.core.transaction.state import PartitionKey
+from minikafka.late_dataclass import dataclass
 
 #: The transaction version from which on leaders add partitions implicitly, instead of the clients.
 IMPLICIT_VERSION = 2

@@ -10,7 +10,7 @@ The names derive from Kafka's MBeans by the rules of these sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from minikafka.late_dataclass import dataclass
 
 DIALECTS = ("s", "c", "r", "k")
 SNAKE_IN_C = {"clientSoftwareName": "client_software_name", "clientSoftwareVersion": "client_software_version"}
@@ -19,7 +19,7 @@ SNAKE_OF_QUOTAS = {"clientId": "client_id"}
 RATES = "kafka_server_BrokerTopicMetrics_FifteenMinuteRate"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """`names`: dialect -> name; `kind` is gauge, counter or summary; labels as dialect S spells them."""
 

@@ -6,10 +6,11 @@ An assignor is a generator. It yields whenever it has used enough of one turn of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from minikafka.core.group.consumer.member import Assignment
 from minikafka.core.steps import Steps
+from minikafka.late_dataclass import dataclass
 
 #: Partitions, members or topics that are processed in one step: about a millisecond.
 STEP_UNITS = 2_000

@@ -7,7 +7,6 @@ plan in progress.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from minikafka.core.group.consumer.targets import ConsumerTargets
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.consumer.turns import Refusal, Turns
 from minikafka.core.group.effects import Effects, Reply
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.message import Response
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse

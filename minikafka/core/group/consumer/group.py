@@ -6,9 +6,10 @@ Rules: org.apache.kafka.coordinator.group.modern.consumer.ConsumerGroup of Apach
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from minikafka.core.group.consumer.member import Assignment, AssignmentEpochs, ConsumerMember, MemberState
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.group_records import ConsumerGroupMemberMetadataValue
 
 #: Partitions by topic id.

@@ -6,7 +6,7 @@ Rules: GroupMetadataManager of Apache Kafka 4.3. A plan only holds records and a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from minikafka.core.coordinator.shard import append_error
 from minikafka.core.group.classic import ClassicGroup
@@ -31,6 +31,7 @@ from minikafka.core.group.consumer.regexes import RefreshRule, RegexChange, plan
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
 from minikafka.core.group.consumer.targets import assignor_of, is_early, is_large, next_targets, subscribed_ids, target_changes
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Response
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

@@ -7,13 +7,14 @@ GroupMetadataManager.maybeUpdateRegularExpressions of Apache Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
 from minikafka.core.group.consumer.member import ConsumerMember
 from minikafka.core.group.consumer.records import Records, epoch_record, regex_record, regex_tombstone
 from minikafka.core.group.consumer.topics import TopicHashes
+from minikafka.late_dataclass import dataclass
 
 #: Shortest time between two resolutions of a group's patterns.
 REFRESH_INTERVAL_MS_MIN = 10_000

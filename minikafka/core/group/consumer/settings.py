@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from minikafka.core.group.consumer.policy import MigrationPolicy
 from minikafka.core.group.consumer.topics import NoTopics, Topics
+from minikafka.late_dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 #: (now_ms) -> whether it has begun a change that is not committed yet.

@@ -7,7 +7,6 @@ plan in progress. Share coordinators initialize and delete the states of share p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, append_error
@@ -30,6 +29,7 @@ from minikafka.core.group.share.offsets import (
 from minikafka.core.group.share.records import Records, group_tombstones, states_record
 from minikafka.core.group.share.settings import ShareSettings
 from minikafka.core.timers import TimerQueue
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse

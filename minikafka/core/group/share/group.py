@@ -6,11 +6,12 @@ Rules: org.apache.kafka.coordinator.group.modern.share.ShareGroup of Apache Kafk
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from minikafka.core.group.consumer.member import Assignment
 from minikafka.core.group.replay import Replay, apply_epoch, apply_target, apply_target_epoch
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,

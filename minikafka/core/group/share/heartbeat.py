@@ -7,7 +7,7 @@ records are replayed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.config import Client
@@ -28,6 +28,7 @@ from minikafka.core.group.share.records import (
     target_record,
 )
 from minikafka.core.group.share.settings import ShareIntervals, ShareSettings
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 

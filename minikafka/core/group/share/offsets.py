@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.effects import StateAnswers
 from minikafka.core.group.share.group import ShareGroup, TopicStates
 from minikafka.core.group.share.heartbeat import initializing_record, together
 from minikafka.core.group.share.records import Records, epoch_record, states_record
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse

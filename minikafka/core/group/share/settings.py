@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from minikafka.late_dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

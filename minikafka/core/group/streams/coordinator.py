@@ -7,7 +7,6 @@ plan in progress.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.streams.targets import StreamsTargets, assignor_name
 from minikafka.core.steps import Steps
 from minikafka.core.timers import TimerQueue
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse

@@ -6,11 +6,12 @@ Rules: org.apache.kafka.coordinator.group.streams.StreamsGroup of Apache Kafka 4
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from minikafka.core.group.streams.member import HeldTasks, MemberState, StreamsMember, Task
 from minikafka.core.group.streams.model import ConfiguredTopology, TaskOffsets, TasksTuple, Topology
 from minikafka.core.group.streams.owners import TaskOwners
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.group_records import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,

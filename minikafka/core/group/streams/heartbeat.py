@@ -6,7 +6,7 @@ Rules: GroupMetadataManager.streamsGroupHeartbeat of Apache Kafka 4.4.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.checks import check_released, existing_member, existing_static_member, invalid
@@ -32,6 +32,7 @@ from minikafka.core.group.streams.settings import StreamsIntervals, StreamsSetti
 from minikafka.core.group.streams.targets import is_large, target_changes, target_steps
 from minikafka.core.group.streams.topology import InvalidTopology, configure, configure_steps
 from minikafka.core.steps import Steps, at_once
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from minikafka.core.group.streams.model import Tasks, TasksTuple
+from minikafka.late_dataclass import dataclass
 
 #: Subtopology id and partition.
 Task = tuple[str, int]

@@ -6,10 +6,11 @@ Rules: org.apache.kafka.coordinator.group.streams of Apache Kafka 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from minikafka.core.steps import Steps
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
 #: Partitions by subtopology id: each is a task. No entry is empty.

@@ -6,7 +6,7 @@ Rules: GroupMetadataManager of Apache Kafka 4.4. A plan only holds records and a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from minikafka.core.group.consumer.records import Records, epoch_after_leaving
 from minikafka.core.group.streams.group import ReportedOffsets, StreamsGroup
@@ -20,6 +20,7 @@ from minikafka.core.group.streams.records import (
     target_epoch_record,
     target_record,
 )
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 

@@ -7,11 +7,12 @@ Rules: org.apache.kafka.coordinator.group.streams.CurrentAssignmentBuilder of Ap
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from minikafka.core.group.streams.member import HeldTasks, MemberState, StreamsMember, Task, flat
 from minikafka.core.group.streams.model import TasksTuple
 from minikafka.core.group.streams.owners import TaskOwners
+from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 
 _UNKNOWN_STATE = "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin."
