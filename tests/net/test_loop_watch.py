@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 
@@ -11,7 +12,7 @@ import pytest
 import uvloop
 
 from minikafka.net import loop_watch
-from minikafka.net.loop_watch import STALL_S, LoopWatch, Turn
+from minikafka.net.loop_watch import INTERVAL_S, REST_S, STALL_S, UNKNOWN, LoopWatch, Turn
 
 
 def hold(seconds: float) -> None:
@@ -72,6 +73,78 @@ async def test_a_turn_without_a_sample_says_what_is_certain(
     with caplog.at_level(logging.WARNING, "minikafka.loop"):
         watch._log_stall(0.0, 0.5, cpu_s)
     assert caplog.messages == [expected]
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_waits_is_not_taken_for_one_that_works(factory: object) -> None:
+    async def seen() -> None:
+        loop = asyncio.get_running_loop()
+        watch = LoopWatch(loop)
+        watch.start()
+        thread = threading.get_ident()
+        assert not watch._is_waiting(sys._current_frames()[thread])
+
+        def until_it_waits() -> None:
+            while not watch._is_waiting(sys._current_frames()[thread]):
+                time.sleep(0.001)
+
+        await loop.run_in_executor(None, until_it_waits)
+        watch.stop()
+
+    with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]
+        runner.run(seen())
+
+
+async def test_a_loop_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not woken up, and looked at less often."""
+    watch = LoopWatch(asyncio.get_running_loop())
+    pauses: list[float] = []
+
+    def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        watch._has_ended = len(pauses) > 3
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(watch, "_look", lambda *_: None)
+    watch._watch(lambda: 0.0)
+    assert pauses == [INTERVAL_S, REST_S, REST_S, REST_S]
+    pauses.clear()
+    watch._has_ended = False
+    watch._turn = (0.0, 0.0)
+    watch._watch(lambda: 0.0)
+    assert pauses == [INTERVAL_S] * 4
+
+
+async def test_a_late_look_at_a_waiting_loop_names_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ran: the process got no processor time, or a function kept other threads from running."""
+    watch = LoopWatch(asyncio.get_running_loop())
+    monkeypatch.setattr(watch, "_is_waiting", lambda _: True)
+    now_s = time.monotonic()
+    watch._look(now_s - INTERVAL_S / 2, now_s, time.thread_time())
+    assert watch._turn is None
+    watch._look(now_s - 2 * STALL_S, now_s, time.thread_time())
+    await asyncio.sleep(0)
+    assert watch.stalls == 1 and watch.longest.wall_s > STALL_S and watch.longest.what == UNKNOWN
+
+
+def test_the_watch_of_a_thread_that_has_ended_ends() -> None:
+    watches: list[LoopWatch] = []
+
+    async def begin() -> None:
+        watches.append(LoopWatch(asyncio.get_running_loop()))
+        watches[0].start()
+
+    thread = threading.Thread(target=lambda: asyncio.run(begin()))
+    thread.start()
+    thread.join()
+    assert watches[0]._thread is not None
+    watches[0]._thread.join(10)
+    assert not watches[0]._thread.is_alive()
+
+
+def test_without_a_clock_of_one_thread_that_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "pthread_getcpuclockid")
+    assert loop_watch._cpu_clock() is time.process_time
 
 
 async def test_old_turns_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

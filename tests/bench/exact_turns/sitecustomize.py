@@ -1,6 +1,6 @@
 """Loaded by the brokers of a fuzzed cluster (this directory is in their PYTHONPATH): their watch measures every turn of the loop.
 
-The watch itself (`minikafka.net.loop_watch`) notices late timers. So its processor time is that of all turns since the timer was set, and
+The watch itself (`minikafka.net.loop_watch`) looks from time to time. So its processor time is that of all turns since the last look, and
 the longest turn is the one that took longest by the clock: on a busy machine, one that waited for a processor. Here each turn is measured
 from the moment when the selector returns to its next call, in processor time of the loop's thread, and that of the longest counts. uvloop
 cannot be measured so, and is left out.
@@ -13,8 +13,7 @@ import threading
 import time
 from typing import Any
 
-from minikafka.net import loop_watch
-from minikafka.net.loop_watch import UNKNOWN, WINDOW_S, LoopWatch, Turn, describe
+from minikafka.net.loop_watch import UNKNOWN, LoopWatch, Turn, describe
 
 sys.modules["uvloop"] = None  # type: ignore[assignment]
 #: A turn that takes longer by the clock is looked at by the other thread, so often.
@@ -24,6 +23,12 @@ LOOKED_AT_S = 0.005
 NOT_LOOKED_FOR = ("compiler.", "control.NodeRunner")
 
 _start = LoopWatch.start
+
+
+def longest(watch: LoopWatch) -> Turn:
+    """The turn of the last minute or two that used the most processor time."""
+    watch._begin_window()
+    return max(watch._longest, key=lambda turn: turn.cpu_s)
 
 
 def start(watch: LoopWatch) -> None:
@@ -44,7 +49,8 @@ def start(watch: LoopWatch) -> None:
         return events
 
     def sample() -> None:
-        while not watch._ended.wait(LOOKED_AT_S):
+        while not watch._has_ended:
+            time.sleep(LOOKED_AT_S)
             began_s = turn_began[0]
             if began_s and watch._sampled is None and time.monotonic() - began_s > LOOKED_AT_S:
                 watch._sampled = describe(sys._current_frames().get(watch._loop_thread))
@@ -55,16 +61,6 @@ def start(watch: LoopWatch) -> None:
     threading.Thread(target=sample, name="exact-turns", daemon=True).start()
 
 
-def on_timer(watch: LoopWatch) -> None:
-    """Forget turns of earlier windows."""
-    now_s = time.monotonic()
-    if now_s - watch._window_s > WINDOW_S:
-        watch._window_s = now_s
-        watch._longest = [watch._longest[1], Turn()]
-    watch._timer = watch._loop.call_later(loop_watch.INTERVAL_S, watch._on_timer)
-
-
 LoopWatch.start = start  # type: ignore[method-assign]
-LoopWatch._on_timer = on_timer  # type: ignore[method-assign]
-LoopWatch._sample = lambda watch: None  # type: ignore[method-assign]
-LoopWatch.longest = property(lambda watch: max(watch._longest, key=lambda turn: turn.cpu_s))  # type: ignore[assignment]
+LoopWatch._watch = lambda watch, cpu_clock: None  # type: ignore[method-assign]
+LoopWatch.longest = property(longest)  # type: ignore[assignment]
