@@ -146,6 +146,7 @@ class LogAppender:
         "_durability",
         "_epochs",
         "_flush_messages",
+        "_flushes_by_count",
         "_is_plain",
         "_producers",
         "_records_bytes_max",
@@ -175,6 +176,7 @@ class LogAppender:
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._flush_messages = config.flush_messages - 1
+        self._flushes_by_count = config.flush_messages < INT64_MAX
         # With such a configuration, batches as clients usually send them skip fit_to_topic.
         self._is_plain = config.compression_type == "producer" and not config.is_log_append_time and not config.is_compacted
 
@@ -225,18 +227,25 @@ class LogAppender:
             and length + LOG_OVERHEAD == size <= self._batch_bytes_max
             and magic == 2
             and base == 0
-            and 0 <= delta == count - 1
-            and count * RECORD_BYTES_MIN <= size - OVERHEAD
-            and not attributes & _ODD_BITS
             and (producer_id < 0 or sequence >= 0)
             and timestamp <= wall_ms + self._after_max_ms
             and base_timestamp >= wall_ms - self._before_max_ms
-            and (count > SMALL_BATCH_RECORDS or (count == 1 and timestamp == base_timestamp and is_simple_record(records, size)))
+            and (
+                (delta == 0 and timestamp == base_timestamp and is_simple_record(records, size))
+                if count == 1
+                else SMALL_BATCH_RECORDS < count == delta + 1 and count * RECORD_BYTES_MIN <= size - OVERHEAD
+            )
             and crc32c(records[CRC_FROM:]) == crc
-            and (not attributes & CODEC_MASK or ends_with_its_stream(records[OVERHEAD:], attributes & CODEC_MASK, count))
+            and (not attributes or self._is_plain_body(records, attributes, count))
         ):
             return header
         return None
+
+    @staticmethod
+    def _is_plain_body(records: memoryview, attributes: int, count: int) -> bool:
+        """Whether a batch with these attributes, of a client, may be stored as it is."""
+        codec = attributes & CODEC_MASK
+        return not attributes & _ODD_BITS and (not codec or ends_with_its_stream(records[OVERHEAD:], codec, count))
 
     def _checked(self, records: memoryview, wall_ms: int, fitting: Fitting) -> tuple[memoryview, Header]:
         """Check a batch and convert it by the topic's configuration. Raises ApiError for a batch that must not be stored."""
@@ -303,7 +312,7 @@ class LogAppender:
             else:
                 self._producers.publish(admitted)
         self._producers.advance(last + 1, 1, size)
-        if last - self._durability.recovery_point >= self._flush_messages:
+        if self._flushes_by_count and last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
         return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
 

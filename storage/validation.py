@@ -8,6 +8,7 @@ batch of a compacted topic (no null keys), and in compressed batches whose strea
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 
 from minikafka.storage.batch_scan import CRC_FROM
@@ -41,6 +42,7 @@ from minikafka.wire.compression import SNAPPY_RATIO_MAX, CompressionType, is_lar
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode, WireError
 from minikafka.wire.record_scan import scan_records
+from minikafka.wire.varint import encode_varint
 
 SMALL_BATCH_RECORDS = 4
 #: The most records of a refused batch that the response lists.
@@ -254,6 +256,9 @@ def is_simple_record(records: memoryview, size: int) -> bool:
     no headers) and nothing else. A quick check: if it gives False, use check_records."""
     if records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK or records[size - 1]:
         return False
+    expected = _keyless_head(size)
+    if records[OVERHEAD : OVERHEAD + len(expected)] == expected:
+        return True
     # Bytes are read faster from a copy than through the view.
     head = bytes(records[OVERHEAD : OVERHEAD + _SIMPLE_HEAD_BYTES])
     try:
@@ -291,6 +296,21 @@ def is_simple_record(records: memoryview, size: int) -> bool:
         return byte < 0x80 and OVERHEAD + position + value == size - 1
     except IndexError:
         return False
+
+
+@lru_cache(maxsize=1024)
+def _keyless_head(size: int) -> bytes:
+    """The bytes before the value of the one record of a batch of `size` bytes, if it has a value and no key. For a batch that is too small,
+    bytes that no record begins with."""
+    # Length, attributes and deltas, no key, length of the value; after the value, no headers.
+    for length_bytes in (1, 2, 3):
+        length = size - OVERHEAD - length_bytes
+        head = encode_varint(length)
+        for value_bytes in (1, 2, 3):
+            value = encode_varint(length - 5 - value_bytes)
+            if length >= 5 + value_bytes and (len(head), len(value)) == (length_bytes, value_bytes):
+                return head + b"\0\0\0\1" + value
+    return b"\xff" * 16
 
 
 def set_timestamps(records: memoryview, attributes: int, max_timestamp: int) -> None:

@@ -1,8 +1,7 @@
 """A framed connection over a non-blocking socket.
 
 It does not use asyncio's transports: they copy what they receive and hide the socket that `os.sendfile` needs. Each connection has one
-receive buffer; handlers get frames as views of it. Everything queued in one wake-up of the loop is sent with as few system calls as
-possible: small pieces are joined, `MSG_MORE` is set before a file region, and regions are sent by `os.sendfile`.
+receive buffer; handlers get frames as views of it. Everything queued in one wake-up of the loop is sent together.
 """
 
 from __future__ import annotations
@@ -10,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections import deque
+import sys
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
 from minikafka.net.flush_queue import Flushable, FlushQueue
+from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
-from minikafka.net.pieces import bad_size, closed_by_peer, is_slow, memory_of, release, send_region
+from minikafka.net.pieces import bad_size, closed_by_peer, is_slow, memory_of, release
+from minikafka.net.socket_writer import SocketWriter
 from minikafka.wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
@@ -32,21 +33,17 @@ PRODUCE_KEY = 0
 #: whose records begin a segment takes as long as dozens of others.
 TURN_S_MAX = 0.01
 FRAMES_BETWEEN_CLOCK_READS = 8
-SENDFILE_BYTES_MIN = 24 * 1024
-JOINED_BYTES_MAX = 64 * 1024
-MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _SIZE = struct.Struct(">i")
 
 
-class SocketConnection:
+class SocketConnection(SocketWriter):
     """See `minikafka.net.network.Connection`."""
 
     __slots__ = (
-        "_after_frames", "_budget", "_buffer", "_charged", "_end", "_flush_queue", "_flush_wanted", "_frame_since", "_head_ticket",
-        "_held_bytes", "_holds", "_keeps_frame", "_limits", "_loop", "_muted", "_next_ticket", "_out", "_out_bytes", "_pending",
-        "_pending_bytes", "_ready", "_region_sent", "_regions", "_small_receives", "_socket", "_start", "_turn_s", "_view", "_writing",
-        "_writing_since", "bytes_behind", "closed", "fd", "handler", "last_active_s", "paused", "peer_host", "peer_port", "principal",
-        "received_bytes", "sent_bytes", "state",
+        "_after_frames", "_budget", "_buffer", "_buffer_bytes", "_charged", "_end", "_flush_queue", "_flush_wanted", "_frame_since",
+        "_head_ticket", "_held_bytes", "_holds", "_keeps_frame", "_limits", "_loop", "_muted", "_next_ticket", "_pending",
+        "_pending_bytes", "_ready", "_small_receives", "_start", "_turn_s", "_usual_end", "_view", "_writing", "_writing_since",
+        "bytes_behind", "closed", "handler", "last_active_s", "paused", "peer_host", "peer_port", "principal", "received_bytes", "state",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, flush_queue: FlushQueue, limits: ConnectionLimits) -> None:
@@ -56,11 +53,10 @@ class SocketConnection:
         peer = sock.getpeername()
         self.peer_host: str = peer[0].removeprefix("::ffff:") if isinstance(peer, tuple) else "local"
         self.peer_port: int = peer[1] if isinstance(peer, tuple) else 0
+        super().__init__(sock)
         self._loop = loop
-        self._socket = sock
         self._flush_queue = flush_queue
         self._limits = limits
-        self.fd = sock.fileno()
         self.handler: ConnectionHandler | None = None
         self.state: Any = None
         self.principal = ANONYMOUS
@@ -68,9 +64,9 @@ class SocketConnection:
         self._buffer = bytearray(RECEIVE_BYTES_INITIAL)
         self._view = memoryview(self._buffer)
         self._start = self._end = self._small_receives = 0
-        #: Pieces in the order in which they leave, of `_out_bytes`. `_regions`: file regions. `_region_sent`: what left of a first one.
-        self._out: deque[Any] = deque()
-        self._out_bytes = self._region_sent = self._regions = 0
+        #: How much more than at first the buffer takes. Filled to below `_usual_end`, it can be used again when all of it is served: that
+        #: is 0 for a large buffer, one that others use, and while a frame is unfinished.
+        self._buffer_bytes, self._usual_end = 0, RECEIVE_BYTES_INITIAL
         #: Whether this turn's end sends; and whether the socket is full, so that its writability sends. Never both.
         self._flush_wanted = self._writing = False
         #: Tickets from `_head_ticket` to before `_next_ticket` have no queued response; that of the first one leaves next.
@@ -81,7 +77,7 @@ class SocketConnection:
         #: Ticket -> size of a request that is still being served, if it counts for the budget.
         self._pending: dict[int, int] = {}
         self._pending_bytes = 0
-        self._budget = limits.budget
+        self._budget = MemoryBudget(sys.maxsize) if limits.budget is None else limits.budget
         self._charged = 0
         #: (time when the unfinished frame began, bytes received by then), and the same for unfinished sending; None if finished.
         self._frame_since: tuple[float, int] | None = None
@@ -96,7 +92,7 @@ class SocketConnection:
         self.bytes_behind = 0
         self.paused = self.closed = False
         self.last_active_s = loop.time()
-        self.received_bytes = self.sent_bytes = 0
+        self.received_bytes = 0
 
     def __repr__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
@@ -127,7 +123,7 @@ class SocketConnection:
 
     def _readable(self) -> None:
         try:
-            count = self._socket.recv_into(self._view[self._end :])
+            count = self._socket.recv_into(self._view[self._end :] if self._end else self._view)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -151,11 +147,11 @@ class SocketConnection:
     def _parse(self) -> None:
         """Pass the whole frames to the handler, until the connection must wait."""
         view, before, end, frames = self._view, self._start, self._end, 0
-        handler, limits, start = self.handler, self._limits, before
+        assert self.handler is not None
+        limits, on_frame, unpack, start = self._limits, self.handler.on_frame, _SIZE.unpack_from, before
         frame_bytes_max, queued_bytes_max, answers_max = limits.frame_bytes_max, limits.queued_bytes_max, limits.pending_answers_max
-        assert handler is not None
         while end - start >= 4:
-            (size,) = _SIZE.unpack_from(view, start)
+            (size,) = unpack(view, start)
             if not 0 < size <= frame_bytes_max:
                 self.close(bad_size(size, bytes(view[start : start + 8])))
                 break
@@ -164,16 +160,17 @@ class SocketConnection:
                 break
             ticket = self._next_ticket
             self.bytes_behind = end - after
-            handler.on_frame(self, view[start + 4 : after])
+            on_frame(self, view[start + 4 : after])
             if self.closed:
                 break
             start = after
             head, following = self._head_ticket, self._next_ticket
-            if size >= PENDING_BYTES_MIN and head <= ticket < following and view[after - size + 1] != PRODUCE_KEY:
-                self.count_memory(ticket, size)
-            is_full = following - head >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max
-            # What was put off may hold the connection when it is done.
-            if (is_full and self._must_wait()) or self.paused:
+            if head != following or self._out_bytes > queued_bytes_max:
+                if size >= PENDING_BYTES_MIN and head <= ticket < following and view[after - size + 1] != PRODUCE_KEY:
+                    self.count_memory(ticket, size)
+                if following - head >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max:
+                    self._end_frames_if_full()
+            if self.paused:
                 break
             # A large frame may take as long as many small ones.
             frames += 1 + (size >> 8)
@@ -186,24 +183,20 @@ class SocketConnection:
         self._start = start
         if self._after_frames is not None:
             self._end_frames()
-        if not self.closed:
-            self._end_parsing(is_served=start != before)
-
-    def _end_parsing(self, *, is_served: bool) -> None:
-        """The frames were served that could be. `is_served`: at least one."""
-        capacity = len(self._buffer)
-        is_usual = self._start == self._end < capacity <= RECEIVE_BYTES_GROWN
-        if is_usual and self._frame_since is None and not self._keeps_frame:
+        if start == end < self._usual_end:
             self._start = self._end = 0
-        else:
-            self._note_frame(is_served=is_served)
+        elif not self.closed:
+            self._note_frame(is_served=start != before)
             self._make_room()
-        budget = self._budget
-        if budget is not None and (self._pending_bytes or self._charged != len(self._buffer) - RECEIVE_BYTES_INITIAL):
+        if self._charged != self._buffer_bytes or self._pending_bytes:
             self._account()
-        if not (self.paused or self.closed) and (
-            self._is_full() or (budget is not None and budget.used >= budget.bytes_max and not self._may_read())
-        ):
+        budget, waiting_bytes = self._budget, self._out_bytes + self._held_bytes
+        if self._next_ticket - self._head_ticket >= answers_max or waiting_bytes > queued_bytes_max or budget.used >= budget.bytes_max:
+            self._pause_unless_free()
+
+    def _pause_unless_free(self) -> None:
+        """Stop reading if too much is waiting."""
+        if not (self.paused or self.closed) and (self._is_full() or not self._may_read()):
             self._pause()
 
     def after_frames(self, callback: Callable[[], None]) -> None:
@@ -216,12 +209,12 @@ class SocketConnection:
         if callback is not None:
             callback()
 
-    def _must_wait(self) -> bool:
-        """Whether too much is waiting to serve another frame, even if what was put off is done now."""
-        if not self._is_full():
-            return False
-        self._end_frames()
-        return self._is_full()
+    def _end_frames_if_full(self) -> None:
+        """Too much is waiting to serve another frame: do now what was put off, and stop reading if that is not enough."""
+        if self._is_full():
+            self._end_frames()
+            if self._is_full():
+                self._pause()
 
     def _is_full(self) -> bool:
         """Whether so many requests or bytes are waiting that this connection must not read more."""
@@ -233,28 +226,32 @@ class SocketConnection:
 
     def _note_frame(self, *, is_served: bool) -> None:
         """Keep track of when an unfinished frame began. `is_served`: a whole one has been passed on."""
-        if is_served and self._budget is not None:
-            self._budget.received(self, is_answered=not self._pending_bytes)
-        if self._start != self._end:
-            if self._frame_since is None:
-                self._frame_since = (self.last_active_s, self.received_bytes)
-        elif self._frame_since is not None:
-            self._frame_since = None
+        budget = self._budget
+        if is_served and (budget.waiting or budget.exempt is self):
+            budget.received(self, is_answered=not self._pending_bytes)
+        if (self._start != self._end) is (self._frame_since is None):
+            self._frame_since = (self.last_active_s, self.received_bytes) if self._frame_since is None else None
+            self._see_usual_end()
+
+    def _see_usual_end(self) -> None:
+        capacity = len(self._buffer)
+        is_usual = capacity <= RECEIVE_BYTES_GROWN and self._frame_since is None and not self._keeps_frame
+        self._usual_end = capacity if is_usual else 0
 
     def _may_read(self) -> bool:
         """Whether the memory budget allows reading; if not, the budget calls `memory_is_free` later."""
         budget = self._budget
-        if budget is None or budget.admits(self, self._charged):
+        if budget.admits(self, self._charged):
             return True
         budget.wait(self, mid_request=self._frame_since is not None)
         return budget.admits(self, self._charged)
 
     def _account(self) -> None:
         """Report to the budget the memory that this connection uses beyond its initial buffer."""
-        if self._budget is not None and not self.closed:
+        if not self.closed:
             # `_out_bytes` includes file regions, which take no memory. Beside them few other bytes are queued.
             waiting = 0 if self._regions else self._out_bytes
-            taken = len(self._buffer) - RECEIVE_BYTES_INITIAL + waiting + self._held_bytes + self._pending_bytes
+            taken = self._buffer_bytes + waiting + self._held_bytes + self._pending_bytes
             before, self._charged = self._charged, taken
             if taken != before:
                 self._budget.charge(taken - before)
@@ -307,9 +304,10 @@ class SocketConnection:
             return
         self._keeps_frame = False
         self._buffer, self._view, self._start, self._end = buffer, memoryview(buffer), 0, held
-        if self._budget is not None:
-            self._budget.note(self, is_trimmable=len(buffer) > RECEIVE_BYTES_INITIAL)
-            self._account()
+        self._buffer_bytes = len(buffer) - RECEIVE_BYTES_INITIAL
+        self._see_usual_end()
+        self._budget.note(self, is_trimmable=self._buffer_bytes > 0)
+        self._account()
 
     def _pause(self) -> None:
         if not self.paused and not self.closed:
@@ -335,7 +333,7 @@ class SocketConnection:
 
     def keep_frame(self) -> None:
         """See Connection."""
-        self._keeps_frame = True
+        self._keeps_frame, self._usual_end = True, 0
 
     def go_on(self) -> None:
         """See Connection."""
@@ -395,7 +393,7 @@ class SocketConnection:
         if self._pending and ticket in self._pending:
             self._pending_bytes -= self._pending.pop(ticket)
             self._account()
-            if self._budget is not None and not self._pending_bytes:
+            if not self._pending_bytes:
                 self._budget.answered(self)
         if ticket != self._head_ticket:
             self._ready[ticket] = pieces
@@ -479,99 +477,6 @@ class SocketConnection:
         self.last_active_s = self._loop.time()
         self._maybe_resume()
 
-    def _write(self) -> bool:
-        """Write until everything is sent (True) or the socket is full (False)."""
-        out = self._out
-        try:
-            if not self._regions and self._out_bytes <= JOINED_BYTES_MAX:
-                return self._write_joined()
-            while out:
-                piece = out[0]
-                if isinstance(piece, (bytes, memoryview, bytearray)):
-                    following = out[1] if len(out) > 1 else None
-                    if following is None or (
-                        not isinstance(following, (bytes, memoryview, bytearray)) and following.size >= SENDFILE_BYTES_MIN
-                    ):
-                        self._write_head(piece, MSG_MORE if following is not None else 0)
-                    else:
-                        self._write_bytes()
-                elif piece.size < SENDFILE_BYTES_MIN:
-                    self._write_bytes()
-                else:
-                    self._write_region(piece)
-        except (BlockingIOError, InterruptedError):
-            return False
-        return True
-
-    def _write_joined(self) -> bool:
-        """Send a queue of small byte strings in one call; most wake-ups of the loop queue nothing else."""
-        out = self._out
-        if not out:
-            return True
-        data = out[0] if len(out) == 1 else b"".join(out)
-        sent = self._socket.send(data)
-        self.sent_bytes += sent
-        self._out_bytes -= sent
-        out.clear()
-        if sent < len(data):
-            out.append(memoryview(data)[sent:])
-            return False
-        return True
-
-    def _write_head(self, piece: Any, more: int) -> None:
-        """Send one byte string: the one before a file region, or the last of the queue."""
-        sent = self._socket.send(piece, more)
-        self.sent_bytes += sent
-        self._out_bytes -= sent
-        if sent == len(piece):
-            self._out.popleft()
-        else:
-            self._out[0] = memoryview(piece)[sent:]
-
-    def _write_bytes(self) -> None:
-        """Send the byte strings at the head of the queue, the small ones joined."""
-        out = self._out
-        run: list[Any] = []
-        size = more = 0
-        for position, piece in enumerate(out):
-            if not isinstance(piece, (bytes, memoryview, bytearray)):
-                if piece.size >= SENDFILE_BYTES_MIN or size + piece.size > JOINED_BYTES_MAX:
-                    more = MSG_MORE
-                    break
-                # Below this size a copy is cheaper than sendfile, and several pieces share one system call.
-                out[position] = data = piece.pread(piece.size, 0)
-                self._regions -= 1
-                piece.release()
-                piece = data
-            elif run and size + len(piece) > JOINED_BYTES_MAX:
-                break
-            run.append(piece)
-            size += len(piece)
-        data = run[0] if len(run) == 1 else b"".join(run)
-        sent = self._socket.send(data, more) if size else 0
-        self.sent_bytes += sent
-        self._out_bytes -= sent
-        if len(run) == len(out):
-            out.clear()
-        else:
-            for _ in run:
-                out.popleft()
-        if sent < size:
-            out.appendleft(memoryview(data)[sent:])
-
-    def _write_region(self, region: Any) -> None:
-        if (remaining := region.size - self._region_sent) > 0:
-            sent = send_region(self.fd, region, self._region_sent, remaining)
-            self._region_sent += sent
-            self.sent_bytes += sent
-            self._out_bytes -= sent
-            if sent < remaining:
-                return
-        self._region_sent = 0
-        self._regions -= 1
-        self._out.popleft()
-        release([region])
-
     # -- end -------------------------------------------------------------------------------------------------------
 
     def close(self, reason: str = "") -> None:
@@ -592,9 +497,8 @@ class SocketConnection:
             release(pieces)
         self._ready.clear()
         self._out_bytes = 0
-        if self._budget is not None:
-            self._budget.charge(-self._charged)
-            self._budget.note(self, is_trimmable=False)
-            self._budget.done(self)
+        self._budget.charge(-self._charged)
+        self._budget.note(self, is_trimmable=False)
+        self._budget.done(self)
         if self.handler is not None:
             self.handler.on_closed(self, reason)

@@ -39,10 +39,10 @@ class MemoryBudget:
         #: How often a connection had to stop reading.
         self.exhausted_total = 0
         #: Waiting connection -> whether it has received part of a request; longest waiting first.
-        self._waiting: OrderedDict[Reader, bool] = OrderedDict()
+        self.waiting: OrderedDict[Reader, bool] = OrderedDict()
         #: The one connection that may read although the budget is spent; and whether it has not yet received its request. No other one
         #: may before that request is answered: otherwise each would receive one in turn, however long the answers take.
-        self._exempt: Reader | None = None
+        self.exempt: Reader | None = None
         self._is_exempt_reading = False
         #: Connections that `trim` may help, because their buffers are larger than the initial ones.
         self._trimmable: set[Reader] = set()
@@ -55,14 +55,14 @@ class MemoryBudget:
     def charge(self, amount: int) -> None:
         """Add to the bytes in use (or subtract, if negative)."""
         self.used += amount
-        if amount < 0 and self._waiting and not self.is_spent:
-            waiting, self._waiting = list(self._waiting), OrderedDict()
+        if amount < 0 and self.waiting and not self.is_spent:
+            waiting, self.waiting = list(self.waiting), OrderedDict()
             for reader in waiting:
                 reader.memory_is_free()
 
     def admits(self, reader: Reader, used: int = 0) -> bool:
         """Whether the connection may read. `used`: the bytes that it uses."""
-        return self.used < self.bytes_max or used < self.free_bytes or (reader is self._exempt and self._is_exempt_reading)
+        return self.used < self.bytes_max or used < self.free_bytes or (reader is self.exempt and self._is_exempt_reading)
 
     def note(self, reader: Reader, *, is_trimmable: bool) -> None:
         """Note whether the connection has memory that `trim` could free."""
@@ -74,39 +74,39 @@ class MemoryBudget:
     def wait(self, reader: Reader, *, mid_request: bool) -> None:
         """Call `reader.memory_is_free` when there is memory. `mid_request`: it has received part of a request."""
         self.exhausted_total += 1
-        self._waiting[reader] = mid_request
+        self.waiting[reader] = mid_request
         for trimmable in list(self._trimmable):
             trimmable.trim()
         self._choose()
 
     def received(self, reader: Reader, *, is_answered: bool) -> None:
         """The connection has received a whole request. `is_answered`: none of its requests is served any more."""
-        self._waiting.pop(reader, None)
-        if reader is self._exempt:
+        self.waiting.pop(reader, None)
+        if reader is self.exempt:
             self._is_exempt_reading = False
             if is_answered:
                 self.answered(reader)
 
     def answered(self, reader: Reader) -> None:
         """All requests of the connection are answered."""
-        if reader is self._exempt and not self._is_exempt_reading:
-            self._exempt = None
+        if reader is self.exempt and not self._is_exempt_reading:
+            self.exempt = None
             self._choose()
 
     def done(self, reader: Reader) -> None:
         """The connection has closed."""
-        self._waiting.pop(reader, None)
-        if reader is self._exempt:
-            self._exempt = None
+        self.waiting.pop(reader, None)
+        if reader is self.exempt:
+            self.exempt = None
             self._choose()
 
     def _choose(self) -> None:
-        if self._exempt is None and self.is_spent:
-            self._exempt = next((reader for reader, mid_request in self._waiting.items() if mid_request), None)
-            if self._exempt is not None:
+        if self.exempt is None and self.is_spent:
+            self.exempt = next((reader for reader, mid_request in self.waiting.items() if mid_request), None)
+            if self.exempt is not None:
                 self._is_exempt_reading = True
-                del self._waiting[self._exempt]
-                self._exempt.memory_is_free()
+                del self.waiting[self.exempt]
+                self.exempt.memory_is_free()
 
 
 def default_bytes() -> int:

@@ -10,8 +10,9 @@ Without `--count`: the brokers' CPU time for a request in microseconds (all of t
 medians of the rounds, and the median of the ratios of each round. Brokers are pinned to one core and clients to another. The p50 and p99
 are those of the load, so at saturation.
 
-`--count` counts what a request does, and hardly depends on the machine: `calls` of Python and C functions (cProfile), `system-calls`
-(strace) or `instructions` in user space (callgrind; slow). How many requests arrive together still varies a little.
+`--count` counts what a request does, and hardly depends on the machine: `bytecode` instructions, `calls` of functions (cProfile),
+`system-calls` (strace) or `instructions` in user space (callgrind). How many requests arrive together still varies a little, and what the
+brokers do beside them counts, too.
 
 Needed: gcc, two cores, confluent-kafka and psutil; strace or valgrind.
 """
@@ -276,13 +277,15 @@ ROWS = [
 
 
 @contextlib.contextmanager
-def cluster_of(name: str, tree: Path, size: int, directory: Path, observer: list[str]) -> Iterator[Cluster]:
+def cluster_of(name: str, tree: Path, size: int, directory: Path, observer: list[str], *, is_slowed: bool) -> Iterator[Cluster]:
     """A running cluster of the version in `tree`, with its topics."""
     python = tree / ".venv" / "bin" / "python"
     if not python.exists():
         python = Path(sys.executable)
     environment = {**os.environ, "MINIKAFKA_PROFILE": str(directory / "profile"), "PYTHONPATH": f"{tree}:{HERE / 'profiled'}"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if is_slowed:
+        environment["MINIKAFKA_SLOWED"] = "1"
     own = directory / name
     own.mkdir()
     if observer:
@@ -360,15 +363,24 @@ Counts = dict[str, tuple[float, float]]
 
 def count_calls(cluster: Cluster, row: Row, requests: int) -> Counts:
     """Calls of functions of Python and C, and the time in them, of a request."""
+    return _count_inside(cluster, row, requests, signal.SIGUSR1)
+
+
+def count_bytecode(cluster: Cluster, row: Row, requests: int) -> Counts:
+    """Bytecode instructions of a request."""
+    return _count_inside(cluster, row, requests, signal.SIGUSR2)
+
+
+def _count_inside(cluster: Cluster, row: Row, requests: int, number: signal.Signals) -> Counts:
     files = [cluster.directory.parent / f"profile.{pid}" for pid in cluster.pids]
     for file in files:
         file.unlink(missing_ok=True)
     for pid in cluster.pids:
-        os.kill(pid, signal.SIGUSR1)
+        os.kill(pid, number)
     time.sleep(0.1)
     load = row.run(cluster, row, 60.0, requests)
     for pid in cluster.pids:
-        os.kill(pid, signal.SIGUSR1)
+        os.kill(pid, number)
     total: dict[str, list[float]] = {}
     for file in files:
         while not file.exists():
@@ -410,16 +422,20 @@ def count_instructions(cluster: Cluster, row: Row, requests: int) -> Counts:
     load = row.run(cluster, row, 600.0, requests)
     control("--dump")
     control("--instr=off")
-    total = 0
+    counts: Counts = {}
     for pid in cluster.pids:
         dumps = sorted(cluster.directory.glob(f"callgrind.out.{pid}.*"), key=lambda path: path.stat().st_mtime)
-        found = re.search(r"^(?:summary|totals): (\d+)", dumps[-1].read_text(), re.MULTILINE)
-        assert found is not None
-        total += int(found[1])
-    return {"instructions": (total / load.units, 0.0)}
+        table = subprocess.run(["callgrind_annotate", "--threshold=100", str(dumps[-1])], check=True, capture_output=True, text=True).stdout
+        for line in table.splitlines():
+            # Count, share, file:function, object.
+            if found := re.match(r"\s*([\d,]+) \(.*?\)\s+\S*?:(\S+)", line):
+                own = counts.get(found[2], (0.0, 0.0))[0] + int(found[1].replace(",", "")) / load.units
+                counts[found[2]] = own, own
+    return counts
 
 
 COUNTERS: dict[str, Callable[[Cluster, Row, int], Counts]] = {
+    "bytecode": count_bytecode,
     "calls": count_calls,
     "system-calls": count_system_calls,
     "instructions": count_instructions,
@@ -478,7 +494,8 @@ def run_rows(trees: dict[str, Path], size: int, rows: list[Row], directory: Path
                 shutil.copy(directory / "raw_load", own / "raw_load")
             out = own / name / "callgrind.out.%p"
             observer = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
-            clusters.append(stack.enter_context(cluster_of(name, tree, size, own, observer if options.count == "instructions" else [])))
+            observer = observer if options.count == "instructions" else []
+            clusters.append(stack.enter_context(cluster_of(name, tree, size, own, observer, is_slowed=bool(options.count))))
         for row in rows:
             if options.count:
                 count(clusters, row, options)

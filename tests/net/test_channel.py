@@ -157,7 +157,7 @@ async def test_file_regions_arrive_whole_and_are_released_once(server: Server, s
     calls: list[int] = []
     if system == "darwin":
         monkeypatch.setattr("minikafka.net.pieces.os.sendfile", _counted(calls))
-        monkeypatch.setattr("minikafka.net.connection.MSG_MORE", 0)
+        monkeypatch.setattr("minikafka.net.socket_writer.MSG_MORE", 0)
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.flush()

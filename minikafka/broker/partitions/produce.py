@@ -62,7 +62,7 @@ class ProduceHandlers:
             fault = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID")
             return self._refused(context, request, fault)
         look = self._preparation.look(context, request)
-        if look.found or look.is_used_up or self._preparation.is_under_way(context.connection):
+        if look.found or look.is_used_up or context.connection in self._preparation.under_way:
             self._preparation.start(context, look, partial(self._begin, context, request))
             return None
         return self._begin(context, request, {})

@@ -13,7 +13,8 @@ and wait behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,7 @@ from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.frame import response_bytes
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
-from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint
+from minikafka.wire.varint import append_unsigned_varint, unsigned_varint
 
 if TYPE_CHECKING:
     from minikafka.broker.front.fast_path import Refer
@@ -55,6 +56,16 @@ _PLACEHOLDERS = Struct(">qqq")
 _OFFSET_PLACEHOLDERS = (0x5EA7_0FF5_E7A1_1001, 0x5EA7_0FF5_E7A1_1002, 0x5EA7_0FF5_E7A1_1003)
 #: Empty tagged fields of the partition, the topic and the request; clients never send any.
 _NO_TAGS = b"\0\0\0"
+
+
+@lru_cache(maxsize=1024)
+def _length_before(rest: int) -> bytes:
+    """How a request writes the length of its records, if both together have `rest` bytes. Empty if that is impossible."""
+    for written_bytes in range(1, VARINT_BYTES_MAX + 1):
+        written = unsigned_varint(rest - written_bytes + 1) if rest >= written_bytes else b""
+        if len(written) == written_bytes:
+            return written
+    return b""
 
 
 class _Template:
@@ -147,7 +158,7 @@ class ProduceFastPath(TemplateFastPath):
     """The templates of one connection, and its requests that were put off."""
 
     __slots__ = (
-        "_connection", "_layout", "_lengths", "_now_ms", "_preparation", "_refused", "_runs", "_several", "_templates", "_wall_ms",
+        "_connection", "_layout", "_lengths", "_now_ms", "_prepared", "_refused", "_runs", "_several", "_templates", "_wall_ms",
     )  # fmt: skip
 
     def __init__(
@@ -157,10 +168,11 @@ class ProduceFastPath(TemplateFastPath):
         super().__init__(replicas, entry, refer, permits)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
-        self._preparation = preparation
+        self._prepared = preparation.under_way
         self._refused = replicas.refusals.entries
         self._templates: dict[bytes, _Template] = {}
-        self._lengths: list[int] = []
+        #: Lengths of the frames' common parts, those learned last first, each with what unpacks such a part.
+        self._lengths: list[tuple[int, Callable[[memoryview], tuple[int, int, int, bytes]]]] = []
         self._runs: dict[Partition, _Run] = {}
         self._layout = ProduceLayout()
         self._several = SeveralPartitions(replicas, clock, shares, entry, refer, self._layout)
@@ -168,40 +180,44 @@ class ProduceFastPath(TemplateFastPath):
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
         """See FastPath: serve a Produce that matches a template."""
-        if len(frame) < HEAD.size:
-            return False
-        _, version, correlation_id = HEAD.unpack_from(frame)
-        for length in self._lengths:
-            template = self._templates.get(bytes(frame[8:length]))
+        size = len(frame)
+        for length, unpack in self._lengths:
+            if size <= length:
+                continue
+            _, version, correlation_id, key = unpack(frame)
+            template = self._templates.get(key)
             if template is not None and template.version == version:
                 break
         else:
-            return self._serve_several(connection, frame, correlation_id)
-        if length + VARINT_BYTES_MAX > len(frame):
+            return self._serve_several(connection, frame)
+        written_length = _length_before(size - length - len(_NO_TAGS))
+        start, end = length + len(written_length), size - len(_NO_TAGS)
+        if frame[length:start] != written_length or frame[end:] != _NO_TAGS:
             return False
-        size, start = read_unsigned_varint(frame, length)
-        size -= 1
-        end = start + size
-        if end + 3 != len(frame) or frame[end:] != _NO_TAGS or (template.is_watched and may_be_transactional(frame[start:end])):
+        records = frame[start:end]
+        if template.is_watched and may_be_transactional(records):
             return False
         found: Mapping[tuple[Any, int], Partition] = self._replicas.partitions_by_id if template.by_id else self._replicas.partitions
         partition = found.get(template.key)
         if partition is None or partition.is_internal or self._refused or partition.log.flushes_by_count:
             return False
-        records = frame[start:end]
-        if self._runs or (connection.bytes_behind and connection.bytes_behind >= _frames_behind_min(partition) * len(frame)):
-            if size <= PUT_OFF_BYTES_MAX and self._put_off(connection, frame, records, correlation_id, template, partition):
+        if self._runs or connection.bytes_behind:
+            if self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
-            self.complete()
-            if self._preparation.is_under_way(connection):
+            if self._runs:
+                self.complete()
+            if connection in self._prepared:
                 return False
         return self._append(connection, None, records, correlation_id, template, partition)
 
-    def _serve_several(self, connection: Connection, frame: memoryview, correlation_id: int) -> bool:
+    def _serve_several(self, connection: Connection, frame: memoryview) -> bool:
         """Serve a request for several partitions, after those that were put off."""
+        if len(frame) < HEAD.size:
+            return False
+        _, _, correlation_id = HEAD.unpack_from(frame)
         if self._runs:
             self.complete()
-            if self._preparation.is_under_way(connection):
+            if connection in self._prepared:
                 return False
         is_served = self._several.serve(connection, frame, correlation_id)
         if is_served is None:
@@ -250,11 +266,15 @@ class ProduceFastPath(TemplateFastPath):
     def _put_off(
         self, connection: Connection, frame: memoryview, records: memoryview, correlation_id: int, template: _Template, partition: Partition
     ) -> bool:
-        """Put a request off until `complete`. False if its batch must be appended by itself."""
+        """Put a request off until `complete`. False if its batch must be appended by itself, or is not worth a run."""
+        if len(records) > PUT_OFF_BYTES_MAX:
+            return False
         run = self._runs.get(partition)
+        if run is None and connection.bytes_behind < _frames_behind_min(partition) * len(frame) and not self._runs:
+            return False
         if run is not None and (len(run.requests) >= RUN_BATCHES_MAX or run.batches.size >= RUN_BYTES_MAX):
             self.complete()
-            if self._preparation.is_under_way(connection):
+            if connection in self._prepared:
                 return False
             run = None
         leader = partition.appending
@@ -293,9 +313,8 @@ class ProduceFastPath(TemplateFastPath):
     def _append_each(self, connection: Connection, partition: Partition, run: _Run) -> None:
         """Append the batches of a run one by one. The ordinary path serves those for which that fails, and all behind one that it
         prepares."""
-        is_under_way = self._preparation.is_under_way
         for (frame, ticket, correlation_id, template, _), (records, _) in zip(run.requests, run.batches.batches, strict=True):
-            is_ordinary = self._refused or is_under_way(connection)
+            is_ordinary = self._refused or connection in self._prepared
             if is_ordinary or not self._append(connection, ticket, records, correlation_id, template, partition):
                 self._refer(cast("Connection", ReservedPlace(connection, ticket)), frame)
 
@@ -348,8 +367,7 @@ class ProduceFastPath(TemplateFastPath):
         is_watched = request.transactional_id is None
         self._keep(length, 1)
         remember(self._templates, bytes(frame[8:length]), _Template(request, version, is_watched=is_watched), TEMPLATES_MAX)
-        if length in self._lengths:
-            self._lengths.remove(length)
-        self._lengths.insert(0, length)
+        self._lengths = [other for other in self._lengths if other[0] != length]
+        self._lengths.insert(0, (length, Struct(f">hhi{length - HEAD.size}s").unpack_from))
         del self._lengths[LENGTHS_MAX:]
         self._misses = 0

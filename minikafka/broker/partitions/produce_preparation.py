@@ -113,7 +113,7 @@ class Look:
 
 class Preparation:
     """Invariant: requests of a connection are appended in order. So the connection accepts no request while one is being prepared, and
-    those that it had accepted before wait behind it (`is_under_way`)."""
+    those that it had accepted before wait behind it (`under_way`)."""
 
     def __init__(self, replicas: ReplicaManager, work: HeavyWork, wall_ms: Callable[[], int], shares: TurnShares) -> None:
         self._replicas = replicas
@@ -121,12 +121,9 @@ class Preparation:
         self._wall_ms = wall_ms
         self._shares = shares
         self._memory = PreparedMemory()
-        #: Connection -> the newest of its requests that are being prepared. It waits for the one before it.
-        self._newest: dict[Connection, asyncio.Task[None]] = {}
-
-    def is_under_way(self, connection: Connection) -> bool:
-        """Whether a request of the connection is being prepared: its later ones must not be appended before it."""
-        return connection in self._newest
+        #: Connection -> the newest of its requests that are being prepared, which waits for the one before it. None of its others may
+        #: be appended before these.
+        self.under_way: dict[Connection, asyncio.Task[None]] = {}
 
     def look(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Look:
         """Look for the partitions of a request whose batches must be prepared; `start` does the rest if that takes long."""
@@ -142,13 +139,13 @@ class Preparation:
         connection = context.connection
         connection.keep_frame()
         connection.hold()
-        preparing = self._prepare(context, look, go_on, self._newest.get(connection))
-        task = self._newest[connection] = self._work.start(preparing, "a produce", connection)
+        preparing = self._prepare(context, look, go_on, self.under_way.get(connection))
+        task = self.under_way[connection] = self._work.start(preparing, "a produce", connection)
         task.add_done_callback(partial(self._ended, connection))
 
     def _ended(self, connection: Connection, task: asyncio.Task[None]) -> None:
-        if self._newest.get(connection) is task:
-            del self._newest[connection]
+        if self.under_way.get(connection) is task:
+            del self.under_way[connection]
 
     async def _prepare(
         self,
