@@ -14,18 +14,21 @@ from minikafka.wire.errors import WireError
 POLL_S = 0.01
 #: A wait lasts at most this many times the given seconds, however overloaded the machine is.
 LOAD_FACTOR_MAX = 20.0
+WEIGHT_PER_NICE = 1.25
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 class LoadAdjustedDeadline:
-    """A deadline that is extended on an overloaded machine: if ten tasks compete for each core, ten seconds count as one."""
+    """A deadline that is extended on an overloaded machine: if ten tasks compete for each core, ten seconds count as one. A process that
+    has given precedence to others (nice) waits longer still."""
 
     def __init__(
         self, timeout_s: float, *, load_factor: Callable[[], float] | None = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._timeout_s = timeout_s
-        self._load_factor = load_factor or tasks_per_core
+        self._load_factor = load_factor or slowdown
+        self._competing = load_factor or tasks_per_core
         self._now_s = now_s
         self._began_s = self._last_s = now_s()
         self._spent_s = 0.0
@@ -40,8 +43,8 @@ class LoadAdjustedDeadline:
 
     def __str__(self) -> str:
         text = f"waited {self._last_s - self._began_s:.0f} s"
-        load_factor = self._load_factor()
-        return text if load_factor < 2 else f"{text} on a machine where {load_factor:.0f} tasks compete for each core"
+        competing, precedence = self._competing(), "" if niceness() <= 0 else f" and this one is at nice {niceness()}"
+        return text if competing < 2 else f"{text} on a machine where {competing:.0f} tasks compete for each core{precedence}"
 
 
 def tasks_per_core() -> float:
@@ -52,6 +55,17 @@ def tasks_per_core() -> float:
         return 1.0
     # The load average leaves out tasks that wait for their cgroup's quota. At least one task needs it: this process.
     return max(load, 1.0) / available_cores()
+
+
+def niceness() -> int:
+    """How much this process and those that it starts give precedence to others, from -20 to 19; 0 where systems do not tell."""
+    return os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
+
+
+def slowdown() -> float:
+    """How many times as long work takes as alone. A kernel gives a task a quarter more time for each step of nice that it is ahead."""
+    competing = tasks_per_core()
+    return competing if competing <= 1 else 1 + (competing - 1) * WEIGHT_PER_NICE ** max(niceness(), 0)
 
 
 def available_cores(cgroups: Path = CGROUPS, memberships: Path = OWN_CGROUPS) -> float:

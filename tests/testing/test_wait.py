@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.testing.errors import ClusterError
-from minikafka.testing.wait import LOAD_FACTOR_MAX, LoadAdjustedDeadline, available_cores, tasks_per_core, wait_until
+from minikafka.testing.wait import LOAD_FACTOR_MAX, LoadAdjustedDeadline, available_cores, slowdown, tasks_per_core, wait_until
 
 
 class Clock:
@@ -28,12 +28,27 @@ def test_seconds_count_as_far_as_there_are_cores(load_factor: float, expected_s:
     assert clock.wait(deadline) == pytest.approx(expected_s, rel=0.01)
 
 
-def test_a_timeout_reports_the_load_of_the_machine() -> None:
+def test_a_timeout_reports_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     deadline = LoadAdjustedDeadline(1, load_factor=lambda: 30.0, now_s=lambda: clock.now_s)
     clock.wait(deadline)
+    monkeypatch.setattr("minikafka.testing.wait.niceness", lambda: 0)
     assert str(deadline) == "waited 20 s on a machine where 30 tasks compete for each core"
     assert "for the moon (last: no)\nbrokers: none" in str(_given_up())
+
+
+def test_who_gives_precedence_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo at nice 10 gave up on brokers that had not had their first two seconds of processor time yet."""
+    monkeypatch.setattr("os.getloadavg", lambda: (4.0, 0.0, 0.0))
+    monkeypatch.setattr("minikafka.testing.wait.available_cores", lambda: 2.0)
+    monkeypatch.setattr("minikafka.testing.wait.niceness", lambda: 10)
+    assert slowdown() == pytest.approx(1 + 1.25**10)
+    clock = Clock()
+    deadline = LoadAdjustedDeadline(30, now_s=lambda: clock.now_s)
+    assert clock.wait(deadline) == pytest.approx(30 * slowdown(), rel=0.01)
+    assert str(deadline).endswith("a machine where 2 tasks compete for each core and this one is at nice 10")
+    monkeypatch.setattr("os.getloadavg", lambda: (1.0, 0.0, 0.0))
+    assert slowdown() <= 1, "nobody else wants the cores"
 
 
 def _given_up() -> ClusterError:
