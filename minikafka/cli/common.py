@@ -20,6 +20,8 @@ from minikafka.cli.client_settings import PropertyOption
 if TYPE_CHECKING:
     import asyncio
 
+    from minikafka.client.errors import ClientError
+
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -194,7 +196,7 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
     except NoBrokers as error:
         _fail(str(error), EXIT_UNREACHABLE, traceback)
     except ClientError as error:
-        _fail(str(error), EXIT_REFUSED, traceback)
+        _fail(f"{error}{_advice(error)}", EXIT_REFUSED, traceback)
     except TimeoutError as error:
         _fail(f"no answer in time: {error}", EXIT_UNREACHABLE, traceback)
     except BrokenPipeError:
@@ -202,6 +204,17 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
         sys.exit(0)
     except ConnectionError as error:
         _fail(f"the connection broke: {error}", EXIT_UNREACHABLE, traceback)
+
+
+def _advice(error: ClientError) -> str:
+    """What to do about a broker's refusal, where its own words do not say it."""
+    from minikafka.client.errors import BrokerError
+    from minikafka.wire.errors import ErrorCode
+
+    if not isinstance(error, BrokerError):
+        return ""
+    listed = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topics --list", ErrorCode.GROUP_ID_NOT_FOUND: "groups --list"}.get(error.code)
+    return f". See `minikafka {listed}`" if listed else ""
 
 
 def _said_once() -> Callable[[str], None]:

@@ -123,3 +123,12 @@ def test_the_port_of_the_metrics_is_recognised() -> None:
     with EmbeddedCluster(1, first_http_port=0) as cluster:
         said = CliRunner().invoke(cli, ["topics", "--list", "-b", f"127.0.0.1:{cluster.brokers[0].http_port}"])
     assert said.exit_code == 3 and "HTTP" in said.output and "TLS" not in said.output, said.output
+
+
+def test_what_does_not_exist_is_answered_with_where_to_look() -> None:
+    with EmbeddedCluster(1) as cluster:
+        topic = CliRunner().invoke(cli, ["consume", "ordrs", "-e", "-b", cluster.bootstrap_servers])
+        group = CliRunner().invoke(cli, ["consumer-groups", "--describe", "--group", "shp", "-b", cluster.bootstrap_servers])
+    assert (topic.exit_code, group.exit_code) == (1, 1)
+    assert topic.stderr.startswith("error: topic ordrs: This server") and topic.stderr.endswith(". See `minikafka topics --list`\n")
+    assert group.stderr.startswith("error: group shp: ") and group.stderr.endswith(". See `minikafka groups --list`\n")
