@@ -249,9 +249,8 @@ class SocketConnection(SocketWriter):
     def _account(self) -> None:
         """Report to the budget the memory that this connection uses beyond its initial buffer."""
         if not self.closed:
-            # `_out_bytes` includes file regions, which take no memory. Beside them few other bytes are queued.
-            waiting = 0 if self._regions else self._out_bytes
-            taken = self._buffer_bytes + waiting + self._held_bytes + self._pending_bytes
+            waiting = self._out_bytes - self._region_bytes + self._held_bytes
+            taken = self._buffer_bytes + waiting + self._pending_bytes
             before, self._charged = self._charged, taken
             if taken != before:
                 self._budget.charge(taken - before)
@@ -437,7 +436,9 @@ class SocketConnection(SocketWriter):
             if type(piece) is bytes or isinstance(piece, (memoryview, bytearray)):
                 self._out_bytes += len(piece)
             else:
-                self._out_bytes += piece.size  # type: ignore[union-attr]
+                size: int = piece.size  # type: ignore[union-attr]
+                self._out_bytes += size
+                self._region_bytes += size
                 self._regions += 1
         self._out += pieces
         if not self._flush_wanted and not self._writing:
@@ -459,8 +460,9 @@ class SocketConnection(SocketWriter):
             self._writing_since = (self._loop.time(), self.sent_bytes)
             self._loop.add_writer(self.fd, self._writable)
             self._account()
-        elif self.paused:
-            # Reading stopped because of a response that the socket then accepted completely: no writability event will resume it.
+        elif self.paused or self._charged > self._buffer_bytes:
+            # What was charged, or stopped the reading, has left completely: there will be no writability event.
+            self._account()
             self._maybe_resume()
 
     def _writable(self) -> None:

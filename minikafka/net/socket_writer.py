@@ -19,14 +19,15 @@ MSG_MORE = getattr(socket, "MSG_MORE", 0)
 class SocketWriter:
     """The sending half of a connection."""
 
-    __slots__ = ("_out", "_out_bytes", "_region_sent", "_regions", "_socket", "fd", "sent_bytes")
+    __slots__ = ("_out", "_out_bytes", "_region_bytes", "_region_sent", "_regions", "_socket", "fd", "sent_bytes")
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.fd = sock.fileno()
-        #: Pieces in the order in which they leave, of `_out_bytes`. `_regions`: file regions. `_region_sent`: what left of a first one.
+        #: Pieces in the order in which they leave, of `_out_bytes`. `_regions`: file regions, of `_region_bytes`, which take no memory.
+        #: `_region_sent`: what left of a first one.
         self._out: deque[Any] = deque()
-        self._out_bytes = self._region_sent = self._regions = 0
+        self._out_bytes = self._region_bytes = self._region_sent = self._regions = 0
         self.sent_bytes = 0
 
     def _write(self) -> bool:
@@ -84,6 +85,7 @@ class SocketWriter:
                     break
                 # Below this size a copy is cheaper than sendfile, and several pieces share one system call.
                 out[position] = data = piece.pread(piece.size, 0)
+                self._region_bytes -= piece.size
                 self._regions -= 1
                 piece.release()
                 piece = data
@@ -107,6 +109,7 @@ class SocketWriter:
         if (remaining := region.size - self._region_sent) > 0:
             sent = send_region(self.fd, region, self._region_sent, remaining)
             self._region_sent += sent
+            self._region_bytes -= sent
             self.sent_bytes += sent
             self._out_bytes -= sent
             if sent < remaining:

@@ -229,6 +229,7 @@ class TlsConnection(SocketConnection):
         offset = self._region_sent
         data = region.pread(min(CHUNK_BYTES, region.size - offset), offset) if region.size > offset else b""
         self._region_sent += len(data)
+        self._region_bytes -= len(data)
         if self._region_sent >= region.size:
             self._region_sent = 0
             self._regions -= 1

@@ -25,6 +25,8 @@ from minikafka.net.peer_lines import LINES_A_MINUTE, PEERS_MAX, TEXT_MAX, WINDOW
 from minikafka.net.pieces import SPEED_MIN
 from minikafka.net.server import SocketListener, SocketNetwork
 from minikafka.net.slots import ConnectionSlots
+from minikafka.storage.filesystem import OsFile
+from minikafka.storage.slice import FileSlice, SharedFile
 
 
 class Handler:
@@ -163,6 +165,46 @@ async def test_without_memory_a_connection_that_wants_more_ends_and_one_that_wan
         assert modest.closed == (not other.sizes), "a smaller buffer is not needed"
         assert not failures, "the loop, and so the node, has nothing to do with it"
         monkeypatch.undo()
+
+
+async def test_what_waited_for_an_earlier_answer_counts_no_more_when_it_has_left() -> None:
+    """Nothing more comes from the peer, and the socket takes everything at once: no other event corrects the account."""
+    loop, budget, handler = asyncio.get_running_loop(), MemoryBudget(100_000), Handler()
+    async with connected(handler, budget=budget) as (connection, peer):
+        for sizes in ((20, 20), (1000, 20)):
+            await loop.sock_sendall(peer, b"".join(frame(size) for size in sizes))
+            await until(lambda: len(handler.tickets) == 2)
+            first, second = handler.tickets
+            connection.finish(second, [bytes(10_000)])
+            assert budget.used >= 10_000
+            connection.finish(first, [b"x"])
+            received = 0
+            while received < 10_001:
+                received += len(await loop.sock_recv(peer, 20_000))
+            assert budget.used == 0
+            handler.tickets.clear()
+
+
+async def test_answers_in_memory_count_beside_a_file_region(tmp_path: Any) -> None:
+    """A peer that reads nothing has a region at the head of what waits for it."""
+    size = 8 << 20
+    path = tmp_path / "file"
+    path.write_bytes(bytes(size))
+    loop, budget, handler = asyncio.get_running_loop(), MemoryBudget(1 << 30), Handler()
+    with path.open("rb") as file:
+        region = SharedFile(OsFile(str(path), file.fileno()))
+        async with connected(handler, budget=budget) as (connection, peer):
+            await loop.sock_sendall(peer, frame(20) + frame(20))
+            await until(lambda: len(handler.tickets) == 2)
+            connection.finish(handler.tickets[0], [b"head", FileSlice(region, 0, size)])
+            connection.finish(handler.tickets[1], [bytes(10_000)])
+            await until(lambda: connection.is_sending)
+            assert budget.used == 10_000
+            received = 0
+            while received < 4 + size + 10_000:
+                received += len(await loop.sock_recv(peer, 1 << 20))
+            assert budget.used == 0
+    assert budget.used == 0
 
 
 async def test_a_connection_that_ends_gives_its_memory_back() -> None:
