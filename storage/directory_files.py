@@ -59,6 +59,20 @@ class RecoveryPoints(Checkpoint):
                 durability.stale_point = 0
 
 
+class HighWatermarks(Checkpoint):
+    """replication-offset-checkpoint. `written` holds what was last written."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, filesystem: FileSystem, directory: str, offsets: Mapping[Key, int], written: list[Mapping[Key, int]]) -> None:
+        super().__init__(filesystem, f"{directory}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}", offsets)
+        self._written = written
+
+    def finish(self) -> None:
+        """Remember it: nothing is written again until something has changed."""
+        self._written[:] = [self._offsets]
+
+
 class RemovedLines:
     """Writes checkpoints without the lines of removed logs, which a later topic of the same name would inherit after a crash."""
 

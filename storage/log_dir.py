@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from minikafka.late_dataclass import dataclass
-from minikafka.storage import checkpoint
+from minikafka.storage import checkpoint, directory_files
 from minikafka.storage.config import LogConfig
 from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
@@ -129,6 +129,7 @@ class LogDirectory:
         self._recovery_points: dict[tuple[str, int], int] = {}
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
+        self._written_high_watermarks: list[Mapping[tuple[str, int], int]] = []
         self.cleaned: dict[tuple[str, int], int] = {}
         #: Partitions whose logs were removed, but may still have lines in the checkpoints.
         self._removed: set[tuple[str, int]] = set()
@@ -154,8 +155,7 @@ class LogDirectory:
                 self._lock = self.filesystem.lock(f"{self.path}/{LOCK}")
             except BlockingIOError as error:
                 raise DirectoryLocked(
-                    f"Failed to acquire lock on file .lock in {self.path}. A broker that uses this directory is "
-                    "already running.",
+                    f"Failed to acquire lock on file .lock in {self.path}. A broker that uses this directory is already running.",
                     path=self.path,
                 ) from error
             meta = read_meta_properties(self.filesystem, self.path)
@@ -464,9 +464,10 @@ class LogDirectory:
     # Each is created on the loop from the current state, and written where `run` is called: one at a time for a directory, in order.
 
     def high_watermarks(self) -> Checkpoint | None:
-        """replication-offset-checkpoint (every replica.high.watermark.checkpoint.interval.ms)."""
+        """replication-offset-checkpoint (every replica.high.watermark.checkpoint.interval.ms). None, too, if the file has just that."""
         offsets = {key: log.high_watermark for key, log in self.logs.items()}
-        return self._checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets)
+        is_due, written = self._is_loaded and self._written_high_watermarks != [offsets], self._written_high_watermarks
+        return directory_files.HighWatermarks(self.filesystem, self.path, offsets, written) if is_due else None
 
     def recovery_points(self) -> RecoveryPoints | None:
         """recovery-point-offset-checkpoint (every log.flush.offset.checkpoint.interval.ms, and when a truncation lowered a point)."""
@@ -510,15 +511,12 @@ class LogDirectory:
 
     def write_checkpoints(self) -> None:
         """Write all checkpoints of a clean shutdown. Raises StorageError."""
-        self.write_checkpoint(self.recovery_points())
-        self.write_checkpoint(self.log_start_offsets())
-        self.write_checkpoint(self.high_watermarks())
+        for make in (self.recovery_points, self.log_start_offsets, self.high_watermarks):
+            self.write_checkpoint(make())
 
     def _checkpoint(self, name: str, offsets: dict[tuple[str, int], int]) -> Checkpoint | None:
         """None until every log is loaded: the file must not lose the entries of logs that are not loaded yet."""
-        if not self._is_loaded:
-            return None
-        return Checkpoint(self.filesystem, f"{self.path}/{name}", offsets)
+        return Checkpoint(self.filesystem, f"{self.path}/{name}", offsets) if self._is_loaded else None
 
     # -- names
 

@@ -251,3 +251,20 @@ def test_a_flush_syncs_the_names_of_new_segments_too(open_log: Callable[..., Log
     assert again.log_end_offset == 1 and again.durability.must_sync_for_roll
     again.flush()
     assert not again.durability.must_sync_for_roll and again.prepare_flush() is None
+
+
+def test_high_watermarks_that_have_not_moved_are_not_written_again(disk: MemoryFileSystem) -> None:
+    """At rest, each broker would sync a file and its directory every five seconds."""
+    directory = opened(disk)
+    log = directory.create_log("t", 0, b"t" * 16, LogConfig(), T0)
+    append(log)
+    directory.write_checkpoint(directory.high_watermarks())
+    assert directory.high_watermarks() is None
+    log.update_high_watermark(1)
+    failed = directory.high_watermarks()
+    assert failed is not None and directory.high_watermarks() is not None, "it was made, but not written"
+    directory.write_checkpoint(failed)
+    assert directory.high_watermarks() is None
+    directory.remove("t", 0, T0)
+    directory.write_checkpoint(directory.high_watermarks())
+    assert checkpoint.read_offset_checkpoint(disk, "/d/replication-offset-checkpoint") == {}
