@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["dataclass"]
 
 MISSING: Any = dataclasses.MISSING
-_FIELDS, _LATE = "__dataclass_fields__", "__late_fields__"
+_FIELDS, _LATE, _VALUES = "__dataclass_fields__", "__late_fields__", "__late_values__"
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -34,24 +34,28 @@ def _made(cls: type, frozen: bool, eq: bool) -> type:
     own = [name for name, annotation in cls.__annotations__.items() if not str(annotation).startswith("ClassVar")]
     declared: dict[str, _Declared] = {}
     for base in reversed(cls.__mro__[1:-1]):
-        if _FIELDS in base.__dict__:
+        if _LATE in base.__dict__:
             declared |= base.__dict__[_LATE].declared
     inherited = set(declared)
     declared |= {name: _Declared(cls.__annotations__[name], cls.__dict__.get(name, MISSING)) for name in own}
-    late = _LateFields(declared)
+    late = _Late(declared, frozen)
     namespace = {name: value for name, value in cls.__dict__.items() if name not in own and name not in ("__dict__", "__weakref__")}
     namespace["__slots__"] = tuple(name for name in own if name not in inherited)
     namespace["__match_args__"] = tuple(name for name, field in declared.items() if field.is_argument)
-    namespace[_FIELDS] = namespace[_LATE] = late
-    namespace.setdefault("__repr__", _repr([name for name, field in declared.items() if field.is_shown]))
+    namespace[_LATE], namespace[_FIELDS] = late, _Fields(late)
+    namespace.setdefault("__repr__", _repr)
     if eq:
-        _add_comparison(namespace, [name for name, field in declared.items() if field.is_compared], frozen)
+        compared = [name for name, field in declared.items() if field.is_compared]
+        namespace[_VALUES] = attrgetter(*compared) if compared else staticmethod(_nothing)
+        namespace.setdefault("__eq__", _eq)
+        if namespace.get("__hash__") is None:
+            namespace["__hash__"] = _hash if frozen else None
     if frozen:
-        _freeze(namespace, list(declared))
+        namespace |= _FROZEN
     made = late.owner = type(cls)(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
     if "__init__" not in namespace:
-        made.__init__ = _late_init(made, declared, frozen)  # type: ignore[misc]
+        made.__init__ = _late_init(late)  # type: ignore[misc]
     return made
 
 
@@ -70,54 +74,54 @@ class _Declared:
             self.is_argument, self.is_compared, self.is_shown = written.init, written.compare, written.repr
 
 
-class _LateFields:
-    """What a class declares. Stands for its `__dataclass_fields__` until somebody asks for them, as `replace` does."""
+class _Late:
+    """What a class declares."""
 
-    __slots__ = ("declared", "owner")
+    __slots__ = ("declared", "is_frozen", "owner")
 
-    def __init__(self, declared: dict[str, _Declared]) -> None:
+    def __init__(self, declared: dict[str, _Declared], is_frozen: bool) -> None:
         self.declared = declared
-        self.owner: type = object
+        self.is_frozen = is_frozen
+        self.owner: Any = object
+
+
+class _Fields:
+    """Stands for a class's `__dataclass_fields__` until somebody asks for them, as `replace` does."""
+
+    __slots__ = ("_late",)
+
+    def __init__(self, late: _Late) -> None:
+        self._late = late
 
     def __get__(self, instance: object, owner: type) -> Any:
-        given = {name: field.written for name, field in self.declared.items() if field.written is not MISSING}
-        annotations = {name: field.annotation for name, field in self.declared.items()}
-        shadow: Any = type(self.owner.__name__, (), {**given, "__annotations__": annotations, "__doc__": self.owner.__doc__ or "Fields."})
+        cls, declared = self._late.owner, self._late.declared
+        given = {name: field.written for name, field in declared.items() if field.written is not MISSING}
+        annotations = {name: field.annotation for name, field in declared.items()}
+        shadow: Any = type(cls.__name__, (), {**given, "__annotations__": annotations, "__doc__": cls.__doc__ or "Fields."})
         fields = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(shadow).__dataclass_fields__
-        setattr(self.owner, _FIELDS, fields)
+        setattr(cls, _FIELDS, fields)
         return fields
 
 
-def _repr(names: list[str]) -> Any:
-    def __repr__(self: Any) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-    return recursive_repr()(__repr__)
+# -- methods of all classes ----------------------------------------------------------------------------------------
 
 
-def _add_comparison(namespace: dict[str, Any], names: list[str], frozen: bool) -> None:
-    values: Callable[[Any], Any] = attrgetter(*names) if names else lambda self: ()
-
-    def __eq__(self: Any, other: Any) -> Any:
-        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-
-    def __hash__(self: Any) -> int:
-        return hash(values(self))
-
-    namespace.setdefault("__eq__", __eq__)
-    if namespace.get("__hash__") is None:
-        namespace["__hash__"] = __hash__ if frozen else None
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = [f"{name}={getattr(self, name)!r}" for name, field in self.__late_fields__.declared.items() if field.is_shown]
+    return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
-def _freeze(namespace: dict[str, Any], names: list[str]) -> None:
-    def __getstate__(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in names]
+def _eq(self: Any, other: Any) -> Any:
+    return self.__late_values__(self) == self.__late_values__(other) if other.__class__ is self.__class__ else NotImplemented
 
-    def __setstate__(self: Any, state: list[Any]) -> None:
-        for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
 
-    namespace.update(__getstate__=__getstate__, __setstate__=__setstate__, __setattr__=_refuse_change, __delattr__=_refuse_deletion)
+def _hash(self: Any) -> int:
+    return hash(self.__late_values__(self))
+
+
+def _nothing(self: Any) -> tuple[()]:
+    return ()
 
 
 def _refuse_change(self: Any, name: str, value: Any) -> None:
@@ -128,20 +132,32 @@ def _refuse_deletion(self: Any, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _late_init(owner: Any, declared: dict[str, _Declared], frozen: bool) -> Callable[..., None]:
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, name) for name in self.__late_fields__.declared]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for name, value in zip(self.__late_fields__.declared, state, strict=True):
+        object.__setattr__(self, name, value)
+
+
+_FROZEN = {"__setattr__": _refuse_change, "__delattr__": _refuse_deletion, "__getstate__": _get_state, "__setstate__": _set_state}
+
+
+def _late_init(late: _Late) -> Callable[..., None]:
     """An `__init__` that replaces itself by the real one on its first call."""
 
     def __init__(self: Any, *positional: Any, **named: Any) -> None:
-        made = owner.__init__ = _make_init(owner, declared, frozen)
+        made = late.owner.__init__ = _make_init(late)
         made(self, *positional, **named)
 
     return __init__
 
 
-def _make_init(owner: Any, declared: dict[str, _Declared], frozen: bool) -> Callable[..., None]:
+def _make_init(late: _Late) -> Callable[..., None]:
     scope: dict[str, Any] = {"MADE": object()}
     arguments, lines = ["self"], []
-    for name, field in declared.items():
+    for name, field in late.declared.items():
         value, argument = name, name
         if field.factory is not MISSING:
             scope[f"make_{name}"] = field.factory
@@ -155,13 +171,13 @@ def _make_init(owner: Any, declared: dict[str, _Declared], frozen: bool) -> Call
             continue
         if field.is_argument:
             arguments.append(argument)
-        if frozen:
+        if late.is_frozen:
             # A frozen object refuses `self.name = value`.
-            scope[f"set_{name}"] = getattr(owner, name).__set__
-        lines.append(f"    set_{name}(self, {value})" if frozen else f"    self.{name} = {value}")
-    if hasattr(owner, "__post_init__"):
+            scope[f"set_{name}"] = getattr(late.owner, name).__set__
+        lines.append(f"    set_{name}(self, {value})" if late.is_frozen else f"    self.{name} = {value}")
+    if hasattr(late.owner, "__post_init__"):
         lines.append("    self.__post_init__()")
     exec(f"def __init__({', '.join(arguments)}):\n" + "\n".join(lines or ["    pass"]), scope)
     made: Callable[..., None] = scope["__init__"]
-    made.__qualname__ = f"{owner.__qualname__}.__init__"
+    made.__qualname__ = f"{late.owner.__qualname__}.__init__"
     return made

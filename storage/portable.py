@@ -10,7 +10,7 @@ import fcntl
 import os
 import sys
 
-_ZEROS = bytes(1 << 20)
+_ZEROS_BYTES = 1 << 20
 
 
 def sync_data(fd: int) -> None:
@@ -34,8 +34,9 @@ def reserve(fd: int, size: int) -> None:
         os.posix_fallocate(fd, 0, size)
         return
     end = os.fstat(fd).st_size
+    zeros = memoryview(bytes(min(max(size - end, 0), _ZEROS_BYTES)))
     while end < size:
-        end += os.pwrite(fd, memoryview(_ZEROS)[: size - end], end)
+        end += os.pwrite(fd, zeros[: size - end], end)
 
 
 class FileLock:

@@ -1,4 +1,4 @@
-"""Straight-line codecs: Python source generated from a message version's construct tree when that version is first used.
+"""Straight-line codecs: Python source generated from a message version's layout when that version is first used.
 
 Neighbouring fields of constant size become one `struct.Struct`; lengths are checked against the bytes that are left before anything is
 allocated; one-byte varints take a short path. `wire/README.md` lists what the codecs accept and refuse.
@@ -10,11 +10,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from construct import Construct
-
 from minikafka.wire.declaration import UNSET, Field, Struct, VersionedStruct
 from minikafka.wire.errors import NotEncodable, WireError
-from minikafka.wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, TaggedNode, UuidLeaf, VariableLeaf, grammar
+from minikafka.wire.layout import ArrayNode, FixedLeaf, Node, NullableNode, StructNode, TaggedNode, UuidLeaf, VariableLeaf, layout
 from minikafka.wire.types import STRING_BYTES_MAX, TAGGED_FIELDS_MAX, Variable
 from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint, unsigned_varint
 
@@ -98,7 +96,7 @@ def _count(source: _Source, depth: int, amount: str = "1") -> None:
 
 
 Leaf = FixedLeaf | UuidLeaf
-Named = tuple[Field, Construct]
+Named = tuple[Field, Node]
 
 
 def _runs(fields: list[Named]) -> list[list[Named]]:
@@ -164,7 +162,9 @@ class _Decoder:
             return self.source.bind("shared", value)
         return repr(value)
 
-    def run(self, run: list[Named], target: str, depth: int, length: str | None = None, following: Construct | None = None) -> str | None:
+    def run(
+        self, run: list[Named], target: str, depth: int, length: str | None = None, following: Node | TaggedNode | None = None
+    ) -> str | None:
         """Unpack neighbouring constant-size fields at once, or decode one field of another kind.
 
         The unpacking may include the length of the field that follows (its first byte if it is a varint); the name of that variable is
@@ -218,7 +218,7 @@ class _Decoder:
         if self.in_steps:
             _count(source, depth)
 
-    def value(self, node: Construct, target: str, depth: int, name: str, length: str | None = None) -> None:
+    def value(self, node: Node, target: str, depth: int, name: str, length: str | None = None) -> None:
         if isinstance(node, VariableLeaf):
             self.variable(node, target, depth, name, length)
         elif isinstance(node, ArrayNode):
@@ -230,7 +230,7 @@ class _Decoder:
             self.source.add(depth, f"if {presence} == 0:" if node.is_tagged else f"if {presence} > 127:")
             self.source.add(depth + 1, f"{target} = None")
             self.source.add(depth, "else:")
-            value = self.struct(node.subcon, depth + 1)
+            value = self.struct(node.struct, depth + 1)
             self.source.add(depth + 1, f"{target} = {value}")
         else:
             assert isinstance(node, StructNode)
@@ -288,7 +288,7 @@ class _Decoder:
         source.add(depth + 1, f"raise WireError('{self.label}: {name} has more elements than bytes')")
         source.add(depth, "else:")
         depth += 1
-        element = node.subcon
+        element = node.element
         if self.in_steps and isinstance(element, FixedLeaf | UuidLeaf):
             self.numbers_in_steps(element, target, count, depth)
             return
@@ -424,7 +424,7 @@ class _Encoder:
         source.add(depth, "else:")
         source.add(depth + 1, f"{self.out}(b'\\0')")
 
-    def value(self, node: Construct, target: str, depth: int, name: str) -> None:
+    def value(self, node: Node, target: str, depth: int, name: str) -> None:
         source = self.source
         if isinstance(node, VariableLeaf):
             self.variable(node, target, depth, name)
@@ -440,7 +440,7 @@ class _Encoder:
                 source.add(depth + 1, f"{self.out}({node.null!r})")
                 source.add(depth, "else:")
                 source.add(depth + 1, f"{self.out}(b'\\x01')")
-                self.struct(node.subcon, local, depth + 1)
+                self.struct(node.struct, local, depth + 1)
             else:
                 assert isinstance(node, StructNode)
                 self.struct(node, local, depth)
@@ -489,7 +489,7 @@ class _Encoder:
         local = source.name("v")
         source.add(depth, f"{local} = {target}")
         depth = self.null(node, local, depth)
-        element = node.subcon
+        element = node.element
         if isinstance(element, FixedLeaf):
             self.numbers(node, element, local, depth, with_empty_tags=with_empty_tags)
             return
@@ -528,10 +528,10 @@ class _Encoder:
             source.add(depth + 1, f"{self.out}(b'\\0')")
 
 
-def _takes_empty_tags(node: Construct) -> bool:
+def _takes_empty_tags(node: Node) -> bool:
     """Whether the packing of a struct's last field can end with the zero of an empty section of tagged fields."""
     if isinstance(node, ArrayNode):
-        return isinstance(node.subcon, FixedLeaf) and not node.nullable
+        return isinstance(node.element, FixedLeaf) and not node.nullable
     return isinstance(node, (FixedLeaf, UuidLeaf))
 
 
@@ -547,7 +547,7 @@ def _no_such(message: type[VersionedStruct], version: int) -> str:
 def decoder_for(message: type[VersionedStruct], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
     """Compile and remember the decoder of one version. Raises WireError for a version that does not exist."""
     _check_version(message, version)
-    decoder = _Decoder(f"{message.__name__} v{version}", in_steps=in_steps).build(grammar(message, version))
+    decoder = _Decoder(f"{message.__name__} v{version}", in_steps=in_steps).build(layout(message, version))
     (message._step_decoders if in_steps else message._decoders)[version] = decoder
     return decoder
 
@@ -556,6 +556,6 @@ def encoder_for(message: type[VersionedStruct], version: int, *, in_steps: bool 
     """Compile and remember the encoder of one version. Raises NotEncodable for a version that does not exist."""
     if not message.MIN_VERSION <= version <= message.MAX_VERSION:
         raise NotEncodable(_no_such(message, version))
-    encoder = _Encoder(f"{message.__name__} v{version}", in_steps=in_steps).build(grammar(message, version))
+    encoder = _Encoder(f"{message.__name__} v{version}", in_steps=in_steps).build(layout(message, version))
     (message._step_encoders if in_steps else message._encoders)[version] = encoder
     return encoder

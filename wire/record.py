@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from minikafka.wire.errors import CorruptRecord
-from minikafka.wire.varint import ONE_BYTE, decode_varint, encode_varint
+from minikafka.wire.varint import decode_varint, encode_varint
 
 Header = tuple[str, bytes | None]
 
@@ -21,22 +21,31 @@ class Record(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-_SMALL = {value: ONE_BYTE[value << 1 if value >= 0 else ~(value << 1)] for value in range(-64, 64)}
-_SMALL |= {value: bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 8192)}
+class _Varints(dict[int, bytes]):
+    """Encoded numbers. Those of one and two bytes are kept once they have been used."""
+
+    def __missing__(self, value: int) -> bytes:
+        encoded = encode_varint(value)
+        if -64 <= value < 8192:
+            self[value] = encoded
+        return encoded
+
+
+_VARINTS = _Varints()
 _NULL = encode_varint(-1)
 
 
 def encode_record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bytes:
     """The record with its length in front."""
-    small = _SMALL
-    parts = [b"\0", small.get(timestamp_delta) or encode_varint(timestamp_delta), small.get(offset_delta) or encode_varint(offset_delta)]
+    varints = _VARINTS
+    parts = [b"\0", varints[timestamp_delta], varints[offset_delta]]
     for part in (key, value):
         if part is None:
             parts.append(_NULL)
         else:
-            parts.append(small.get(len(part)) or encode_varint(len(part)))
+            parts.append(varints[len(part)])
             parts.append(part)
-    parts.append(small.get(len(headers)) or encode_varint(len(headers)))
+    parts.append(varints[len(headers)])
     for name, content in headers:
         text = name.encode()
         parts += [encode_varint(len(text)), text]
@@ -45,7 +54,7 @@ def encode_record(offset_delta: int, timestamp_delta: int, key: bytes | None, va
         else:
             parts += [encode_varint(len(content)), content]
     body = b"".join(parts)
-    return (small.get(len(body)) or encode_varint(len(body))) + body
+    return varints[len(body)] + body
 
 
 def decode_records(

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 #: What modules import inside functions, so that commands start fast.
 NEEDED_LATER = (
-    "cramjam", "lz4.frame", "zstandard", "minikafka.wire.compiler", "minikafka.wire.records.group_records",
-    "minikafka.wire.records.metadata_records", "minikafka.wire.records.share_records", "minikafka.wire.records.transaction_records",
+    "minikafka.wire.compiler", "minikafka.wire.records.group_records", "minikafka.wire.records.metadata_records",
+    "minikafka.wire.records.share_records", "minikafka.wire.records.transaction_records",
 )  # fmt: skip
 #: What the HTTP server of a node imports, 40 ms in all.
 OF_PAGE = (

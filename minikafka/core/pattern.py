@@ -8,12 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-try:
-    import re2  # type: ignore[import-untyped]
-except ImportError:
-    # There are no wheels of it for musl (Alpine): everything but patterns works without.
-    re2 = None
-
 #: Longer patterns are refused; they could take seconds to compile.
 CHARACTERS_MAX = 4096
 #: Most memory of a compiled pattern.
@@ -54,8 +48,11 @@ class Pattern:
         """Raises InvalidPattern."""
         if len(text) > CHARACTERS_MAX:
             raise InvalidPattern(f"a pattern of {len(text)} characters is longer than {CHARACTERS_MAX}")
-        if re2 is None:
-            raise InvalidPattern("patterns need the package google-re2, which is not installed here")
+        try:
+            import re2  # type: ignore[import-untyped]
+        except ImportError:
+            # There are no wheels of it for musl (Alpine): everything but patterns works without.
+            raise InvalidPattern("patterns need the package google-re2, which is not installed here") from None
         options = re2.Options()
         options.log_errors = False
         options.max_mem = bytes_max
