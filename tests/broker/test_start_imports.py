@@ -17,8 +17,8 @@ print(json.dumps(sorted(sys.modules)))
 OWN_MODULES_MAX = 520
 #: What third packages import for their own command lines and versions, and what other parts of the project need.
 NOT_NEEDED = {
-    "argparse", "bz2", "construct", "crc32c", "csv", "difflib", "email", "importlib.metadata", "importlib.resources", "lz4", "lzma", "numpy",
-    "pdb", "prometheus_client", "pyarrow", "pyspark", "re2", "tempfile", "zipfile",
+    "argparse", "bz2", "construct", "crc32c", "csv", "difflib", "email", "importlib.metadata", "importlib.resources", "lz4", "lzma",
+    "numpy", "pdb", "prometheus_client", "pyarrow", "pyspark", "re2", "tempfile", "zipfile",
 }  # fmt: skip
 
 
