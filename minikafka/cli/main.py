@@ -101,11 +101,12 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             raise _with_name_option_hint(error) from None
         except ImportError as error:
-            from minikafka import windows
+            from minikafka.cli.reasons import why_not_imported
 
-            if not windows.is_the_reason(error):
+            why = why_not_imported(error)
+            if why is None:
                 raise
-            click.echo(f"error: {windows.ADVICE}", err=True)
+            click.echo(f"error: {why}", err=True)
             sys.exit(2)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

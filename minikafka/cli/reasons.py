@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import re
+
+#: What glibc and musl say of a library that a compiled module needs.
+_NO_LIBRARY = re.compile(r"(?:Error loading shared library )?([\w.+-]+\.so[\w.]*): (?:cannot open shared object file|No such file)")
+
+
+def why_not_imported(error: ImportError) -> str | None:
+    """What this machine lacks; None if the import failed for another reason."""
+    from minikafka import windows
+
+    if windows.is_the_reason(error):
+        return windows.ADVICE
+    first: BaseException = error
+    while first.__cause__ is not None or first.__context__ is not None:
+        first = first.__cause__ or first.__context__ or first
+    package = (getattr(first, "name", None) or "").partition(".")[0]
+    missing = _NO_LIBRARY.search(str(first))
+    if missing is not None:
+        return f"{package or 'a package'} cannot be loaded, because the system has no {missing[1]}{_where_from(missing[1])}"
+    if isinstance(first, ModuleNotFoundError) and package != "minikafka":
+        return f"the Python package {package} is not installed. `pip install` of minikafka brings it"
+    return None
+
+
+def _where_from(library: str) -> str:
+    name = library.partition(".so")[0]
+    return f". Debian and Ubuntu: apt install {name}6. Alpine: apk add {name}. Fedora: dnf install {name}" if name == "libstdc++" else ""
+
 
 def reason(error: BaseException) -> str:
     """A readable message: an OSError's text and file without its number, or the class name of an error without a message."""
     if isinstance(error, ImportError):
-        from minikafka import windows
-
-        if windows.is_the_reason(error):
-            return windows.ADVICE
+        why = why_not_imported(error)
+        if why is not None:
+            return why
     if not isinstance(error, OSError) or not error.strerror:
         return str(error) or type(error).__name__
     return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
