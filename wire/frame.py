@@ -55,8 +55,7 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
         encoder(response, pieces)
     flexible = response_header_version(response.API_KEY, version) == 1
     if not set(map(type, pieces)) <= _ONLY_BYTES:
-        regions = [at for at, piece in enumerate(pieces) if type(piece) is not bytes]
-        return _with_regions(pieces, regions, correlation_id, flexible)
+        return _with_regions(pieces, _regions_of(pieces), correlation_id, flexible)
     body = b"".join(pieces)
     if flexible:
         return [_SIZE_CORRELATION_TAGS.pack(len(body) + 5, correlation_id, 0) + body]
@@ -68,6 +67,17 @@ def response_head(response: Response, version: int, correlation_id: int, body_by
     if response_header_version(response.API_KEY, version) == 1:
         return _SIZE_CORRELATION_TAGS.pack(body_bytes + 5, correlation_id, 0)
     return _SIZE_AND_CORRELATION.pack(body_bytes + 4, correlation_id)
+
+
+def _regions_of(pieces: list[Any]) -> list[int]:
+    """The indexes of large records and file regions."""
+    kinds, regions = list(map(type, pieces)), []
+    for kind in set(kinds) - _ONLY_BYTES:
+        at = -1
+        for _ in range(kinds.count(kind)):
+            at = kinds.index(kind, at + 1)
+            regions.append(at)
+    return sorted(regions)
 
 
 def _with_regions(pieces: list[Any], regions: list[int], correlation_id: int, flexible: bool) -> list[Piece]:

@@ -12,6 +12,7 @@ from typing import Any
 from minikafka.net.pieces import release, send_region
 
 SENDFILE_BYTES_MIN = 24 * 1024
+_IN_MEMORY = (memoryview, bytearray)
 JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -79,7 +80,7 @@ class SocketWriter:
         run: list[Any] = []
         size = more = 0
         for position, piece in enumerate(out):
-            if not isinstance(piece, (bytes, memoryview, bytearray)):
+            if type(piece) is not bytes and not isinstance(piece, _IN_MEMORY):
                 if piece.size >= SENDFILE_BYTES_MIN or size + piece.size > JOINED_BYTES_MAX:
                     more = MSG_MORE
                     break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from pathlib import Path
@@ -14,10 +15,12 @@ from helpers.live_node import broker_port, live_node
 from minikafka.broker.node import Node
 from minikafka.broker.partitions.fast_path import MISSES_MAX, TEMPLATES_BYTES_MAX
 from minikafka.client.admin import Admin
+from minikafka.storage.filesystem import OsFile
 from minikafka.storage.slice import SharedFile
 from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
-from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
 VERSIONS = range(11, 19)
 FETCH = 1
@@ -93,6 +96,30 @@ async def test_a_template_is_served_the_second_time_at_any_offset(tmp_path: Path
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 200)))), "beyond the end: an error"
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(1, 100)))), "another partition"
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0)))[:-1])
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+async def test_a_disk_that_fails_while_little_is_read_is_an_error_in_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast: bool
+) -> None:
+    async with live_node(tmp_path, log_dirs=2) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, fast=is_fast)
+        frame, original = fetch(12, topic_id, one(1, 2)), OsFile.pread
+        assert side.ask(frame) == side.ask(frame)
+
+        def pread(self: OsFile, count: int, position: int, /) -> bytes:
+            if "/t-1/" in self.path and self.path.endswith(".log"):
+                raise OSError(errno.EIO, "injected")
+            return original(self, count, position)
+
+        monkeypatch.setattr(OsFile, "pread", pread)
+        answer = side.ask(frame)
+        assert answer is not None and side.connection.reason is None
+        (topic,) = FetchResponse.decode(12, memoryview(answer), 9).responses
+        assert topic.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.broker.replicas.partitions[("t", 1)].log.failure is not None
 
 
 async def test_what_a_connection_teaches_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:

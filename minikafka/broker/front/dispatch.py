@@ -19,9 +19,17 @@ from typing import Any, Protocol
 from minikafka.broker.front.error_responses import top_error_response
 from minikafka.broker.front.fast_path import MakeFastPath, ServeFast
 from minikafka.broker.front.identity import Identity, misled
-from minikafka.broker.front.large_requests import LONG_BYTES, LONG_BYTES_OF, LargeRequests, elements_max
+from minikafka.broker.front.large_requests import (
+    LONG_BYTES,
+    LONG_BYTES_OF,
+    PLAIN_FRAME_BYTES_MAX,
+    PRODUCE_KEY,
+    LargeRequests,
+    elements_max,
+)
 from minikafka.broker.front.long_answers import LongAnswers
 from minikafka.broker.front.offered_apis import Features, OfferedApis
+from minikafka.broker.front.request_parts import CUTS
 from minikafka.broker.measures.request_times import RequestTimes, Sample, TimedAnswers
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.net.network import Clock, Connection
@@ -106,7 +114,8 @@ class RequestContext:
         """Answer the request; a second answer is dropped. A response that cannot be encoded is a bug and closes the connection."""
         if self._ticket < 0:
             return
-        self.complete(response)
+        if self.limits is not None:
+            self.complete(response)
         if LongAnswers.is_long(response):
             self.entry.long_answers.start(self, response, partial(self._answer_at, self._ticket, response))
             self._ticket = -1
@@ -177,7 +186,7 @@ class Entry:
     __slots__ = (
         "_registered", "api_key", "counts", "decode", "decode_few", "decode_in_steps", "elements_max", "errors", "flexible_from",
         "handler", "has_error_code", "is_async", "long_answers", "long_bytes", "max_version", "min_version", "name", "response_class",
-        "supervisor",
+        "short_bytes", "supervisor",
     )  # fmt: skip
 
     def __init__(self, request: type[Request], handler: Handler, supervisor: Supervisor, long_answers: LongAnswers) -> None:
@@ -198,6 +207,8 @@ class Entry:
         self.elements_max = elements_max(request)
         #: Frames with more bytes are served in steps.
         self.long_bytes = LONG_BYTES_OF.get(api_spec.key, LONG_BYTES)
+        #: Bodies of up to so many bytes are decoded without a further look (`LargeRequests.short`).
+        self.short_bytes = -1 if request in CUTS or api_spec.key == PRODUCE_KEY else min(self.long_bytes, PLAIN_FRAME_BYTES_MAX)
         self.response_class = api_spec.response
         self.has_error_code = any(field.name == "error_code" for field in api_spec.response.FIELDS)
         self.counts = [0] * (api_spec.max_version + 1)
@@ -374,8 +385,12 @@ class Dispatcher:
         if sample is not None:
             context.sample, sample.name = sample, entry.name
         if version >= entry.flexible_from:
-            position = end_of_flexible_header(frame, position)
-        request = self.large.short(entry, version, frame, position)
+            has_no_tags = position < len(frame) and not frame[position]
+            position = position + 1 if has_no_tags else end_of_flexible_header(frame, position)
+        if len(frame) - position <= entry.short_bytes:
+            request = entry.decode(version, frame, position)[0]
+        else:
+            request = self.large.short(entry, version, frame, position)
         entry.counts[version] += 1
         if request is None:
             self._remember(self.large.serve(context, entry, frame, position))
@@ -471,7 +486,7 @@ class Session:
         self._listener = listener
         fast_paths = {key: make(self._refer) for key, make in dispatcher.fast_paths.items()}
         self._own_fast_paths: dict[bytes, ServeFast] = {key: fast_path.serve for key, fast_path in fast_paths.items()}
-        self._completes = [fast_path.complete for fast_path in fast_paths.values()]
+        self._completes = [fast_path.complete for fast_path in fast_paths.values() if fast_path.puts_off]
         #: What served the previous request.
         self._previous: ServeFast | None = None
         if dispatcher.times is not None:
@@ -505,7 +520,8 @@ class Session:
                 self._previous = serve
                 self._complete()
             if serve is None or not serve(connection, frame):
-                self._complete()
+                for complete in self._completes:
+                    complete()
                 self._dispatch(connection, self._listener, frame)
         except WireError as error:
             connection.close(str(error))

@@ -13,6 +13,9 @@ ServeFast = Callable[[Connection, memoryview], bool]
 class FastPath(Protocol):
     """The fast path of one API on one connection."""
 
+    #: Whether it may put frames off.
+    puts_off: bool
+
     def serve(self, connection: Connection, frame: memoryview) -> bool:
         """Serve a frame, perhaps only when `complete` is called. Returns False, and does nothing, for a frame that the dispatcher must
         serve."""

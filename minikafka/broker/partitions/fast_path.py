@@ -45,6 +45,8 @@ Permits = Callable[[int, Any], bool]
 class TemplateFastPath(ABC):
     """The fast path of one API on one connection. Subclasses set `_misses` to 0 when they have learned a template."""
 
+    puts_off: bool = False
+
     __slots__ = ("_counts", "_entry", "_kept_bytes", "_misses", "_permits", "_refer", "_replicas")
 
     def __init__(self, replicas: ReplicaManager, entry: Counted, refer: Refer, permits: Permits | None = None) -> None:

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.fast_path import MISSES_MAX, Counted, Permits, TemplateFastPath, remember
+from minikafka.net.socket_writer import SENDFILE_BYTES_MIN
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError
 from minikafka.wire.frame import encode_request, encode_response
@@ -140,12 +141,13 @@ class FetchFastPath(TemplateFastPath):
         layout = self._layouts.get(len(frame))
         template = None if layout is None else self._templates.get(layout.key(frame))
         if layout is None or template is None:
-            self._learn(frame)
+            if self._misses < MISSES_MAX:
+                self._learn(frame)
             return False
         slices: list[FileSlice] = []
         try:
             pieces = self._read(template, layout, frame, slices)
-        except (ApiError, StorageError):
+        except (ApiError, StorageError, OSError):
             pieces = None
         if pieces is None:
             for piece in slices:
@@ -156,7 +158,7 @@ class FetchFastPath(TemplateFastPath):
         return True
 
     def _read(self, template: _Template, layout: _Layout, frame: memoryview, slices: list[FileSlice]) -> list[Piece] | None:
-        """The pieces of the response; None if the fetch must take the ordinary path. The caller then releases `slices`."""
+        """The pieces of the response; None if the fetch must take the ordinary path. The caller then releases `slices`. Raises OSError."""
         replicas = self._replicas
         found: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if template.by_id else replicas.partitions
         bytes_left = template.bytes_max
@@ -194,6 +196,8 @@ class FetchFastPath(TemplateFastPath):
             counts.append((partition, count))
         if gathered < template.min_bytes and template.waits:
             return None
+        if gathered < SENDFILE_BYTES_MIN:
+            pieces[1::2] = _taken(slices)
         # Count only here: the ordinary path counts its own fetches.
         for partition, count in counts:
             partition.fetches += 1
@@ -212,7 +216,7 @@ class FetchFastPath(TemplateFastPath):
 
     def _learn(self, frame: memoryview) -> None:
         """Remember the template of a request that may be repeated."""
-        if self._misses < MISSES_MAX and _has_session(frame):
+        if _has_session(frame):
             self._misses += 1
             return
         decoded = self._decode(frame, FetchRequest, VERSION_MIN)
@@ -242,6 +246,15 @@ class FetchFastPath(TemplateFastPath):
             and len({(t.topic_id, t.topic, p.partition) for t in request.topics for p in t.partitions}) == len(partitions)
             and all(partition.last_fetched_epoch == -1 and partition.fetch_offset >= 0 for partition in partitions)
         )
+
+
+def _taken(slices: list[FileSlice]) -> list[bytes]:
+    """The bytes of slices, which are released. Raises OSError."""
+    taken = []
+    for piece in slices:
+        taken.append(piece.read())
+        piece.release()
+    return taken
 
 
 def _has_session(frame: memoryview) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader, end_offset_of
 from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps
 from minikafka.core.fetch_session import FetchContext
+from minikafka.net.socket_writer import SENDFILE_BYTES_MIN
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
@@ -59,7 +60,7 @@ _NOTHING = FetchContext(None, (), False)
 class FetchOperation(FetchInSteps):
     """One fetch."""
 
-    __slots__ = ("_broker", "_by_key", "fetch_context", "params", "reads", "request")
+    __slots__ = ("_broker", "_by_key", "_bytes", "fetch_context", "params", "reads", "request")
 
     def __init__(self, broker: FetchHost, context: RequestContext, request: FetchRequest, params: FetchParams) -> None:
         super().__init__(context, broker.turns)
@@ -68,6 +69,8 @@ class FetchOperation(FetchInSteps):
         self.params = params
         self.fetch_context = _NOTHING
         self.reads: list[PartitionRead] = []
+        #: The size of all records that were read.
+        self._bytes = 0
         #: The reads by `Partition.key`, made when they are asked for.
         self._by_key: dict[Hashable, PartitionRead] | None = None
 
@@ -218,6 +221,7 @@ class FetchOperation(FetchInSteps):
                 bytes_left = max(bytes_left - size, 0)
             settled = settled or read.settles
         self.params.is_noted = True
+        self._bytes = gathered
         return -1 if settled else gathered
 
     def _responding(self) -> Steps:
@@ -279,7 +283,22 @@ class FetchOperation(FetchInSteps):
                     read.partition.bytes_out += size
         return response
 
+    def _records(self, read: PartitionRead) -> Any:
+        """What to send of a partition: a file region, or bytes if there are few in all, since that costs less."""
+        if read.slice is None:
+            return b""
+        if self._bytes >= SENDFILE_BYTES_MIN:
+            return read.slice
+        try:
+            return read.slice.read()
+        except OSError:
+            read.code = ErrorCode.KAFKA_STORAGE_ERROR
+            return b""
+        finally:
+            read.slice.release()
+
     def _partition_data(self, read: PartitionRead, response: FetchResponse) -> _PartitionData:
+        records = self._records(read)
         data = _PartitionData(
             partition_index=read.wanted.index,
             error_code=read.code,
@@ -287,7 +306,7 @@ class FetchOperation(FetchInSteps):
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
             preferred_read_replica=read.preferred,
-            records=b"" if read.slice is None else read.slice,
+            records=records,
         )
         if read.aborted is not None:
             data.aborted_transactions = [

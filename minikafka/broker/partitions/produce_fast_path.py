@@ -157,6 +157,8 @@ class _Run:
 class ProduceFastPath(TemplateFastPath):
     """The templates of one connection, and its requests that were put off."""
 
+    puts_off = True
+
     __slots__ = (
         "_connection", "_layout", "_lengths", "_now_ms", "_prepared", "_refused", "_runs", "_several", "_templates", "_wall_ms",
     )  # fmt: skip

@@ -42,14 +42,14 @@ class Requester:
 class GuardedFastPath:
     """The fast path of one API on one connection, with its guard."""
 
-    __slots__ = ("_authority", "_fast_path", "_generation", "_permits", "_requester", "_serve", "complete")
+    __slots__ = ("_authority", "_fast_path", "_generation", "_permits", "_requester", "_serve", "complete", "puts_off")
 
     def __init__(self, authority: Authority, make: MakeFastPath, permits: Permits, refer: Refer) -> None:
         self._authority = authority
         self._fast_path = make(refer, permits=self._may_learn)
         self._serve = self._fast_path.serve
         #: See FastPath.
-        self.complete = self._fast_path.complete
+        self.complete, self.puts_off = self._fast_path.complete, self._fast_path.puts_off
         self._permits = permits
         self._requester: Requester | None = None
         self._generation = -1
