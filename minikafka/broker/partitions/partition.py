@@ -317,5 +317,5 @@ class Partition:
         """Store the leader core's high watermark and report the change."""
         leader = self.leader
         assert leader is not None
-        self.log.watermarks.move_high_watermark(leader.high_watermark)
+        self.log.update_high_watermark(leader.high_watermark)
         self._events.high_watermark_moved(self)
