@@ -314,7 +314,7 @@ class Producer:
                 if loop.time() + backoff >= queue.batches[0].deadline_s:
                     # All whose time is up, not one for each attempt: an attempt may take as long as a connection.
                     while queue.batches and loop.time() + backoff >= queue.batches[0].deadline_s:
-                        self._give_up(queue, again.code, again.reason)
+                        self._give_up(queue, again.code, self._out_of_time(again))
                     continue
                 self.cluster.forget(queue.topic)
                 await asyncio.sleep(backoff)
@@ -421,6 +421,11 @@ class Producer:
     def _is_temporary(self, queue: PartitionQueue, error: ClientError) -> bool:
         """A hook: whether to try again after this error, although it is not retriable."""
         return False
+
+    def _out_of_time(self, last: RetryBatch) -> str:
+        """The last attempt has only what was left of the time, so how long it took says nothing."""
+        text = f"tried for {self._delivery_timeout_s:g} s"
+        return text if last.reason.startswith("gave up after") else f"{text}, last: {last.reason or last.code.text}"
 
     def _give_up(self, queue: PartitionQueue, code: ErrorCode, reason: str, batch: Batch | None = None) -> None:
         """Fail a batch, by default the first, and remove it from the queue."""

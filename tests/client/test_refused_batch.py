@@ -39,3 +39,18 @@ async def test_records_after_a_refused_one_are_stored(tmp_path: Path, before: in
         assert int.from_bytes(stored.read()[53:57], "big") == 0, "the first number of the new producer id"
         stored.release()
         await producer.close()
+
+
+async def test_who_gives_up_says_how_long_it_tried(tmp_path: Path) -> None:
+    """After two minutes it said "gave up after 0.557 s", which was the last attempt."""
+    async with live_node(tmp_path) as node:
+        bootstrap = f"127.0.0.1:{broker_port(node)}"
+        async with Admin(bootstrap) as admin:
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+        producer = Producer(bootstrap, linger_ms=0, delivery_timeout_ms=700)
+        await producer.start()
+        await (await producer.send("t", b"v", partition=0))
+    with pytest.raises(DeliveryFailed, match=r"not acknowledged: tried for 0\.7 s(, last: .*)? \(\w+\)$") as lost:
+        await (await producer.send("t", b"v", partition=0))
+    assert "gave up after" not in str(lost.value)
+    await producer.close(0)
