@@ -442,7 +442,7 @@ class LogAppender:
                 append_time = appended_ms if self._config.is_log_append_time else -1
                 return AppendInfo(first_offset, last_offset, timestamp, append_time, self._watermarks.log_start_offset, True, 1, -1)
         if is_transactional and verification is not UNCHECKED:
-            producers.check_verified(producer_id, epoch, sequence, verification)
+            producers.check_verified(producer_id, epoch, verification)
         first = self._watermarks.log_end_offset
         update = ProducerUpdate()
         producers.prepare_batch(

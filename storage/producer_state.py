@@ -194,28 +194,25 @@ class ProducerStateManager:
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return None
         verification = self._verifications.get(producer_id)
-        if verification is None or verification.epoch < epoch:
+        if verification is None:
             verification = Verification(epoch, sequence, wall_ms, must_begin_at_zero=must_begin_at_zero)
             self._verifications[producer_id] = verification
+        elif verification.epoch < epoch:
+            # Not another one: a newer epoch that nobody has confirmed must not refuse the producer that the coordinator knows.
+            verification.epoch, verification.lowest_sequence = epoch, sequence
         elif verification.epoch == epoch:
             verification.lowest_sequence = min(verification.lowest_sequence, sequence)
         return verification
 
-    def check_verified(self, producer_id: int, epoch: int, sequence: int, verification: Verification | None) -> None:
-        """Check that a transactional batch may be appended. Raises ApiError (INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+    def check_verified(self, producer_id: int, epoch: int, verification: Verification | None) -> None:
+        """Check that a transactional batch may be appended. Raises ApiError (INVALID_TXN_STATE)."""
         entry = self.entries.get(producer_id)
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return
-        if verification is None or verification.epoch != epoch or self._verifications.get(producer_id) is not verification:
+        if verification is None or self._verifications.get(producer_id) is not verification:
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Record was not part of an ongoing transaction of producer {producer_id} with epoch {epoch} in {self._name}",
-            )
-        is_late = sequence > (0 if verification.must_begin_at_zero else verification.lowest_sequence)
-        if is_late and (entry is None or entry.epoch != epoch):
-            raise ApiError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {producer_id} in partition {self._name}: {sequence} begins a transaction",
             )
 
     def _end_verification(self, producer_id: int, marker_epoch: int) -> None:
@@ -489,6 +486,13 @@ class ProducerStateManager:
 
     def _check_sequence(self, entry: ProducerEntry, epoch: int, sequence: int, offset: int) -> None:
         if epoch != entry.epoch:
+            verification = self._verifications.get(entry.producer_id)
+            if verification is not None and sequence > (0 if verification.must_begin_at_zero else verification.lowest_sequence):
+                raise ApiError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Out of order sequence number for producer {entry.producer_id} at offset {offset} in partition "
+                    f"{self._name}: {sequence} is not the first of its batches",
+                )
             if sequence != 0 and entry.epoch != NO_EPOCH:
                 raise ApiError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -49,7 +49,7 @@ def sequence(seed: int, length: int) -> list[Step]:
     """The requests of a seed. Names begin with "~", which stands for the prefix of a run."""
     draw = random.Random(f"sequence-{seed}")
     kind = CreateTopicsRequest.CreatableTopic
-    topics = [kind(name=f"~{name}", num_partitions=2, replication_factor=1) for name in "ab"]
+    topics = [kind(name=name, num_partitions=count, replication_factor=1) for name, count in (("~a", 2), ("~b", 1))]
     steps = [Step(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)]
     keys = [key for key, (weight, _, _) in APIS.items() for _ in range(weight)]
     for _ in range(length):
@@ -179,7 +179,7 @@ POOLS: Mapping[tuple[int | None, str], Callable[[_Drawing], Any]] = {
     (None, "offset"): _of(0, 1, 2, -1, wrong=(100, -2)),
     (None, "committed_offset"): _of(0, 5, 10, wrong=(-1, -5)),
     (None, "committed_leader_epoch"): _of(-1, 0),
-    (None, "committed_metadata"): _of("", "m", None, wrong=("x" * 5000,)),
+    (None, "committed_metadata"): _of("", "m", None, wrong=("x" * 30,)),
     (None, "acks"): _of(-1, 1, wrong=(2,)),
     (None, "records"): _Drawing.batch,
     (None, "timeout_ms"): _of(10_000),

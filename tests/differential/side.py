@@ -1,23 +1,18 @@
-"""One of the two brokers: sends the requests of a sequence, and gives its answers in words that are the same for both."""
+"""One sequence on one of the two brokers: sends its requests, and gives the answers in words that are the same for both."""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from functools import cache
 from typing import Any
 
 from differential.drawing import Known, Step
+from differential.target import NO_ANSWER, Patience, Target
 
-from minikafka.testing.probe import ask
-from minikafka.testing.wait import LoadAdjustedDeadline
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Struct
-from minikafka.wire.messages.create_topics import CreateTopicsRequest
-from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
-from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
-from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.record import Record
 
 #: What no two brokers have in common: times, addresses, texts of errors.
@@ -38,99 +33,70 @@ FOR_A_MOMENT = frozenset(
     }
 )  # fmt: skip
 CHANGES = frozenset({"CreateTopicsRequest", "DeleteTopicsRequest", "CreatePartitionsRequest", "IncrementalAlterConfigsRequest"})
-ANSWER_S, SETTLED_S, HEARD_S = 15.0, 5.0, 15.0
-NO_ANSWER = "no answer"
+GROUPS = ("g", "h", "none")
+SETTLED_S = 5.0
 
 
 class Side:
-    """A broker, and what it has drawn: ids of topics, members and producers."""
+    """Plays one sequence after the other, and knows what the broker has drawn: ids of topics, members and producers."""
 
-    def __init__(self, bootstrap: str, lane: int = 0) -> None:
-        """Several lanes may play on one broker at once."""
-        self._fence = f"fence-{lane}"
-        host, _, port = bootstrap.split(",", maxsplit=1)[0].partition(":")
-        self._address = host, int(port)
-        self._connection: socket.socket | None = None
-        self._fences = 0
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._connection = target.connection()
         self._prefix = ""
         self._ids: dict[str, bytes] = {}
         self._members: list[str] = []
         self._producers: list[int] = []
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         """Create what the first sequence would wait for."""
-        kind = CreateTopicsRequest.CreatableTopic
-        self._ask(CreateTopicsRequest(topics=[kind(name=self._fence, num_partitions=1, replication_factor=1)], timeout_ms=10_000), 7)
         for key_type in (0, 1):
-            self._settled(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["first"]), 4)
+            await self._settled(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["first"]), 4)
 
-    def play(self, steps: list[Step], prefix: str) -> Generator[Any]:
+    async def play(self, steps: list[Step], prefix: str) -> AsyncGenerator[Any]:
         """The answers, in words, each when it is asked for."""
         self._prefix, self._ids, self._members, self._producers = prefix, {}, [], []
         try:
             for step in steps:
-                yield self._step(step)
+                yield await self._step(step)
         finally:
-            self._clear()
+            topics = [name for name in self._ids if name.startswith(self._prefix)]
+            self._target.leave(topics, [self._prefix + name for name in GROUPS])
 
-    def _clear(self) -> None:
-        """Delete this run's topics: thousands of them would slow a broker down."""
-        kind = DeleteTopicsRequest
-        topics = [kind.DeleteTopicState(name=name) for name in self._ids if name.startswith(self._prefix)]
-        self._ask(kind(topics=topics, timeout_ms=10_000), 6)
-
-    def _step(self, step: Step) -> Any:
+    async def _step(self, step: Step) -> Any:
         request = self._own(step.request)
-        answer = self._settled(request, step.version)
+        answer = await self._settled(request, step.version)
         if answer is NO_ANSWER:
             return answer
         self._learn(answer)
-        if type(request).__name__ in CHANGES:
-            self._wait_for_changes()
+        if ErrorCode.OFFSET_METADATA_TOO_LARGE in codes(answer):
+            await self._target.write_an_offset()
+        if type(request).__name__ in CHANGES and 0 in codes(answer):
+            await self._target.changes()
         return self._words(answer)
 
-    # -- sending -------------------------------------------------------------------------------------------------------
+    async def _settled(self, request: Any, version: int) -> Any:
+        """The answer when it is no more one of a moment."""
+        patience = None
+        while True:
+            answer = await self._connection.ask(request, version)
+            if answer is NO_ANSWER or not self._is_of_a_moment(answer):
+                return answer
+            patience = patience or Patience(SETTLED_S)
+            if patience.is_over:
+                return answer
+            await patience.pause()
 
-    def _ask(self, request: Any, version: int) -> Any:
-        try:
-            if self._connection is None:
-                self._connection = socket.create_connection(self._address, ANSWER_S)
-            return ask(self._connection, request, version)
-        except (OSError, EOFError):
-            self.close()
-            return NO_ANSWER
+    def _is_of_a_moment(self, answer: Any) -> bool:
+        """Whether the broker has not read or written yet what it is asked about."""
+        if not FOR_A_MOMENT.isdisjoint(codes(answer)):
+            return True
+        stated = [part for part in _parts(answer) if hasattr(part, "transaction_state") and self._is_of_this_run(part)]
+        return any(part.transaction_state in ("PrepareCommit", "PrepareAbort") for part in stated)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _settled(self, request: Any, version: int) -> Any:
-        """The answer when it is no more one of a moment."""
-        end = LoadAdjustedDeadline(SETTLED_S)
-        while True:
-            answer = self._ask(request, version)
-            if answer is NO_ANSWER or end.is_over or FOR_A_MOMENT.isdisjoint(codes(answer)):
-                return answer
-            pause()
-
-    def _wait_for_changes(self) -> None:
-        """Metadata are read in their order: what was changed before the fence is known when the fence is."""
-        self._fences += 1
-        value = str(1_000_000 + self._fences)
-        kind = IncrementalAlterConfigsRequest
-        change = kind.AlterableConfig(name="retention.ms", config_operation=0, value=value)
-        self._ask(kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=self._fence, configs=[change])]), 1)
-        described = DescribeConfigsRequest.DescribeConfigsResource
-        resource = described(resource_type=2, resource_name=self._fence, configuration_keys=["retention.ms"])
-        end = LoadAdjustedDeadline(HEARD_S)
-        while not end.is_over:
-            found = self._ask(DescribeConfigsRequest(resources=[resource]), 4)
-            if found is not NO_ANSWER and found.results[0].configs and found.results[0].configs[0].value == value:
-                return
-            pause()
-        raise TimeoutError("the broker does not hear of changes")
+        """Close the connection; the next sequence opens another."""
+        self._connection.close()
 
     # -- what a broker has drawn ---------------------------------------------------------------------------------------
 
@@ -143,7 +109,7 @@ class Side:
         if isinstance(value, list):
             return [self._own(one) for one in value]
         if isinstance(value, Struct):
-            return type(value)(**{name: self._own(getattr(value, name)) for name in _fields(value)})
+            return type(value)(**{name: self._own(getattr(value, name)) for name in _fields(type(value))})
         return value
 
     def _known(self, value: Known) -> Any:
@@ -159,9 +125,7 @@ class Side:
             return bytes(build_batch(records))
         producer_id = self._producers[producer % len(self._producers)]
         return bytes(
-            build_batch(
-                records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=is_transactional
-            )
+            build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=is_transactional)
         )
 
     def _learn(self, answer: Any) -> None:
@@ -178,7 +142,7 @@ class Side:
 
     def _words(self, value: Any, name: str = "") -> Any:
         if isinstance(value, Struct):
-            return {field: self._words(getattr(value, field), field) for field in _fields(value) if field not in LEFT_OUT}
+            return {field: self._words(getattr(value, field), field) for field in _fields(type(value)) if field not in LEFT_OUT}
         if isinstance(value, list):
             return sorted((self._words(one, name) for one in value if self._is_of_this_run(one)), key=str)
         if isinstance(value, str):
@@ -194,20 +158,20 @@ class Side:
     def _is_of_this_run(self, value: Any) -> bool:
         """Lists of groups and transactions also have those of other runs."""
         kind = type(value).__name__.lstrip("_")
-        if kind == "ListedGroup":
-            return bool(value.group_id.startswith(self._prefix))
-        return kind != "TransactionState" or bool(value.transactional_id.startswith(self._prefix))
+        name = {"ListedGroup": "group_id", "TransactionState": "transactional_id"}.get(kind)
+        return name is None or bool(getattr(value, name).startswith(self._prefix))
 
 
-def _fields(value: Struct) -> list[str]:
-    return [name for name in type(value).__annotations__ if name[0].islower()]
+@cache
+def _fields(kind: type[Struct]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__annotations__ if name[0].islower())
 
 
 def _parts(value: Any) -> Iterator[Struct]:
     """A message and all that is in it."""
     if isinstance(value, Struct):
         yield value
-        for name in _fields(value):
+        for name in _fields(type(value)):
             yield from _parts(getattr(value, name))
     elif isinstance(value, list):
         for one in value:
@@ -218,14 +182,3 @@ def codes(answer: Any) -> set[int]:
     """Every error code in a message."""
     names = ("error_code", "partition_error_code")
     return {getattr(part, name) for part in _parts(answer) for name in names if hasattr(part, name)}
-
-
-def pause() -> None:
-    """A moment, in which the broker reads."""
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        reader.settimeout(0.02)
-        try:
-            reader.recv(1)
-        except TimeoutError:
-            return

@@ -1,16 +1,19 @@
-"""The same requests to Apache Kafka and to minikafka: `pytest -m long tests/differential`."""
+"""The same requests to Apache Kafka and to minikafka: a slice in the default run, more by `pytest -m long tests/differential`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from differential.run import LENGTH, both
+from differential.run import brokers, differing
+from helpers import apache_kafka
 
-pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(1800)]
-SEEDS = range(40)
+pytestmark = pytest.mark.java
 
 
-def test_both_answer_alike(tmp_path: Path) -> None:
-    with both(tmp_path) as lanes:
-        assert list(lanes.play(SEEDS, LENGTH)) == []
+@pytest.mark.parametrize(
+    "seeds", [range(200), pytest.param(range(200, 2000), marks=[pytest.mark.long, pytest.mark.timeout(1800)])], ids=str
+)
+def test_both_answer_alike(seeds: range, tmp_path: Path) -> None:
+    with brokers(tmp_path, apache_kafka.NEXT) as addresses:
+        assert [told for told, is_certain in differing(addresses, seeds) if is_certain] == []

@@ -3,10 +3,11 @@ fixed, so that the files on both disks can be compared."""
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
-from differential.side import FOR_A_MOMENT, codes, pause
+from differential.side import FOR_A_MOMENT, codes
 
 from minikafka.testing.probe import exchange
 from minikafka.wire.batch import build_batch
@@ -243,3 +244,14 @@ class Workload:
         topics = [kind.OffsetCommitRequestTopic(name="plain", partitions=parts)]
         request = kind(group_id=group, generation_id_or_member_epoch=epoch, member_id=member_id, topics=topics, **fields)
         self._ask(request, 9)
+
+
+def pause() -> None:
+    """A moment, in which the broker reads."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.settimeout(0.02)
+        try:
+            reader.recv(1)
+        except TimeoutError:
+            return

@@ -71,3 +71,21 @@ def test_a_transaction_does_not_begin_in_the_middle(open_log: Callable[..., Log]
     word = asked(log, 0, 5, version_2=False)
     refused(log, 6, 0, word, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     send(log, 5, 0, word)
+
+
+def test_a_batch_outside_transactions_is_held_to_the_first_sequence_that_was_announced(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    asked(log, 0, 1, version_2=False)
+    data = batch(b"v", producer=(PRODUCER, 0, 2))
+    with pytest.raises(ApiError) as raised:
+        log.append_as_leader(memoryview(data), 0, T0)
+    assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and log.log_end_offset == 0
+    log.append_as_leader(memoryview(batch(b"v", producer=(PRODUCER, 0, 1))), 0, T0)
+    assert log.log_end_offset == 1
+
+
+def test_a_newer_epoch_that_nobody_confirmed_does_not_refuse_the_producer(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    before, stranger, after = asked(log, 0), asked(log, 1), asked(log, 0)
+    assert before is stranger is after
+    send(log, 0, 0, after)

@@ -255,7 +255,7 @@ class TransactionHandlers:
                 context.respond(refused_commits(request, error.code, resolve))
                 return
             # The marker may have come meanwhile, or may come while the commit waits for its group.
-            check_open = partial(producers.check_verified, request.producer_id, request.producer_epoch, 0, verification)
+            check_open = partial(producers.check_verified, request.producer_id, request.producer_epoch, verification)
             shard.commit_transactional(context, request, context.api_version, resolve, check_open, self._clock.now_ms())
             self._groups.run_effects(index, shard)
 

@@ -69,8 +69,20 @@ class TransactionalProduce:
         self._turns = Turns()
 
     def has_two_producers(self, context: RequestContext, request: ProduceRequest) -> bool:
-        """Whether its transactional batches are of two producers, for which Kafka refuses the whole request."""
-        return len({(header[PRODUCER_ID], header[PRODUCER_EPOCH]) for *_, header in _batches(context, request)}) > 1
+        """Whether its transactional batches are of two producers, for which Kafka refuses the whole request. Those for partitions that do
+        not exist do not count."""
+        batches = list(_batches(context, request))
+        if len({(header[PRODUCER_ID], header[PRODUCER_EPOCH]) for *_, header in batches}) <= 1:
+            return False
+        there = (header for _, of, index, header in batches if self._exists(*of, index))
+        return len({(header[PRODUCER_ID], header[PRODUCER_EPOCH]) for header in there}) > 1
+
+    def _exists(self, topic: str, topic_id: bytes | None, index: int) -> bool:
+        try:
+            self._replicas.require(topic, topic_id, index)
+        except ApiError as error:
+            return error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        return True
 
     def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> Verdicts | None:
         """The verdicts with which to append the records now. None if the request must wait because the coordinator is asked for it or for
@@ -141,9 +153,7 @@ class TransactionalProduce:
                 asked.setdefault((producer_id, epoch), {})[partition.key] = verification
         return verdicts, asked
 
-    def _ask(
-        self, turn: Turn, context: RequestContext, request: ProduceRequest, verdicts: Verdicts, asked: Asked, go_on: GoOn
-    ) -> bool:
+    def _ask(self, turn: Turn, context: RequestContext, request: ProduceRequest, verdicts: Verdicts, asked: Asked, go_on: GoOn) -> bool:
         """Ask the coordinators. Returns whether they have answered and the records are appended already; if not, the request's turn ends
         when they are."""
         transactional_id = request.transactional_id

@@ -34,7 +34,7 @@ from minikafka.core.group.streams.coordinator import StreamsGroups, StreamsSurro
 from minikafka.core.group.streams.records import group_tombstones as streams_tombstones
 from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.subscriptions import subscribed_topics
-from minikafka.core.group.transactional import IDS_VERSION, Commits, PartitionResult, TopicResolver, select_commits
+from minikafka.core.group.transactional import IDS_VERSION, Commits, PartitionResult, TopicResolver, is_too_long, select_commits
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -385,7 +385,10 @@ class GroupShard:
                         topic_id=found[1],
                     )
                     accepted.append((found[0], partition.partition_index, committed))
-        self._append_commits(reply, request.group_id, accepted, pending, OffsetCommitResponse(topics=topics))
+        response = OffsetCommitResponse(topics=topics)
+        if is_too_long(response):
+            self._exists(request.group_id, wall_ms)
+        self._append_commits(reply, request.group_id, accepted, pending, response)
 
     def _append_commits(
         self,
@@ -505,7 +508,10 @@ class GroupShard:
         if code is ErrorCode.STALE_MEMBER_EPOCH and version < IDS_VERSION:
             # Older producers only support the classic protocol's error.
             code = ErrorCode.ILLEGAL_GENERATION
-        response, commits, pending = select_commits(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
+        wall_ms = self._wall_ms(now_ms)
+        response, commits, pending = select_commits(request, code, resolve, wall_ms, self._config.offset_metadata_bytes_max)
+        if is_too_long(response):
+            self._exists(request.group_id, wall_ms)
         producer = request.producer_id, request.producer_epoch
         self._append_commits(reply, request.group_id, commits, pending, response, producer, check_open)
 
@@ -523,7 +529,7 @@ class GroupShard:
                 if generation >= 0:
                     return ErrorCode.GROUP_ID_NOT_FOUND if version >= IDS_VERSION else ErrorCode.ILLEGAL_GENERATION
                 return ErrorCode.NONE if len(self.groups) < self._config.groups_max else ErrorCode.GROUP_MAX_SIZE_REACHED
-            if generation < 0 and not request.member_id and request.group_instance_id is None:
+            if generation < 0 and (group.state is GroupState.EMPTY or (not request.member_id and request.group_instance_id is None)):
                 return ErrorCode.NONE  # a producer that does not send its consumer's metadata
             check_member(group, request.member_id, request.group_instance_id)
         except ApiError as error:

@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from minikafka.core.group.offsets import CommittedOffset
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.offset_commit import OffsetCommitResponse
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 #: Resolves a committed topic: name and id, or the error when the cluster does not have the partition.
@@ -70,3 +71,9 @@ def select_commits(
         topics.append((exists, kind(name=topic.name, topic_id=topic.topic_id, partitions=results)))
     topics.sort(key=itemgetter(0))
     return TxnOffsetCommitResponse(topics=[topic for _, topic in topics]), commits, pending
+
+
+def is_too_long(response: OffsetCommitResponse | TxnOffsetCommitResponse) -> bool:
+    """Whether some metadata were too long. The commit was allowed otherwise, so in Apache Kafka it has created the group."""
+    refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return any(partition.error_code == refused for topic in response.topics for partition in topic.partitions)
