@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from minikafka.storage.filesystem import File, FileSystem
+from minikafka.storage.filesystem import File, FileSystem, own_temporary
 from minikafka.storage.slice import FileSlice, SharedFile
-
-_TEMPORARY = ".tmp"
 
 
 class CutCopy:
@@ -18,7 +16,8 @@ class CutCopy:
     def __init__(self, filesystem: FileSystem, path: str, pinned: FileSlice) -> None:
         """`pinned`: what to copy, from the beginning of the file at `path`. It is released with the copy."""
         self._filesystem = filesystem
-        self._path = path + _TEMPORARY
+        # Another truncation may follow, of another leader, before this copy is made.
+        self._path = own_temporary(path)
         self._pinned = pinned
         #: The synced copy, once it is made.
         self._file: File | None = None
@@ -27,11 +26,12 @@ class CutCopy:
         """Copy, and sync the copy. Raises OSError."""
         file = self._filesystem.open(self._path, create=True)
         try:
-            file.truncate(0)
             self._pinned.copy_to(file)
             file.fsync()
         except BaseException:
             file.close()
+            with contextlib.suppress(OSError):
+                self._filesystem.unlink(self._path)
             raise
         self._file = file
 

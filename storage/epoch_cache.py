@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 
 from minikafka.storage.checkpoint import INT32_MAX, INT64_MAX, decode_checkpoint, encode_checkpoint, number_of
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import FileSystem, is_shortage, write_all, write_atomically
+from minikafka.storage.filesystem import FileSystem, is_shortage, own_temporary, write_all, write_atomically
 from minikafka.storage.types import EpochEnd
 
 UNDEFINED = EpochEnd(-1, -1)
@@ -215,15 +215,14 @@ class EpochWrite:
         self._filesystem = filesystem
         self._data = data
         self._changes = changes
-        # The loop may write the file meanwhile, by a temporary name of its own.
-        self._temporary = f"{epochs.path}.cut.tmp"
+        # The loop may write the file meanwhile, and another truncation may follow before this one is written.
+        self._temporary = own_temporary(epochs.path)
 
     def run(self) -> None:
         """Write and sync it under a temporary name. Does nothing if the log's directory was renamed or removed. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             file = self._filesystem.open(self._temporary, create=True)
             try:
-                file.truncate(0)
                 write_all(file, self._data, 0)
                 file.fsync()
             finally:

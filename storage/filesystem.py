@@ -8,6 +8,7 @@ into memory: an unreadable page would kill the process (SIGBUS), while a `pread`
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from typing import Protocol
 
@@ -20,6 +21,9 @@ SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 #: File systems and kernels on which `copy_file_range` does not work.
 _NO_COPY_RANGE = frozenset({errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
 _COPY_BYTES = 1 << 20
+#: How the names of temporary files end.
+TEMPORARY = ".tmp"
+_temporaries = itertools.count(1)
 
 
 class SyncFailed(OSError):
@@ -207,11 +211,17 @@ class OsFileSystem:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
 
+def own_temporary(path: str) -> str:
+    """The path of a temporary file that nobody else uses: other threads may prepare another `path`, even one in a directory that was made
+    again. A start removes it."""
+    return f"{path}.{next(_temporaries)}{TEMPORARY}"
+
+
 def write_atomically(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = True, is_new: bool = False) -> None:
     """Write `<path>.tmp`, fsync, rename, fsync the directory: readers see the old content or the new, even after a power cut
     (KAFKA-16541). Without `sync` a power cut may leave an empty or torn file until it is synced. `is_new`: no earlier attempt can have left
     its temporary file."""
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY
     if not is_new and filesystem.exists(temporary):
         filesystem.unlink(temporary)
     file = filesystem.open(temporary, create=True)

@@ -8,10 +8,9 @@ from collections.abc import Collection
 from typing import Protocol
 
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.filesystem import File, FileSystem, own_temporary, write_all
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
 
-TEMPORARY = ".tmp"
 DELETED = ".deleted"
 
 
@@ -34,8 +33,8 @@ class SnapshotWrite:
         self._files = files
         self._filesystem = filesystem
         self._entries = tuple(entries)
-        # Another write of the same offset may follow a truncation.
-        self._suffix = f".{files.writes}{TEMPORARY}"
+        # Another write of the same offset may follow a truncation; and until it is written the directory may be renamed.
+        self._suffix = own_temporary("")
         self._temporary = ""
         #: The state is of the log below it.
         self.offset = offset
@@ -67,7 +66,7 @@ class SnapshotWrite:
 class SnapshotFiles:
     """Methods raise OSError."""
 
-    __slots__ = ("_directory", "_filesystem", "_is_read_only", "offsets", "pending", "writes")
+    __slots__ = ("_directory", "_filesystem", "_is_read_only", "offsets", "pending")
 
     def __init__(self, filesystem: FileSystem, directory: str, offsets: Collection[int] = (), *, is_read_only: bool = False) -> None:
         self._filesystem = filesystem
@@ -77,8 +76,6 @@ class SnapshotFiles:
         self.offsets = list(offsets)
         #: Those that are being written beside the loop.
         self.pending: list[SnapshotWrite] = []
-        #: How many of those were begun.
-        self.writes = 0
 
     def for_reading(self) -> SnapshotFiles:
         """The same files, of which this object only reads; what it removes it only forgets. For use on another thread."""
@@ -141,7 +138,6 @@ class SnapshotFiles:
 
     def begin(self, offset: int, entries: Collection[Kept]) -> SnapshotWrite:
         """The task that writes a file; see SnapshotWrite."""
-        self.writes += 1
         write = SnapshotWrite(self, self._filesystem, offset, entries)
         self.pending.append(write)
         return write

@@ -14,7 +14,7 @@ from minikafka.storage.batch_scan import batches
 from minikafka.storage.checkpoint import PARTITION_METADATA, read_partition_metadata
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import CorruptFile, StorageError
-from minikafka.storage.filesystem import FileSystem
+from minikafka.storage.filesystem import TEMPORARY, FileSystem
 from minikafka.storage.log import Log
 from minikafka.storage.open_files import OpenFiles
 from minikafka.storage.producer_replay import rebuild_producers
@@ -22,7 +22,6 @@ from minikafka.storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Se
 from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, LEADER_EPOCH
 
 _log = logging.getLogger(__name__)
-_TEMPORARY = ".tmp"
 _SWAPS = frozenset(part + SWAP for part in (".log", *INDEX_SUFFIXES))
 _OFFSET_DIGITS = 20
 _OFFSET_MAX = (1 << 63) - 1
@@ -147,7 +146,7 @@ def _remove_leftovers(filesystem: FileSystem, directory: str) -> None:
     swaps = [(name, _base_offset_of(name)) for name in names if _suffix_of(name) in _SWAPS]
     invalid = [name for name, base in swaps if base is not None and first_cleaned is not None and base >= first_cleaned]
     # The `.cleaned` files, which show that the others are invalid, go last: another crash may happen in between.
-    for name in [name for name in names if name.endswith((DELETED, _TEMPORARY))] + invalid + cleaned:
+    for name in [name for name in names if name.endswith((DELETED, TEMPORARY))] + invalid + cleaned:
         _unlink_file(filesystem, f"{directory}/{name}")
 
 

@@ -20,6 +20,20 @@ async def outcome_of(task: asyncio.Task[T]) -> T | None:
     return None if task.cancelled() else task.result()
 
 
+async def to_its_end(work: Awaitable[T]) -> T:
+    """The result of `work`, which runs on a thread. That cannot be cancelled, so a cancellation waits for its end: until then the thread
+    uses what is released then. Raises what `work` raises."""
+    working = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([working])
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        if not working.cancelled():
+            working.exception()  # nobody else asks for it
+        raise
+    return working.result()
+
+
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
     """The result of `work`. Raises TimeoutError when it is not there in time; `work` is then cancelled. None: there is no limit.
 

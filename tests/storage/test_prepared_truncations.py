@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -9,11 +10,13 @@ from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.broker.partitions.log_flush import sync_cut, truncate, truncate_fully
-from minikafka.storage import producer_replay, producer_snapshot_files, truncation
+from minikafka.storage import epoch_cache, producer_replay, producer_snapshot_files, truncation
 from minikafka.storage.errors import CorruptFile, LogClosed
+from minikafka.storage.filesystem import Buffer, File
 from minikafka.storage.log import Log
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
 from minikafka.storage.producer_state import SNAPSHOT_AT_ONCE_MAX
+from minikafka.storage.slice import FileSlice
 from minikafka.storage.truncation import DROPPED_AT_ONCE
 
 EPOCHS = "/data/t-0/leader-epoch-checkpoint"
@@ -305,3 +308,112 @@ async def test_what_a_reader_still_holds_is_copied_elsewhere(open_log: Callable[
     piece.release()
     prepared_for_nothing = log.prepare_truncation(10, T0)
     assert prepared_for_nothing is None
+
+
+@pytest.mark.parametrize("first", ["made", "under way"])
+def test_copies_for_two_truncations_have_nothing_in_common(open_log: Callable[..., Log], disk: MemoryFileSystem, first: str) -> None:
+    """The leader changed while the first was made. Its thread goes on meanwhile."""
+    log = open_log(segment_index_bytes=1 << 20)
+    log.append_as_follower(memoryview(b"".join(bytes(batch(b"old", base_offset=n, epoch=0)) for n in range(50))))
+    piece = log.read(0, 1 << 20, end_offset=50).slice
+    earlier = log.prepare_truncation(40, T0)
+    assert earlier is not None
+    real, calls = FileSlice.copy_to, 0
+
+    def cut_for_another_leader() -> None:
+        later = log.prepare_truncation(20, T0)
+        assert later is not None
+        for one in later.pieces():
+            one()
+        if first == "made":
+            earlier.release()
+        log.truncate_to(20, T0, later)
+        later.release()
+        log.append_as_follower(memoryview(b"".join(bytes(batch(b"new", base_offset=n, epoch=1)) for n in range(20, 35))))
+
+    def copy_to(slice_: FileSlice, file: File) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1 and first == "under way":
+            cut_for_another_leader()
+        real(slice_, file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileSlice, "copy_to", copy_to)
+        for one in earlier.pieces():
+            one()
+        if first == "made":
+            cut_for_another_leader()
+    earlier.release()
+    assert log.failure is None
+    found = log.read(0, 1 << 20, end_offset=35).slice.read()
+    assert (found.count(b"old"), found.count(b"new")) == (20, 15)
+    assert not [name for name in disk.names if name.endswith(".tmp")]
+    piece.release()
+
+
+@pytest.mark.parametrize("first", ["written", "under way"])
+def test_files_of_epochs_of_two_truncations_have_nothing_in_common(
+    open_log: Callable[..., Log], disk: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    log = open_log()
+    for epoch in range(40):
+        append(log, 1, epoch=epoch)
+    log.flush()
+    log.truncate_to(30, T0)
+    earlier = log.prepare_cut_sync()
+    assert earlier is not None
+    real, calls = epoch_cache.write_all, 0
+
+    def cut_again() -> None:
+        log.truncate_to(20, T0)
+        later = log.prepare_cut_sync()
+        assert later is not None
+        later.run()
+        if first == "written":
+            earlier.finish()
+        later.finish()
+
+    def write_all(file: File, data: Buffer, position: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1 and first == "under way":
+            cut_again()
+        real(file, data, position)
+
+    monkeypatch.setattr(epoch_cache, "write_all", write_all)
+    earlier.run()
+    if first == "written":
+        cut_again()
+    else:
+        earlier.finish()
+    assert not log.epochs.is_stale and disk.read(EPOCHS).split(b"\n")[1] == b"20"
+    assert not [name for name in disk.names if name.endswith(".tmp")]
+
+
+async def test_a_cancelled_truncation_releases_nothing_that_a_thread_still_uses(
+    open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    log = open_log(segment_index_bytes=1 << 20)
+    log.append_as_follower(memoryview(b"".join(bytes(batch(b"v" * 100, base_offset=n, epoch=0)) for n in range(50))))
+    piece = log.read(0, 1 << 20, end_offset=50).slice
+    begun, may_end, done = asyncio.Event(), asyncio.Event(), []
+
+    async def run_in_a_thread(function: Callable[[], None]) -> None:
+        begun.set()
+        await may_end.wait()
+        done.append(function())
+
+    def run_blocking(function: Callable[[], None]) -> asyncio.Future[None]:
+        """As that of the broker: who cancels the wait does not end the thread."""
+        return asyncio.shield(asyncio.ensure_future(run_in_a_thread(function)))
+
+    task = asyncio.ensure_future(truncate(log, 20, lambda: T0, run_blocking, lambda: True))
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.wait([task])
+    assert task.cancelled() and done == [None] and log.log_end_offset == 50
+    assert not [name for name in disk.names if name.endswith(".tmp")]
+    piece.release()

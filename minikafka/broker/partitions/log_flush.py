@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.net.tasks import to_its_end
 from minikafka.storage.truncation import DROPPED_AT_ONCE
 
 if TYPE_CHECKING:
@@ -89,6 +90,6 @@ async def _prepare(log: Log, prepared: TruncationPreparation, run_blocking: Call
     with contextlib.closing(prepared.pieces()) as pieces:
         for piece in pieces:
             try:
-                await run_blocking(piece)
+                await to_its_end(run_blocking(piece))
             except OSError as error:
                 raise log.fail("truncate the log", error) from error
