@@ -203,7 +203,7 @@ class ProduceFastPath(TemplateFastPath):
         partition = found.get(template.key)
         if partition is None or partition.is_internal or self._refused or partition.log.flushes_by_count:
             return False
-        if self._runs or connection.bytes_behind:
+        if self._runs or connection.bytes_behind >= size:
             if self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
             if self._runs:
