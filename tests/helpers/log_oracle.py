@@ -394,13 +394,16 @@ def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 
 def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
-    """The newest valid snapshot, with which a broker starts, agrees with the log about its producers."""
+    """The newest valid snapshot, with which a broker starts, agrees with the log about its producers. It passes over snapshots at or below
+    the log start (ProducerStateManager.truncateAndReload); a later one may name producers of which only deleted records spoke."""
     for file in sorted((log.path or Path()).glob("*.snapshot"), reverse=True):
         data = file.read_bytes()
         if len(data) < 10 or crc32c(data[6:]) != struct.unpack_from(">I", data, 2)[0] or (len(data) - 10) % 46 or int(file.stem) > log.end:
             continue
         if struct.unpack_from(">h", data)[0] not in {1, 2} or struct.unpack_from(">i", data, 6)[0] != (len(data) - 10) // 46:
             continue
+        if int(file.stem) <= log.start:
+            return
         for at in range(10, len(data), 46):
             producer, epoch, sequence, offset, delta, time, _, first = struct.unpack_from(">qhiqiqiq", data, at)
             mine = [batch for batch in batches if batch.producer == producer and batch.last < int(file.stem)]
@@ -408,7 +411,7 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
             if max(offset, written[-1].last if written else -1) < role.cleaned_to:
                 continue
             if not written:
-                is_whole = not (mine or log.segments[0][0] or role.cleaned_to)
+                is_whole = not (mine or log.start or role.cleaned_to)
                 if offset >= log.start or is_whole:
                     yield f"broker {log.broker}: starts with producer {producer}, of which the log knows nothing"
                 continue

@@ -44,6 +44,10 @@ WRONG_ONCE = {
         Step("cut", (3,), (11,)), Step("epochs_from_log", (3,)))),
     "a log start behind the beginning of an aborted transaction": Case("transactions", (
         Step("line_twice", (3,), ("log-start-offset-checkpoint", 41995, "behind")),)),
+    "a log start behind the newest snapshot of producers that can be read": Case("killed in an append", (
+        Step("line_twice", (3,), ("log-start-offset-checkpoint", 60071, "before")),)),
+    "a log start behind a producer's last record, of which a snapshot still knows": Case("killed in an append", (
+        Step("line_twice", (3,), ("log-start-offset-checkpoint", 20000, "before")),)),
     "a file whose name begins with an offset and opens an empty segment": Case("plain", (Step("odd_name", (2,), (40000, "0N.x.log")),)),
     "a directory id with which no broker starts": Case("plain", (Step("directory_identity", (2,), ("reserved",)),)),
     "a producer without a batch that has an offset delta": Case("Apache Kafka's txn-0", (Step("snapshot_field", (3,), (58090, 23, 2)),)),
