@@ -21,6 +21,7 @@ from minikafka.core.raft.messages import FetchReply
 from minikafka.sim.loop import ProcessLoop
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory
+from minikafka.storage.watermarks import Watermarks
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.produce import ProduceRequest
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
@@ -55,7 +56,8 @@ def installed(invariants: Invariants) -> Iterator[None]:
     probes = _Probes(invariants)
     with ExitStack() as stack:
         for owner, name, around in (
-            (Log, "update_high_watermark", probes.update_high_watermark),
+            (Log, "__init__", probes.log_made),
+            (Watermarks, "move_high_watermark", probes.move_high_watermark),
             (Log, "truncate_to", probes.truncate_to),
             (Partition, "append_run", probes.append_run),
             (MetadataHost, "__init__", probes.metadata_host),
@@ -77,6 +79,8 @@ class _Probes:
     def __init__(self, invariants: Invariants) -> None:
         self._invariants = invariants
         self._nodes = {node.host: node for node in invariants.world.nodes.values()}
+        #: Followers move high watermarks without a method of the log, to save its call.
+        self._logs: dict[Watermarks, Log] = {}
 
     def _here(self) -> SimNode | None:
         """The node whose callback is running."""
@@ -85,12 +89,17 @@ class _Probes:
             return None
         return self._nodes.get(loop.name)
 
-    def update_high_watermark(self, original: Any, log: Log, offset: int) -> Any:
-        """Wraps `Log.update_high_watermark`."""
-        before = log.high_watermark
-        moved = original(log, offset)
+    def log_made(self, original: Any, log: Log, *arguments: Any, **named: Any) -> None:
+        """Wraps the constructor of `Log`."""
+        original(log, *arguments, **named)
+        self._logs[log.watermarks] = log
+
+    def move_high_watermark(self, original: Any, watermarks: Watermarks, offset: int) -> Any:
+        """Wraps `Watermarks.move_high_watermark`, which every move goes through."""
+        before = watermarks.high_watermark
+        moved = original(watermarks, offset)
         if moved and (node := self._here()) is not None:
-            self._invariants.high_watermark_moved(node, log, before)
+            self._invariants.high_watermark_moved(node, self._logs[watermarks], before)
         return moved
 
     def truncate_to(self, original: Any, log: Log, offset: int, *arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from minikafka.broker.partitions.partition import Partition
 from minikafka.cli.sim import sim
 from minikafka.core.partition.leader import PartitionLeader
+from minikafka.sim.invariants import Invariants
 from minikafka.sim.runner import run_drawn, run_seed, shrink
 from minikafka.sim.swarm import Fault, Options, draw
 from minikafka.sim.world import World
@@ -71,6 +72,23 @@ def test_three_nodes_that_start_together_are_in_service_at_once() -> None:
         assert world.run().violation is None
         times = [at_s for at_s, _, text in world.lines if text == "in service"]
         assert len(times) == 3 and times[-1] < 0.12, (seed, times)
+
+
+def test_the_high_watermarks_of_all_replicas_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a broker moves them: those of followers once moved past the simulator, and nothing compared what they covered."""
+    watched: dict[tuple[str, int], dict[int, int]] = {}
+    original = Invariants.high_watermark_moved
+
+    def moved(self: Invariants, node: Any, log: Any, before: int) -> None:
+        watched.setdefault((log.topic, log.partition), {})[node.node_id] = log.high_watermark
+        original(self, node, log, before)
+
+    monkeypatch.setattr(Invariants, "high_watermark_moved", moved)
+    outcome = run_drawn(Options(4711, partitions=2, duration_s=2.0), [])
+    assert outcome.violation is None
+    ends = [watched["records", index] for index in range(2)]
+    assert [sorted(end) for end in ends] == [[1, 2, 3]] * 2
+    assert all(len(set(end.values())) == 1 for end in ends), "at rest all replicas agree"
 
 
 def test_a_broken_rule_is_found_reported_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
