@@ -42,14 +42,15 @@ def partition_for_key(key: str, partitions: int) -> int:
     return (hashed if hashed < SIGN else -hashed % SIGN) % partitions
 
 
-def topic_partition_hash(topic_hash: int, index: int) -> int:
-    """`TopicPartition.hashCode`, unsigned. `topic_hash`: the hash of the topic's name."""
-    return (31 * (31 + index) + topic_hash) & UINT32
-
-
-def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:
-    """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them. Keys in the same bucket are sorted."""
-    return by_place(sorted(hashed, key=lambda pair: pair[1]))
+def indexes_in_table_order(topic_hash: int, indexes: list[int], keys: int) -> list[int]:
+    """A topic's partitions in the order in which a `java.util.HashMap` of so many `TopicPartition` keys lists them. Those in the same
+    bucket are sorted. `topic_hash`: the hash of the topic's name."""
+    mask, base = _table_size(keys, TABLE_SIZE_MIN) - 1, 31 * 31 + topic_hash
+    # Numbers that begin with the bucket are sorted in a third of the time of pairs. An index may be negative.
+    hashed = [((base + 31 * index) & UINT32, index + SIGN) for index in indexes]
+    placed = [((code ^ code >> 16) & mask) << 32 | index for code, index in hashed]
+    placed.sort()
+    return [(place & UINT32) - SIGN for place in placed]
 
 
 def names_in_table_order(names: Iterable[str]) -> list[str]:
@@ -77,6 +78,7 @@ def by_place(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
 
 
 def _table_size(keys: int, size: int) -> int:
+    """The size of a `java.util.HashMap`, of initially `size` buckets, that holds so many keys."""
     while keys > size * 3 // 4:
         size *= 2
     return size

@@ -327,6 +327,10 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.coordinators.transaction_markers:MarkerWriter._next_turn", _returns(None)),)},
     {"name": "coordinators-not-finished", "breaks": "a coordinator does in later turns what did not fit into one", "tests": COORDINATORS,
      "patches": (("minikafka.broker.coordinators.runtime:CoordinatorRuntime._next_turn", _returns(None)),)},
+    {"name": "markers-in-one-step", "breaks": "the markers of a transaction of many partitions are sent in steps", "tests": COORDINATORS,
+     "patches": (("minikafka.core.transaction.effects:Markers.parts", lambda original: lambda markers: iter([markers])),)},
+    {"name": "large-values-in-one-step", "breaks": "a coordinator that loads replays a bounded number of bytes in a step",
+     "tests": COORDINATORS, "patches": (("minikafka.broker.coordinators.loader:STEP_VALUE_BYTES", lambda original: 1 << 40),)},
     {"name": "replicas-not-finished", "breaks": "replicas that could not be made in one turn are made in later ones", "options": STEPS,
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager._place_late_soon", _returns(None)),)},
 ]  # fmt: skip

@@ -6,11 +6,14 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from minikafka.broker.coordinators.transaction_coordinator import TransactionHost, refused_for
 from minikafka.broker.coordinators.transaction_markers import MarkerSender
 from minikafka.broker.coordinators.transaction_verification import _producer_error
 from minikafka.core.transaction.effects import Markers
 from minikafka.core.transaction.verification import Support, Verification
+from minikafka.counted import NAMED_MAX
 from minikafka.wire.errors import ErrorCode
 
 HERE, GONE = ("here", 0), ("gone", 0)
@@ -84,6 +87,15 @@ def test_a_partition_that_the_metadata_do_not_have_needs_no_marker_at_once() -> 
     cluster, shard = Cluster(), Shard(frozenset({HERE, GONE}))
     host_of(cluster, shard)._send(0, shard, markers_of(HERE, GONE), 0)  # type: ignore[arg-type]
     assert shard.unmarked == frozenset() and cluster.asked == 1 and not cluster.timers
+
+
+def test_a_topic_of_very_many_partitions_that_was_deleted_makes_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each of 9,000 took a tenth of a second of a turn."""
+    gone = frozenset((GONE[0], index) for index in range(2 * NAMED_MAX))
+    cluster, shard = Cluster(), Shard(gone)
+    with caplog.at_level("INFO"):
+        host_of(cluster, shard)._send(0, shard, markers_of(*gone), 0)  # type: ignore[arg-type]
+    assert len(caplog.messages) == 1 and caplog.text.count("gone-") == NAMED_MAX and not shard.unmarked
 
 
 def test_a_partition_that_its_leader_does_not_know_is_marked_however_long_that_takes() -> None:

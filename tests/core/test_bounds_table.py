@@ -40,7 +40,7 @@ NAMED_BY_NO_TEST = {
     "minikafka/broker/client_metrics/otlp.py": "ATTRIBUTES_MAX",
     "minikafka/broker/config/properties.py": "INT16_MAX INT32_MAX INT64_MAX",
     "minikafka/broker/coordinators/coordinator_topic.py": "TOPIC_WAIT_MS_MAX",
-    "minikafka/broker/coordinators/transaction_coordinator.py": "RETRY_MS_MAX NAMED_MAX",
+    "minikafka/broker/coordinators/transaction_coordinator.py": "RETRY_MS_MAX",
     "minikafka/broker/front/controller_channel.py": "RETRY_BACKOFF_MS_MAX TIMEOUT_GROWTH_MAX",
     "minikafka/broker/front/forwarding.py": "RESENDS_MAX",
     "minikafka/broker/observe/audits.py": "OUTPUT_BYTES_MAX",

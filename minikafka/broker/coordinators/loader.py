@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from minikafka.wire.batch import RecordBatch
     from minikafka.wire.record import Record
 
-#: Records replayed in one turn of the loop; of transactions this takes some 4 ms.
+#: Records replayed in one turn of the loop, and bytes of their values; of transactions this takes some 4 ms. A transaction of 9,000
+#: partitions has 36 KiB.
 STEP_RECORDS = 64
+STEP_VALUE_BYTES = 32 * 1024
 #: Bytes read, checked and decompressed in one turn, rounded to whole batches.
 STEP_BYTES = 256 * 1024
 
@@ -137,7 +139,7 @@ class CommittedReader:
 
         Calls `on_record(record, producer id or -1)` and `on_marker(producer id, is it a commit)`. Raises StorageError, and CorruptRecord
         for a batch that does not match its checksum."""
-        due = self.records + STEP_RECORDS
+        due, left = self.records + STEP_RECORDS, STEP_VALUE_BYTES
         while self.next_offset < end_offset:
             result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)
             with self._log.disk(self._what):
@@ -162,9 +164,10 @@ class CommittedReader:
                         records = batch.records()
                     for record in records:
                         self.records += 1
+                        left -= 0 if record.value is None else len(record.value)
                         on_record(record, producer_id)
-                        if self.records >= due:
-                            due = self.records + STEP_RECORDS
+                        if self.records >= due or left <= 0:
+                            due, left = self.records + STEP_RECORDS, STEP_VALUE_BYTES
                             yield None
                 self.next_offset = batch.next_offset
             if self.next_offset < end_offset:

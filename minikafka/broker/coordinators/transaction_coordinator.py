@@ -15,7 +15,7 @@ from minikafka.core.transaction.coordinator import FENCED_MARKER, TransactionSha
 from minikafka.core.transaction.effects import Markers, TransactionConfig, TransactionEffects
 from minikafka.core.transaction.state import PartitionKey
 from minikafka.core.transaction.verification import IMPLICIT_VERSION, Verification
-from minikafka.counted import counted
+from minikafka.counted import counted, named
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value
 
@@ -33,8 +33,6 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 TRANSACTION_VERSION = "transaction.version"
 RETRY_MS = 50
 RETRY_MS_MAX = 500
-#: The most transactional ids in one log line.
-NAMED_MAX = 10
 OnVerified = Callable[[dict[PartitionKey, ErrorCode]], None]
 logger = logging.getLogger("minikafka.transaction")
 
@@ -155,8 +153,9 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
     def _carry_out(self, index: int, shard: TransactionShard, effects: TransactionEffects) -> Iterator[None]:
         for markers in effects.markers:
             yield  # what was appended before may have used up the turn
-            self._send(index, shard, markers, 0)
-            yield
+            for part in markers.parts():
+                self._send(index, shard, part, 0)
+                yield
         for callback in effects.ids:
             self._give_id(index, shard, callback)
             yield
@@ -203,7 +202,8 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
                 self._after(delay_ms, index, shard, lambda: self._send(index, shard, again, tries + 1))
             fenced = [key for key, code in results.items() if code in FENCED_MARKER]
             if fenced:
-                logger.warning("markers of %s are refused because of a newer coordinator: %s", markers.transactional_id, fenced)
+                refused = named([f"{topic}-{partition}" for topic, partition in fenced])
+                logger.warning("markers of %s are refused because of a newer coordinator: %s", markers.transactional_id, refused)
 
         self._markers.send(markers, answered)
 
@@ -215,9 +215,8 @@ def refused_for(partitions: Iterable[PartitionKey], unknown: frozenset[Partition
 
 def _log_ids(what: str, index: int, transactional_ids: list[str]) -> None:
     if transactional_ids:
-        named = ", ".join(transactional_ids[:NAMED_MAX]) + (", …" if len(transactional_ids) > NAMED_MAX else "")
         ids = counted(len(transactional_ids), "transactional id")
-        logger.info("%s of %s-%d %s: %s", ids, TRANSACTIONS_TOPIC, index, what, named)
+        logger.info("%s of %s-%d %s: %s", ids, TRANSACTIONS_TOPIC, index, what, named(transactional_ids))
 
 
 def _topic(config: BrokerConfig, environment: Environment, metadata: MetadataHost, controller: ControllerChannel) -> CoordinatorTopic:

@@ -11,6 +11,7 @@ from minikafka.broker.supervise import Ends
 from minikafka.core.transaction.effects import Markers
 from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import EPOCH_BUMP_VERSION_MIN, PartitionKey
+from minikafka.counted import named
 from minikafka.wire.control import ControlType, end_transaction_batch
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -130,15 +131,18 @@ class MarkerSender:
         by_leader: dict[int, list[PartitionKey]] = {}
         for topic, indexes in by_topic(markers.partitions):
             image_topic = image.topics_by_name.get(topic)
+            deleted: list[str] = []
             for index in indexes:
                 registration = None if image_topic is None else image_topic.partitions.get(index)
                 if registration is None:
-                    logger.info("%s-%d has been deleted: no marker of %s is sent there", topic, index, markers.transactional_id)
+                    deleted.append(f"{topic}-{index}")
                     settled[topic, index] = ErrorCode.NONE
                 elif registration.leader < 0:
                     settled[topic, index] = ErrorCode.LEADER_NOT_AVAILABLE
                 else:
                     by_leader.setdefault(registration.leader, []).append((topic, index))
+            if deleted:
+                logger.info("no markers of %s are sent to what has been deleted: %s", markers.transactional_id, named(deleted))
         for leader, keys in by_leader.items():
             marker = _marker(markers, keys)
             if leader == self._node_id:

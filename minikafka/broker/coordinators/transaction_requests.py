@@ -16,6 +16,7 @@ from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import STATES_BY_LABEL, PartitionKey
 from minikafka.core.transaction.verification import Support, Verification
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -43,6 +44,8 @@ ABORTABLE_VERSION = 4
 #: Clients understand PRODUCER_FENCED from these versions on; older ones get INVALID_PRODUCER_EPOCH.
 FENCED_VERSION_MIN = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 EPOCH_BUMP_END_VERSION = 5
+#: The addition of more partitions is answered in another turn of the loop than that in which they are added.
+ADDED_AT_ONCE = 1024
 _RETRY_COMMIT = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR})
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -74,7 +77,7 @@ class TransactionHandlers:
         self._replicas = replicas
         self._metadata = metadata
         self._producer_ids = producer_ids
-        self._clock = environment.clock
+        self._environment, self._clock = environment, environment.clock
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the transaction APIs on a broker listener."""
@@ -149,9 +152,15 @@ class TransactionHandlers:
         keys = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
         unknown = self._host.unknown_partitions(keys)
 
-        def done(code: ErrorCode) -> None:
+        def answer(code: ErrorCode) -> None:
             results = dict.fromkeys(keys, _client_error(context, request, code))
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(results)))
+
+        def done(code: ErrorCode) -> None:
+            if len(keys) > ADDED_AT_ONCE:
+                self._environment.supervisor.call_soon("an answer to AddPartitionsToTxn", answer, code)
+            else:
+                answer(code)
 
         if unknown:
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(refused_for(keys, unknown))))
@@ -382,7 +391,11 @@ def _results(results: dict[PartitionKey, ErrorCode]) -> list[_TopicResult]:
     return [
         _TopicResult(
             name=topic,
-            results_by_partition=[_Result(partition_index=index, partition_error_code=results[topic, index]) for index in indexes],
+            results_by_partition=lazy_list(indexes, lambda index, topic=topic: _result(index, results[topic, index])),  # type: ignore[misc]
         )
         for topic, indexes in by_topic(results)
     ]
+
+
+def _result(index: int, code: ErrorCode) -> _Result:
+    return _Result(partition_index=index, partition_error_code=code)

@@ -27,7 +27,7 @@ from minikafka.core.transaction.state import (
     is_exhausted,
 )
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.records.transaction_records import TransactionLogKey
+from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
 
 Done = Callable[[ErrorCode], None]
 #: (error, producer id, producer epoch); id and epoch are -1 with an error.
@@ -91,7 +91,7 @@ class TransactionShard:
         if entry is None:
             entry = self._entries[key.transactional_id] = _Entry(transaction_from(key, value))
         else:
-            entry.current = _as_written(entry.pending, transaction_from(key, value))
+            entry.current = _as_written(entry.pending, value) or transaction_from(key, value)
         if entry.current.state is TransactionState.ONGOING:
             self._timeouts.note(key.transactional_id, _timeout_ms(entry.current))
         elif entry.current.state.is_over:
@@ -505,13 +505,14 @@ def _is_due(queue: DeadlineQueue[str], now_ms: int) -> bool:
     return deadline_ms is not None and deadline_ms <= now_ms
 
 
-def _as_written(pending: Transaction | None, stored: Transaction) -> Transaction:
-    """The step that a record describes. Fields that records do not hold are taken from `pending` if this shard wrote the record."""
-    if pending is not None and (pending.producer_id, pending.producer_epoch, pending.state, pending.update_ms) == (
-        stored.producer_id, stored.producer_epoch, stored.state, stored.update_ms
+def _as_written(pending: Transaction | None, value: TransactionLogValue) -> Transaction | None:
+    """The step that a record describes, if this shard wrote the record: it has fields that records do not hold, and its partitions, which
+    may be very many, need not be made again."""
+    if pending is not None and (pending.producer_id, pending.producer_epoch, pending.state.number, pending.update_ms) == (
+        value.producer_id, value.producer_epoch, value.transaction_status, value.transaction_last_update_timestamp_ms
     ):  # fmt: skip
         return pending
-    return stored
+    return None
 
 
 def _may_be_current(current: Transaction, expected: tuple[int, int]) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
 
 from minikafka.core.coordinator.shard import Append
+from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import PartitionKey
 from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
+
+#: Partitions whose markers are sent, and answered, together.
+MARKERS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,15 @@ class Markers:
     coordinator_epoch: int
     transaction_version: int
     partitions: frozenset[PartitionKey]
+
+    def parts(self) -> Iterator[Markers]:
+        """The same for MARKERS_AT_ONCE partitions at a time: each part is one piece of work."""
+        if len(self.partitions) <= MARKERS_AT_ONCE:
+            yield self
+            return
+        keys = [(topic, index) for topic, indexes in by_topic(self.partitions) for index in indexes]
+        for start in range(0, len(keys), MARKERS_AT_ONCE):
+            yield replace(self, partitions=frozenset(keys[start : start + MARKERS_AT_ONCE]))
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minikafka.core.java_hash import string_hash, table_order, topic_partition_hash
+from minikafka.core.java_hash import by_place, indexes_in_table_order, string_hash
 from minikafka.core.transaction.state import STATES_BY_NUMBER, PartitionKey, Transaction, TransactionState
 from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
 
@@ -14,21 +14,19 @@ TAGGED_VERSION_MIN = 1
 
 def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[str, list[int]]]:
     """Partitions grouped by topic, in the order in which Kafka's hash tables list them."""
-    # Each name is hashed once: a cache of hashes may be smaller than the topics of a transaction.
-    hashes: dict[str, int] = {}
-    hashed: list[tuple[int, PartitionKey]] = []
-    for key in partitions:
-        topic, index = key
-        of_topic = hashes.get(topic)
-        if of_topic is None:
-            of_topic = hashes[topic] = string_hash(topic)
-        hashed.append((topic_partition_hash(of_topic, index), key))
-    listed = table_order(hashed)
     grouped: dict[str, list[int]] = {}
-    for topic, index in listed:
-        grouped.setdefault(topic, []).append(index)
-    topics = table_order((hashes[topic], (topic, number)) for number, topic in enumerate(grouped))
-    return [(topic, grouped[topic]) for topic, _ in topics]
+    count = 0
+    for topic, index in partitions:
+        count += 1
+        indexes = grouped.get(topic)
+        if indexes is None:
+            grouped[topic] = [index]
+        else:
+            indexes.append(index)
+    # Each name is hashed once: a cache of hashes may be smaller than the topics of a transaction.
+    hashes = [(string_hash(topic), topic) for topic in sorted(grouped)]
+    in_order = {topic: indexes_in_table_order(code, grouped[topic], count) for code, topic in hashes}
+    return [(topic, in_order[topic]) for topic in by_place(hashes)]
 
 
 def transaction_key(transactional_id: str) -> TransactionLogKey:
