@@ -31,7 +31,7 @@ PENDING_BYTES_MIN = 512
 PRODUCE_KEY = 0
 #: A connection is served for at most this long in a turn of the loop; it checks the clock after this many frames of 256 bytes. A frame
 #: whose records begin a segment takes as long as dozens of others.
-TURN_S_MAX = 0.01
+TURN_S_MAX = 0.008
 FRAMES_BETWEEN_CLOCK_READS = 8
 _SIZE = struct.Struct(">i")
 
@@ -42,7 +42,7 @@ class SocketConnection(SocketWriter):
     __slots__ = (
         "_after_frames", "_budget", "_buffer", "_buffer_bytes", "_charged", "_end", "_flush_queue", "_flush_wanted", "_frame_since",
         "_head_ticket", "_held_bytes", "_holds", "_keeps_frame", "_limits", "_loop", "_muted", "_next_ticket", "_pending",
-        "_pending_bytes", "_ready", "_small_receives", "_start", "_turn_s", "_usual_end", "_view", "_writing", "_writing_since",
+        "_pending_bytes", "_ready", "_small_receives", "_start", "_turn_s", "_usual_end", "_view", "_waits", "_writing", "_writing_since",
         "bytes_behind", "closed", "handler", "last_active_s", "paused", "peer_host", "peer_port", "principal", "received_bytes", "state",
     )  # fmt: skip
 
@@ -88,6 +88,8 @@ class SocketConnection(SocketWriter):
         #: Whether others use the frame that is being served, and so the buffer, after the call.
         self._keeps_frame = False
         self._turn_s = 0.0
+        #: Whether it waits for a later turn, because others have used up this one.
+        self._waits = False
         self._after_frames: Callable[[], None] | None = None
         self.bytes_behind = 0
         self.paused = self.closed = False
@@ -122,6 +124,10 @@ class SocketConnection(SocketWriter):
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
+        # Not the loop's time, which may be constant within a turn: request queue times are measured from it.
+        now_s = monotonic()
+        if now_s >= self._flush_queue.turns.over_s and self._must_wait(now_s):
+            return
         try:
             count = self._socket.recv_into(self._view[self._end :] if self._end else self._view)
         except (BlockingIOError, InterruptedError):
@@ -133,8 +139,7 @@ class SocketConnection(SocketWriter):
             self.close(closed_by_peer(bytes(self._view[self._start : min(self._end, self._start + 5)])))
             return
         self.received_bytes += count
-        # Not the loop's time, which may be constant within a turn: request queue times are measured from it.
-        self._turn_s = self.last_active_s = monotonic()
+        self._turn_s = self.last_active_s = now_s
         self._end += count
         queue = self._flush_queue
         queue.depth += 1
@@ -143,6 +148,24 @@ class SocketConnection(SocketWriter):
         finally:
             queue.depth -= 1
             queue.flush()
+
+    def _must_wait(self, now_s: float) -> bool:
+        """Whether other connections have used up this turn of the loop. This one is then served in a later one."""
+        turns = self._flush_queue.turns
+        if turns.admits(now_s) or self._limits.is_outgoing:
+            return False
+        if not self._waits:
+            self._waits = True
+            turns.wait(self._serve)
+        return True
+
+    def _serve(self) -> None:
+        """Go on after a wait for a later turn."""
+        self._waits = False
+        if self._start != self._end:
+            self._parse_rest()
+        if not self.closed and not self.paused:
+            self._readable()
 
     def _parse(self) -> None:
         """Pass the whole frames to the handler, until the connection must wait."""
@@ -367,7 +390,9 @@ class SocketConnection(SocketWriter):
 
     def _parse_rest(self) -> None:
         if not self.closed and not self.paused:
-            self._turn_s = monotonic()
+            now_s = self._turn_s = monotonic()
+            if self._must_wait(now_s):
+                return
             queue = self._flush_queue
             queue.depth += 1
             try:

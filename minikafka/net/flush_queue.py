@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from minikafka.net.turn_share import ServingTurns
+
 
 class Flushable(Protocol):
     """A connection in the queue, or a watcher."""
@@ -14,15 +16,17 @@ class Flushable(Protocol):
 
 
 class FlushQueue:
-    """The connections of one loop that have something to send. `depth` is above 0 inside a read callback, which flushes at its end."""
+    """The connections of one loop that have something to send. `depth` is above 0 inside a read callback, which flushes at its end.
+    `turns` tells a connection whether it may be served in this turn."""
 
-    __slots__ = ("_connections", "_loop", "_scheduled", "depth")
+    __slots__ = ("_connections", "_loop", "_scheduled", "depth", "turns")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._connections: list[Flushable] = []
         self._scheduled = False
         self.depth = 0
+        self.turns = ServingTurns(loop)
 
     def add(self, connection: Flushable) -> None:
         """Flush `connection` when the current read callback ends, or on the loop's next turn outside of one."""

@@ -155,6 +155,8 @@ class ConnectionLimits:
     idle_ms: int = 600_000
     pending_answers_max: int = 256
     queued_bytes_max: int = 4 << 20
+    #: Whether this side opened the connection: it brings answers alone, which do not wait for other connections.
+    is_outgoing: bool = False
     #: The memory bound shared by connections; None: there is none.
     budget: MemoryBudget | None = None
 

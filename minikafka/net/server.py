@@ -86,7 +86,7 @@ class SocketNetwork:
         raise failure if failure is not None else OSError(f"{host} has no address")
 
 
-CLIENT_LIMITS = ConnectionLimits(frame_bytes_max=(1 << 31) - 1, idle_ms=0)
+CLIENT_LIMITS = ConnectionLimits(frame_bytes_max=(1 << 31) - 1, idle_ms=0, is_outgoing=True)
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:

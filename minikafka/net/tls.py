@@ -158,8 +158,10 @@ class TlsConnection(SocketConnection):
     def _readable(self) -> None:
         sock = self._socket
         queue = self._flush_queue
+        now_s = self._turn_s = monotonic()
+        if self._must_wait(now_s):
+            return
         queue.depth += 1
-        self._turn_s = monotonic()
         try:
             for _ in range(RECORDS_PER_WAKE_UP):
                 try:

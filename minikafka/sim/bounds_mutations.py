@@ -61,6 +61,10 @@ def _all_pass(original: Any) -> Any:
     return lambda self, reader, used=0: True
 
 
+def _in_front(original: Any) -> Any:
+    return lambda self, serve: self._waiting.appendleft(serve)
+
+
 def _as_if_answered(original: Any) -> Any:
     return lambda self, reader, *, is_answered: original(self, reader, is_answered=True)
 
@@ -180,6 +184,7 @@ LOOKS = ("tests/storage/test_looks.py",)
 PRODUCE = ("tests/broker/test_produce_turns.py",)
 CODECS = ("tests/wire/test_compression.py",)
 NET = ("tests/net/test_bounds.py",)
+TURNS_OF_CONNECTIONS = ("tests/net/test_serving_turns.py",)
 NAMES = ("tests/broker/test_names_of_peers.py",)
 FETCH_PATH = ("tests/broker/test_fetch_fast_path.py",)
 KEPT = ("tests/broker/test_kept_requests.py",)
@@ -240,6 +245,10 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{CONNECTION}._is_full", _returns(False)),)},
     {"name": "turn-without-end", "breaks": "a busy connection lets the others have their turn", "tests": NET,
      "patches": (("minikafka.net.connection:TURN_S_MAX", lambda original: 1e9),)},
+    {"name": "connections-fill-a-turn", "breaks": "all connections together leave the loop to others after some milliseconds",
+     "tests": TURNS_OF_CONNECTIONS, "patches": (("minikafka.net.turn_share:SERVING_S", lambda original: 1e9),)},
+    {"name": "last-connection-first", "breaks": "the connection that has waited longest for a turn of the loop is served first",
+     "tests": TURNS_OF_CONNECTIONS, "patches": (("minikafka.net.turn_share:ServingTurns.wait", _in_front),)},
     {"name": "patience-without-end", "breaks": "a client that does not finish a request is disconnected", "tests": NET,
      "patches": ((f"{CONNECTION}.is_stuck", _returns("")),)},
     {"name": "large-requests-pile-up", "breaks": "without memory, one large request is received and served at a time", "tests": NET,

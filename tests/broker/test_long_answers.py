@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from helpers.long_frames import filled, lists_of
 from helpers.peer import Peer
 
 from minikafka.broker.front import long_answers
+from minikafka.broker.front.large_requests import LargeRequests
 from minikafka.broker.front.long_answers import ENTRIES_AT_ONCE, LongAnswers
 from minikafka.broker.node import Node
 from minikafka.broker.supervise import Supervisor
@@ -94,6 +97,49 @@ async def test_an_answer_that_cannot_be_encoded_lets_its_files_go() -> None:
     with pytest.raises(NotEncodable):
         await long_answers_of(CountedTurns()).encoded(Response(), 4, 7)  # type: ignore[arg-type]
     assert len(released) == 2
+
+
+@pytest.mark.asyncio
+async def test_steps_of_what_begins_together_have_a_turn_each() -> None:
+    """The first ones, too: 400 clients that ask for much at once once made a turn of more than a second."""
+    loop, steps, in_a_turn = asyncio.get_running_loop(), [0], list[int]()
+    large = LargeRequests(Supervisor(loop))
+
+    class Connection:
+        def hold(self) -> None: ...
+
+        def go_on(self) -> None: ...
+
+    def step(number: int) -> int:
+        steps[0] += 1
+        return number
+
+    def look() -> None:
+        in_a_turn.append(steps[0])
+        if steps[0] < 20 * (2 * AT_ONCE + 3):
+            loop.call_soon(look)
+
+    class Entry:
+        elements_max = 1 << 20
+
+        @staticmethod
+        def decode_in_steps(*_: Any) -> Iterator[int]:
+            yield step(1)
+            yield step(2)
+            yield step(3)
+
+    answers: list[Any] = []
+    context: Any = SimpleNamespace(api_version=4, correlation_id=7, connection=Connection(), close=answers.append, keep=lambda _: None)
+    entry: Any = Entry()
+    loop.call_soon(look)
+    for _ in range(20):
+        rows = [*range(2 * AT_ONCE)]
+        response = ListGroupsResponse(groups=lazy_list(rows, lambda number: ListGroupsResponse.ListedGroup(group_id=f"g{step(number)}")))
+        large.answers.start(context, response, answers.append)
+    await asyncio.gather(*(large._decoded(context, entry, b"", 0, []) for _ in range(20)))
+    while len(answers) < 20:
+        await asyncio.sleep(0)
+    assert max(after - before for before, after in itertools.pairwise([0, *in_a_turn])) <= 2 * AT_ONCE
 
 
 # -- lists that are made as they are encoded ----------------------------------------------------------------------------------

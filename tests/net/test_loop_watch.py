@@ -37,7 +37,7 @@ def test_a_long_turn_is_measured_named_and_logged(
         await asyncio.sleep(0.05)
         watch.forget()
         for _ in range(3):
-            hold(0.3)
+            hold(0.25 + 2 * REST_S)  # a turn counts from the look that found it
             before = watch.stalls
             while watch.stalls == before:
                 await asyncio.sleep(0.01)

@@ -141,7 +141,7 @@ async def test_there_is_room_whatever_is_kept(seed: int) -> None:
         connection.handler = Keeper()  # type: ignore[assignment]
         connection._socket = arriving = Arriving(data, random_)  # type: ignore[assignment]
         while not arriving.is_at_end:
-            if connection.paused:
+            if connection.paused or connection._waits:
                 await asyncio.sleep(0)
             else:
                 connection._readable()

@@ -161,6 +161,7 @@ class LargeRequests:
                     raise WireError(f"{entry.name} has more than {WHOLE_ENTRIES_MAX} elements that cannot be cut")
                 following = first_topics(request) if isinstance(request, DescribeTopicPartitionsRequest) else None
                 asked = Part(context)
+                await self.turns.next()
                 answered = entry.answer_to(asked, request)
         finally:
             room.leave()
@@ -182,6 +183,7 @@ class LargeRequests:
     async def _decoded(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int, made: list[list[Any]]) -> Any:
         steps, elements = entry.decode_in_steps(context.api_version, memoryview(frame), position, made), 0
         while True:
+            await self.turns.next()
             try:
                 elements = next(steps)
             except StopIteration as over:
@@ -189,7 +191,6 @@ class LargeRequests:
                 return over.value
             if elements > entry.elements_max:
                 raise WireError(f"{entry.name} has more than {entry.elements_max} elements")
-            await self.turns.next()
 
     async def _in_parts(self, context: Any, entry: Entry, request: Any, cuts: list[Cut], room: _Room) -> Any:
         """The combined answer; None if there is none. All parts together respect the request's timeout."""

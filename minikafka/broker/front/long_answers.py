@@ -78,6 +78,8 @@ class LongAnswers:
         pieces: list[Any] = []
         joined: list[Piece] = []
         try:
+            # Many answers may begin together: their first steps have a turn each, too.
+            await self._turns.next()
             for lazy in unresolved_lists(response):
                 for _ in lazy.resolve():
                     await self._turns.next()
