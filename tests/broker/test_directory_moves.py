@@ -29,7 +29,7 @@ from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
-SLOW = {"replica.alter.log.dirs.io.max.bytes.per.second": "1000"}
+SLOW = {"replica.alter.log.dirs.io.max.bytes.per.second": "1"}
 
 
 async def ask(node: Node, request: Any) -> Any:
@@ -148,7 +148,7 @@ async def test_a_slow_move_is_shown_goes_on_after_a_restart_and_ends_with_its_to
     async with live_node(tmp_path, log_dirs=2) as node:
         await until(lambda: places(node)[0].path == target.path)
         assert len(await values(node)) == 60
-        node.config.replica_alter_log_dirs_io_max_bytes_per_second = 1000
+        node.config.replica_alter_log_dirs_io_max_bytes_per_second = 1
         await fill(node, 30, 60)
         source, target = places(node)
         assert await move(node, target.path) is ErrorCode.NONE
