@@ -14,6 +14,7 @@ from minikafka.late_dataclass import dataclass
 from minikafka.storage import checkpoint, directory_files
 from minikafka.storage.config import LogConfig
 from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
+from minikafka.storage.due_work import DueWork, due_work, in_one_go
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, Lock, is_shortage
 from minikafka.storage.log import Log
@@ -375,12 +376,7 @@ class LogDirectory:
 
     def retain(self, wall_ms: int) -> int:
         """`retaining` in one go."""
-        steps = self.retaining(wall_ms, wall_ms)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as over:
-                return int(over.value)
+        return in_one_go(self.retaining(wall_ms, wall_ms))
 
     def retaining(self, wall_ms: int, now_ms: int) -> Generator[None, None, int]:
         """Apply retention to all logs (every log.retention.check.interval.ms) and forget idle producers, in steps of a few milliseconds.
@@ -400,21 +396,14 @@ class LogDirectory:
                 log.producer_state.expire(wall_ms, now_ms)
         return count
 
-    def request_syncs(self) -> None:
-        """Ask for a flush of logs whose active segments can only be closed once they are synced, if too many files are open."""
+    def due_work(self, wall_ms: int) -> Generator[None, None, DueWork]:
+        """Look at all logs, in steps; see `due_work`."""
         self._open_files.shrink()
-        excess = self._open_files.excess
-        for log in self.logs.values() if excess else ():
-            active = log.segments.active
-            if active.is_open and active.synced_size < active.size and log.failure is None:
-                log.durability.is_whole_flush_requested = True
-                excess -= 1
-                if not excess:
-                    break
+        return due_work(list(self.logs.values()), wall_ms, self._open_files.excess)
 
     def delete_files(self, wall_ms: int) -> None:
         """Unlink files and directories whose delay has passed."""
-        paths = self.take_due_deletions(wall_ms)
+        paths = in_one_go(self.due_work(wall_ms)).paths + self.take_due_deletions(wall_ms)
         if self.failure is not None:
             raise self.failure
         try:
@@ -423,14 +412,10 @@ class LogDirectory:
             raise self.unlink_failed(paths, error) from error
 
     def take_due_deletions(self, wall_ms: int) -> list[str]:
-        """Remove and return the paths of files and directories whose delay has passed, for `unlink`."""
-        paths: list[str] = []
-        for log in self.logs.values():
-            if log.segments.scheduled_deletions and log.failure is None:
-                paths += log.segments.take_due_deletions(wall_ms)
+        """Remove and return the paths of removed logs whose delay has passed, for `unlink`; `due_work` has those of other logs' files."""
         due = [path for due_ms, path in self._scheduled_deletions if due_ms <= wall_ms]
         self._scheduled_deletions = [(due_ms, path) for due_ms, path in self._scheduled_deletions if due_ms > wall_ms]
-        return paths + due
+        return due
 
     def unlink(self, paths: list[str]) -> None:
         """Unlink the paths from `take_due_deletions`. Blocks while the file system frees large files; may run on another thread. If it
@@ -472,11 +457,6 @@ class LogDirectory:
     def recovery_points(self) -> RecoveryPoints | None:
         """recovery-point-offset-checkpoint (every log.flush.offset.checkpoint.interval.ms, and when a truncation lowered a point)."""
         return RecoveryPoints(self.filesystem, self.path, self.logs) if self._is_loaded else None
-
-    @property
-    def has_stale_points(self) -> bool:
-        """Whether the file may have points that truncations lowered since."""
-        return self._is_loaded and any(log.durability.has_stale_point for log in self.logs.values())
 
     @property
     def has_removed_lines(self) -> bool:

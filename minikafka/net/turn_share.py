@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from time import monotonic
+from typing import TypeVar
 
+T = TypeVar("T")
 #: The time of a piece of work in a turn, without its last step.
 SHARE_S = 0.005
 #: For how long connections are served, together, before the loop has to turn. A period may begin in the midst of a turn, so a turn takes at
@@ -27,6 +29,19 @@ class TurnShares:
         monotonic_s = self._monotonic_s
         over_s = monotonic_s() + SHARE_S
         return lambda: monotonic_s() >= over_s
+
+    async def take(self, steps: Generator[None, None, T]) -> T:
+        """Take steps, a share of them in each turn; their result."""
+        is_over = self.begin()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as over:
+                result: T = over.value
+                return result
+            if is_over():
+                await asyncio.sleep(0)
+                is_over = self.begin()
 
 
 class ServingTurns:

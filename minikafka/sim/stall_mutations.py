@@ -23,14 +23,15 @@ def _only_with_progress(original: Any) -> Any:
 def _shrink_without_looking(original: Any) -> Any:
     """The periodic look at the in-sync sets leaves high watermarks alone."""
 
-    def shrink(self: Any, partitions: Any) -> None:
+    def shrinking(self: Any, partitions: Any) -> Any:
         now_ms = self._clock.now_ms()
         for partition in partitions:
             proposal = None if partition.leader is None else partition.leader.shrinkage(now_ms)
             if proposal is not None:
                 self.propose(partition, proposal)
+        yield
 
-    return shrink
+    return shrinking
 
 
 STALL_MUTATIONS: list[dict[str, Any]] = [
@@ -38,6 +39,6 @@ STALL_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.partition.leader:PartitionLeader.fetched", _only_with_progress),),
      "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "silent-replica-holds", "breaks": "a replica that fell silent just before it joined holds the high watermark back forever",
-     "patches": (("minikafka.broker.partitions.in_sync_sets:InSyncSets.shrink", _shrink_without_looking),),
+     "patches": (("minikafka.broker.partitions.in_sync_sets:InSyncSets.shrinking", _shrink_without_looking),),
      "tests": ("tests/broker/test_in_sync_sets.py",)},
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,8 @@ from minikafka.broker.partitions.in_sync_sets import InSyncSets
 from minikafka.broker.partitions.partition import LeaderRules, Partition
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.core.steps import STEP_ITEMS, at_once
+from minikafka.net.turn_share import SHARE_S, TurnShares
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.storage.config import LogConfig
 from minikafka.storage.recovery import load_log
@@ -42,11 +46,44 @@ async def test_a_silent_replica_holds_the_high_watermark_no_longer_than_its_lag_
     leader = partition.leading()
     leader.fetched(3, 0, 0, 1, now_ms)
     partition.append(memoryview(build_batch([Record(0, 1, None, b"x")])), -1, 0, now_ms)
-    environment: Any = SimpleNamespace(clock=clock, supervisor=Supervisor(asyncio.get_running_loop()))
+    environment: Any = SimpleNamespace(clock=clock, supervisor=Supervisor(asyncio.get_running_loop()), shares=None)
     sets = InSyncSets(1, lambda: 1, environment, SimpleNamespace(), events, LAG_MS)  # type: ignore[arg-type]
     now_ms += LAG_MS
-    sets.shrink([partition])
+    at_once(sets.shrinking([partition]))
     assert (partition.high_watermark, events.moves) == (0, 0)
     now_ms += 1
-    sets.shrink([partition])
+    at_once(sets.shrinking([partition]))
     assert (partition.high_watermark, leader.high_watermark, events.moves) == (1, 1, 1)
+
+
+class Leader:
+    """Notes in which turn it is looked at."""
+
+    high_watermark = log_end_offset = 0
+
+    def __init__(self, looks: list[int], turn: list[int]) -> None:
+        self._looks, self._turn = looks, turn
+
+    def shrinkage(self, now_ms: int) -> None:
+        self._looks.append(self._turn[0])
+
+
+async def test_very_many_in_sync_sets_are_looked_at_some_in_a_turn() -> None:
+    """9,000 took some 30 ms. Each step of 64 takes a third of a share here."""
+    looks, turn, passed = list[int](), [0], itertools.count()
+    shares = TurnShares(lambda: next(passed) * SHARE_S / 3)
+    environment: Any = SimpleNamespace(
+        clock=SimpleNamespace(now_ms=lambda: 0), supervisor=Supervisor(asyncio.get_running_loop()), shares=shares
+    )  # fmt: skip
+    sets = InSyncSets(1, lambda: 1, environment, SimpleNamespace(), SilentEvents(), LAG_MS)  # type: ignore[arg-type]
+    partitions: list[Any] = [SimpleNamespace(leader=Leader(looks, turn)) for _ in range(9_000)]
+    sets.look(partitions)
+    sets.look(partitions)
+    while sets._looking is not None and not sets._looking.done():
+        turn[0] += 1
+        await asyncio.sleep(0)
+    assert len(looks) == 9_000 and max(Counter(looks).values()) <= 4 * STEP_ITEMS, "once, and four steps in a turn"
+    sets.look(partitions)
+    await asyncio.sleep(0)
+    await sets.stop()
+    assert len(looks) < 10_000, "a broker that stops does not wait for the rest"

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from minikafka.broker.partitions.log_upkeep import FLUSHED_AT_ONCE, MANY_LOGS, LogUpkeep
 from minikafka.broker.supervise import Supervisor
-from minikafka.net.turn_share import TurnShares
+from minikafka.net.turn_share import SHARE_S, TurnShares
+from minikafka.sim.disk import Disk, DiskView
+from minikafka.storage.due_work import STEP_LOGS
 from minikafka.storage.errors import StorageError
+from minikafka.storage.log_dir import LogDirectory
 
 
-def upkeep_of(directories: list[Any]) -> LogUpkeep:
+def upkeep_of(directories: list[Any], turn_clock_s: Callable[[], float] = lambda: 0.0) -> LogUpkeep:
     loop = asyncio.get_running_loop()
     clock = SimpleNamespace(wall_ms=lambda: 7, now_ms=lambda: 8)
-    environment: Any = SimpleNamespace(clock=clock, supervisor=Supervisor(loop), monotonic_s=lambda: 0.0, shares=TurnShares(lambda: 0.0))
+    environment: Any = SimpleNamespace(
+        clock=clock, supervisor=Supervisor(loop), monotonic_s=lambda: 0.0, shares=TurnShares(turn_clock_s)
+    )  # fmt: skip
     config: Any = None
     return LogUpkeep(config, environment, directories)
 
@@ -100,3 +109,50 @@ async def test_of_very_many_logs_some_are_flushed_in_one_go_and_those_first_whos
     calls = 0
     await upkeep._run_flushes(logs[:9])
     assert calls == 9, "few logs leave the thread to others in between"
+
+
+class LookedAtLog:
+    """Notes in which turn it is looked at. `is_due`: whether it is to be flushed."""
+
+    def __init__(self, looks: list[int], turn: list[int], *, is_due: bool = False) -> None:
+        self._looks, self._turn = looks, turn
+        self.segments = SimpleNamespace(scheduled_deletions=[])
+        self.durability = SimpleNamespace(stale_point=0, recovery_point=0, is_flush_requested=is_due, should_sync_ahead=False)
+
+    @property
+    def failure(self) -> None:
+        self._looks.append(self._turn[0])
+
+
+async def test_very_many_logs_are_looked_at_some_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at 9,000 took 25 to 50 ms, every second. Each step of 64 takes a third of a share here."""
+    looks, turn, passed = list[int](), [0], itertools.count()
+    directory = LogDirectory(DiskView(Disk()), "/data")
+    logs: list[Any] = [LookedAtLog(looks, turn, is_due=number % 1000 == 0) for number in range(9_000)]
+    directory.logs = {("t", number): log for number, log in enumerate(logs)}
+    flushed: list[Any] = []
+
+    async def flush(upkeep: LogUpkeep, due: list[Any]) -> None:
+        flushed.extend(due)
+
+    monkeypatch.setattr(LogUpkeep, "_run_flushes", flush)
+    upkeep = upkeep_of([directory], lambda: next(passed) * SHARE_S / 3)
+    upkeep._look()
+    upkeep._look()
+    while upkeep._looking is not None and not upkeep._looking.done():
+        turn[0] += 1
+        await asyncio.sleep(0)
+    await upkeep.finish()
+    assert len(looks) == 9_000 and max(Counter(looks).values()) <= 4 * STEP_LOGS, "once, and four steps in a turn"
+    assert flushed == logs[::1000]
+
+
+async def test_a_broker_that_stops_begins_nothing_that_a_look_has_found() -> None:
+    directory = LogDirectory(DiskView(Disk()), "/data")
+    logs: list[Any] = [LookedAtLog([], [0], is_due=True)]
+    directory.logs = {("t", 0): logs[0]}
+    upkeep = upkeep_of([directory])
+    upkeep._look()
+    upkeep.cancel()
+    await upkeep.finish()
+    assert upkeep._flushing is None

@@ -140,7 +140,7 @@ async def test_the_next_flush_lowers_what_nobody_waited_for() -> None:
     log = flushed(directory)
     log.truncate_to(20, T0)
     upkeep = upkeep_of(directory)
-    upkeep._flush()
+    upkeep._look()
     await upkeep.finish()
     assert points(disk)["t", 0] == 20
 

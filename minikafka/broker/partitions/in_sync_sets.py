@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from minikafka.broker.partitions.alter_partition import AlterPartitionManager
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal
+from minikafka.core.steps import Steps, paced
 from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -33,11 +35,12 @@ class InSyncSets:
         lag_ms_max: int,
     ) -> None:
         self._clock = environment.clock
-        self._supervisor = environment.supervisor
+        self._supervisor, self._shares = environment.supervisor, environment.shares
         self._events = events
         self._lag_ms_max = lag_ms_max
         self._alter = AlterPartitionManager(broker_id, broker_epoch, controller, self._answered, environment.supervisor)
         self._is_stopping = False
+        self._looking: asyncio.Task[None] | None = None
         #: How often in-sync sets have shrunk and expanded, and how often proposals were refused.
         self.shrinks = 0
         self.expands = 0
@@ -46,21 +49,36 @@ class InSyncSets:
     async def stop(self) -> None:
         """Stop proposing."""
         self._is_stopping = True
+        if self._looking is not None:
+            await asyncio.gather(self._looking, return_exceptions=True)
         await self._alter.stop()
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask the controller for a change of the in-sync set."""
         self._alter.submit(partition, proposal)
 
-    def shrink(self, partitions: Iterable[Partition]) -> None:
+    def look(self, partitions: Iterable[Partition]) -> None:
+        """`shrinking` for all of these, some in a turn of the loop, unless the last look is still under way."""
+        if self._looking is None or self._looking.done():
+            self._looking = self._supervisor.start(self._shares.take(self.shrinking(list(partitions))), "looking at the in-sync sets")
+
+    def shrinking(self, partitions: Iterable[Partition]) -> Steps[None]:
         """Propose to remove the replicas that have lagged too long. Let high watermarks go on that waited for others, which have lagged as
         long without being in sync."""
         now_ms = self._clock.now_ms()
-        for partition in partitions:
+        for partition, is_step in paced(partitions):
+            if is_step:
+                yield
+                now_ms = self._clock.now_ms()
+                if self._is_stopping:
+                    return
             leader = partition.leader
-            if leader is not None and leader.high_watermark < leader.log_end_offset and leader.advance(now_ms):
+            if leader is None:
+                continue
+            if leader.high_watermark < leader.log_end_offset and leader.advance(now_ms):
                 partition.high_watermark_moved()
-            proposal = None if partition.leader is None else partition.leader.shrinkage(now_ms)
+                leader = partition.leader
+            proposal = None if leader is None else leader.shrinkage(now_ms)
             if proposal is not None:
                 logger.info(
                     "%s: in epoch %d proposing in-sync replicas %s, because the others have not caught up for %d ms",

@@ -35,6 +35,7 @@ class LogUpkeep:
         self._environment = environment
         self._directories = directories
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._looking: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
@@ -54,7 +55,7 @@ class LogUpkeep:
         self.every("high watermarks", config.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
         self.every("recovery points", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint_recovery_points)
         self.every("retention", config.log_retention_check_interval_ms / 1000, self._retain)
-        self.every("flush", FLUSH_INTERVAL_S, self._flush)
+        self.every("flush", FLUSH_INTERVAL_S, self._look)
 
     def every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
         """Call `work` every `interval_s` seconds until the upkeep stops."""
@@ -76,6 +77,8 @@ class LogUpkeep:
 
     async def finish(self) -> None:
         """Wait for the work in progress."""
+        if self._looking is not None:
+            await asyncio.gather(self._looking, return_exceptions=True)
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
         retaining = [] if self._retaining is None else [self._retaining]
@@ -190,25 +193,30 @@ class LogUpkeep:
             except StorageError as error:
                 logger.error("retention: %s", error)
 
-    def _flush(self) -> None:
-        wall_ms = self._environment.clock.wall_ms()
+    def _look(self) -> None:
         self.forget_removed()
+        if self._looking is None or self._looking.done():
+            self._looking = self._environment.supervisor.start(self._run_look(), "looking at the logs")
+
+    async def _run_look(self) -> None:
+        """Look at all logs, some in a turn, and begin what is due."""
+        due: list[Log] = []
         for directory in self._online():
-            self._unlink(directory, wall_ms)
+            wall_ms = self._environment.clock.wall_ms()
+            paths, flushes, has_stale_points = await self._environment.shares.take(directory.due_work(wall_ms))
+            if directory.is_offline or self._is_stopping:
+                continue
+            self._unlink(directory, paths + directory.take_due_deletions(wall_ms))
             if directory.has_unsynced_names:
                 self.write(directory, directory.prepare_sync)
-            if directory.has_stale_points:
+            if has_stale_points:
                 self.write(directory, directory.recovery_points)
-            directory.request_syncs()
-        if self._flushing is None or self._flushing.done():
-            logs = (log for directory in self._online() for log in directory.logs.values())
-            due = [log for log in logs if log.durability.is_flush_requested or log.durability.should_sync_ahead]
-            if due:
-                self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
+            due += flushes
+        if due and not self._is_stopping and (self._flushing is None or self._flushing.done()):
+            self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
 
-    def _unlink(self, directory: LogDirectory, wall_ms: int) -> None:
+    def _unlink(self, directory: LogDirectory, paths: list[str]) -> None:
         """Delete the files that retention and topic deletion left, in a thread, because deleting large files is slow."""
-        paths = directory.take_due_deletions(wall_ms)
         if paths:
             running = self._environment.supervisor.start(self._run_unlink(directory, paths), "deletion of files")
             self._unlinking.add(running)

@@ -512,7 +512,7 @@ class ReplicaManager:
     async def start(self) -> None:
         """Start fetching and the periodic work."""
         interval_s = max(self._rules.lag_ms_max // 2, 1) / 1000
-        self.upkeep.every("shrink", interval_s, lambda: self.in_sync_sets.shrink(list(self.partitions.values())))
+        self.upkeep.every("shrink", interval_s, lambda: self.in_sync_sets.look(self.partitions.values()))
         self.upkeep.start()
         await self.fetchers.start()
 

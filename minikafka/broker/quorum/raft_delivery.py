@@ -135,16 +135,7 @@ class Delivery:
 
     async def in_turns(self, steps: Steps[T]) -> T:
         """Take steps, for a bounded time in a turn of the loop."""
-        is_over = self._shares.begin()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as over:
-                result: T = over.value
-                return result
-            if is_over():
-                await asyncio.sleep(0)
-                is_over = self._shares.begin()
+        return await self._shares.take(steps)
 
     def install(self, snapshot_id: SnapshotId, records: list[Any]) -> Steps[None]:
         """Deliver a snapshot that came from the leader."""
