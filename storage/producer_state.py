@@ -68,9 +68,7 @@ class ProducerEntry:
         """Whether a batch that is not transactional follows the last one directly, with no transaction open: such a batch is neither
         refused nor a duplicate."""
         batches = self.batches
-        return (
-            epoch == self.epoch and self.txn_first_offset < 0 and len(batches) > 0 and sequence == batches[-1][LAST_SEQUENCE] + 1
-        )
+        return epoch == self.epoch and self.txn_first_offset < 0 and len(batches) > 0 and sequence == batches[-1][LAST_SEQUENCE] + 1
 
     def copy(self) -> ProducerEntry:
         other = ProducerEntry(self.producer_id)
@@ -189,10 +187,14 @@ class ProducerStateManager:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, must_begin_at_zero: bool
     ) -> Verification | None:
-        """The verification that an append which may begin a transaction must pass; None if one is already open in this epoch."""
+        """The verification that an append which may begin a transaction must pass; None if one is already open in this epoch. Raises
+        ApiError (INVALID_PRODUCER_EPOCH) if the log knows a newer epoch: then the coordinator need not be asked."""
         entry = self.entries.get(producer_id)
-        if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
-            return None
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, self._stale_epoch(entry, epoch, self.end_offset))
+            if entry.txn_first_offset >= 0 and entry.epoch == epoch:
+                return None
         verification = self._verifications.get(producer_id)
         if verification is None:
             verification = Verification(epoch, sequence, wall_ms, must_begin_at_zero=must_begin_at_zero)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.batches import T0, batch
+from helpers.batches import T0, batch, marker
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.broker.partitions.produce_transactional import TransactionalProduce, Verdicts, verdict_of
@@ -181,3 +181,13 @@ async def test_batches_outside_transactions_need_no_verdict() -> None:
     requests.send(0)
     requests.coordinator.answer()
     assert requests.ends() == [1]
+
+
+async def test_a_batch_of_an_older_epoch_than_the_logs_is_refused_without_asking() -> None:
+    requests = Requests(2)
+    requests.logs[0].append_as_leader(memoryview(marker(PRODUCER, 1, abort=True, coordinator_epoch=0)), 0, T0, origin="coordinator")
+    requests.send(0)
+    assert requests.refused == [ErrorCode.INVALID_PRODUCER_EPOCH] and not requests.coordinator.asked
+    requests.send(0, 1)
+    requests.coordinator.answer()
+    assert requests.refused == [ErrorCode.INVALID_PRODUCER_EPOCH] * 2 and requests.ends() == [1, 1]

@@ -56,11 +56,20 @@ class Story:
         self.member_epoch = (await self.until(joining, 1)).member_epoch
         self.producer = await self.until(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 5)
 
-    async def commit(self, version: int, topics: list[tuple[Any, list[int]]], group: str = "g", epoch: int = -1, member: str = "") -> Any:
+    async def commit(
+        self,
+        version: int,
+        topics: list[tuple[Any, list[int]]],
+        group: str = "g",
+        epoch: int = -1,
+        member: str = "",
+        transactional_id: str = "x",
+    ) -> Any:
         """(topic id or name, partitions) -> the same with errors."""
         named = "topic_id" if version >= 6 else "name"
         request = TxnOffsetCommitRequest(
-            transactional_id="x", group_id=group, producer_id=self.producer.producer_id, producer_epoch=self.producer.producer_epoch,
+            transactional_id=transactional_id, group_id=group,
+            producer_id=self.producer.producer_id, producer_epoch=self.producer.producer_epoch,
             generation_id_or_member_epoch=epoch, member_id=member,
             topics=[
                 TOPIC(**{named: key}, partitions=[PARTITION(partition_index=index, committed_offset=7) for index in many])
@@ -70,8 +79,7 @@ class Story:
         while True:
             answer: Any = await self.channel.request(request, version)
             found = [
-                (getattr(topic, named), [(p.partition_index, ErrorCode(p.error_code)) for p in topic.partitions])
-                for topic in answer.topics
+                (getattr(topic, named), [(p.partition_index, ErrorCode(p.error_code)) for p in topic.partitions]) for topic in answer.topics
             ]
             if not {code for _, many in found for _, code in many} & RETRIED:
                 return found
@@ -150,3 +158,19 @@ async def test_the_marker_of_the_transaction_before_comes_while_the_coordinator_
         await asyncio.gather(*waiting)
         channel.close()
         other.close()
+
+
+@pytest.mark.parametrize("version", [3, 5])
+async def test_an_older_epoch_than_the_groups_log_knows_is_refused_before_the_transactional_id(tmp_path: Path, version: int) -> None:
+    async with live_node(tmp_path) as node:
+        channel = await Channel.open(SocketNetwork(asyncio.get_running_loop()), "127.0.0.1", broker_port(node), client_id="test")
+        story = Story(channel)
+        await story.begin()
+        assert node.broker is not None
+        kind, index = WriteTxnMarkersRequest, node.broker.groups.topic.partition_of("g")
+        topics = [kind.WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[index])]
+        own = {"producer_id": story.producer.producer_id, "producer_epoch": story.producer.producer_epoch + 1}
+        answer: Any = await channel.request(kind(markers=[kind.WritableTxnMarker(transaction_result=True, topics=topics, **own)]), 1)
+        assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+        assert await story.commit(version, [("t", [0])], transactional_id="other") == [("t", [(0, ErrorCode.INVALID_PRODUCER_EPOCH)])]
+        channel.close()

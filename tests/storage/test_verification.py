@@ -89,3 +89,13 @@ def test_a_newer_epoch_that_nobody_confirmed_does_not_refuse_the_producer(open_l
     before, stranger, after = asked(log, 0), asked(log, 1), asked(log, 0)
     assert before is stranger is after
     send(log, 0, 0, after)
+
+
+def test_an_epoch_before_the_logs_is_refused_at_once(open_log: Callable[..., Log]) -> None:
+    """So that no coordinator is asked: it could refuse the producer for another reason."""
+    log = open_log()
+    send(log, 0, 1, asked(log, 1))
+    with pytest.raises(ApiError) as raised:
+        asked(log, 0)
+    assert raised.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert asked(log, 1) is None

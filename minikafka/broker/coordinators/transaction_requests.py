@@ -244,13 +244,13 @@ class TransactionHandlers:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
             index, _ = self._groups.shard(request.group_id)
             partition = self._replicas.require(OFFSETS_TOPIC, None, index)
+            support = Support.of(context.api_version, ABORTABLE_VERSION)
+            producers = partition.log.producer_state
+            verification = producers.begin_verification(
+                request.producer_id, request.producer_epoch, 0, self._clock.wall_ms(), must_begin_at_zero=support is Support.ADDS
+            )
         except ApiError as error:
             return refused_commits(request, error.code, resolve)
-        support = Support.of(context.api_version, ABORTABLE_VERSION)
-        producers = partition.log.producer_state
-        verification = producers.begin_verification(
-            request.producer_id, request.producer_epoch, 0, self._clock.wall_ms(), must_begin_at_zero=support is Support.ADDS
-        )
 
         def go_on(code: ErrorCode) -> None:
             try:
@@ -277,9 +277,7 @@ class TransactionHandlers:
             code = results[key]
             go_on(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in _RETRY_COMMIT else code)
 
-        self._verifier.verify(
-            request.transactional_id, request.producer_id, request.producer_epoch, frozenset({key}), support, verified
-        )
+        self._verifier.verify(request.transactional_id, request.producer_id, request.producer_epoch, frozenset({key}), support, verified)
         return None
 
     # -- between brokers -------------------------------------------------------------------------------------------

@@ -145,9 +145,13 @@ class TransactionalProduce:
                 verdicts[partition.key] = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             producer_id, epoch, sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
-            verification = partition.log.producer_state.begin_verification(
-                producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=_support(context) is Support.ADDS
-            )
+            try:
+                verification = partition.log.producer_state.begin_verification(
+                    producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=_support(context) is Support.ADDS
+                )
+            except ApiError as error:
+                verdicts[partition.key] = error
+                continue
             verdicts[partition.key] = verification
             if verification is not None:
                 asked.setdefault((producer_id, epoch), {})[partition.key] = verification
