@@ -47,6 +47,7 @@ PRODUCER = {
     "request.timeout.ms": Setting("request_timeout_ms", int),
 }
 CONSUMER = {
+    "auto.commit.interval.ms": Setting("auto_commit_interval_ms", int),
     "auto.offset.reset": Setting("auto_offset_reset", _one_of("earliest", "latest", "none")),
     "client.id": Setting("client_id"),
     "client.rack": Setting("client_rack", str, "rack"),
@@ -82,6 +83,8 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
     Raises click.BadParameter for an invalid value, and for a setting that the command's client does not have."""
     import difflib
 
+    from minikafka.security.client_properties import may_say_how_to_connect
+
     supported = SETTINGS.get(context.command.name or "", {})
     others = {name for settings in (PRODUCER, CONSUMER) for name in settings}
     kept: dict[str, Any] = context.meta.setdefault(_META, {})
@@ -95,11 +98,13 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
             except ValueError as error:
                 raise click.BadParameter(f"{name}={text}: {error}", param_hint="-X") from error
         elif kafka in others:
-            raise click.BadParameter(f"{name} has no effect on `{context.command.name}`{_instead(context, supported)}", param_hint="-X")
-        elif not name.startswith(("security.", "sasl.", "ssl.")) and (
-            close := difflib.get_close_matches(name, supported, n=1, cutoff=0.75)
-        ):
-            raise click.BadParameter(f"there is no property {name}; did you mean {close[0]}?", param_hint="-X")
+            raise click.BadParameter(f"{name} has no effect{_instead(context, supported)}", param_hint="-X")
+        elif supported and not may_say_how_to_connect(name):
+            close = difflib.get_close_matches(name, supported, n=1, cutoff=0.75)
+            advice = (
+                f"there is no property {name}; did you mean {close[0]}?" if close else f"{name} has no effect{_instead(context, supported)}"
+            )
+            raise click.BadParameter(advice, param_hint="-X")
         else:
             left[name] = text
     return left
@@ -108,10 +113,10 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
 def _instead(context: click.Context, supported: Mapping[str, Setting]) -> str:
     """What the command takes, after its name in an error."""
     if supported:
-        return f", which takes {', '.join(supported)}"
+        return f" on `{context.command.name}`, which takes {', '.join(supported)}, security.protocol, sasl.* and ssl.*"
     if any("--command-property" in parameter.opts for parameter in context.command.params):
-        return " here: give it with --command-property"
-    return ", which takes only connection properties (security.protocol, sasl.*, ssl.*)"
+        return f" on `{context.command.name}` here: give it with --command-property"
+    return f" on `{context.command.name}`, which takes only connection properties (security.protocol, sasl.*, ssl.*)"
 
 
 class PropertyOption(click.Option):

@@ -27,7 +27,6 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 PORT, HTTP_PORT = 9092, 9404
 EXIT_NOT_STARTED, EXIT_CONFIGURATION, EXIT_INTERRUPTED = 1, 2, 130
-LOG_END_BYTES = 64 << 10
 
 
 @click.command("up")
@@ -230,6 +229,7 @@ def _usual_if_free(first: int, count: int) -> int:
 
 def _report_dead_brokers(made: EmbeddedCluster, reported: set[int]) -> None:
     """Report each broker that ended unexpectedly, once, with the last error in its log."""
+    from minikafka.cli.last_words import full, last_error
     from minikafka.testing.errors import ClusterError
 
     for broker in made.brokers:
@@ -243,19 +243,10 @@ def _report_dead_brokers(made: EmbeddedCluster, reported: set[int]) -> None:
                 why = last_error(log)
                 if why:
                     click.echo(f"  {why}", err=True)
-                click.echo(f"  minikafka cluster start {broker.node_id}   brings it back", err=True)
-
-
-def last_error(log: Path) -> str:
-    """The last error message near the end of a broker's log; empty if there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - LOG_END_BYTES, 0))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    errors = (line.partition(" ERROR ")[2] for line in reversed(lines) if " ERROR " in line)
-    return next(errors, "").partition(": ")[2]
+                shortage = full(log.parent)
+                if shortage:
+                    click.echo(f"  {shortage}", err=True)
+                click.echo(f"  minikafka cluster start {broker.node_id}   brings it back{' then' if shortage else ''}", err=True)
 
 
 def _absolute(directory: str | None) -> Path | None:

@@ -18,8 +18,11 @@ from typing import Any
 
 from rich.console import Console
 
+from minikafka.cli.last_words import full, last_error
+from minikafka.cli.reasons import reason
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
+from minikafka.client.errors import ClientError
 from minikafka.client.producer import Producer
 from minikafka.counted import counted
 from minikafka.net.tasks import within
@@ -36,10 +39,14 @@ def play(rows: int, engine: str, *, keep: bool, seed: int | None) -> bool:
     """Run the whole demo. True if nothing was lost and the audit passed."""
     story = Story(Console(highlight=False, soft_wrap=True))
     temporary = TemporaryDirectory("minikafka-demo-")
+    demo = Demo(story, temporary.path, rows, engine, seed)
     try:
-        return Demo(story, temporary.path, rows, engine, seed).run()
-    except ClusterError as error:
-        story.fail(str(error))
+        return demo.run()
+    except (ClusterError, ClientError, OSError) as error:
+        for line in (*demo.ended, full(temporary.path)):
+            if line:
+                story.fail(line)
+        story.fail(reason(error))
         return False
     except KeyboardInterrupt:
         story.fail("interrupted")
@@ -148,6 +155,8 @@ class Demo:
         self._random = random.Random(seed)
         self._ledger = Ledger()
         self._loaded = 0
+        #: Why brokers have ended that nobody stopped, once the demo has failed.
+        self.ended: list[str] = []
 
     def run(self) -> bool:
         """Run every chapter. True if all data are there and the audit passes."""
@@ -180,6 +189,11 @@ class Demo:
                     cluster.terminate(node_id)
             story.say("brokers stopped cleanly")
             verdict = self._audit(cluster, engine, driver)
+        except Exception:
+            self.ended = [
+                f"broker {node.node_id} has ended: {last_error(node.output_path)}" for node in cluster.nodes.values() if node.ended
+            ]
+            raise
         finally:
             cluster.close()
             engine.close()

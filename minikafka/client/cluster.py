@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from minikafka.addresses import split_addresses
 from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers, WrongAddress, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
@@ -73,21 +74,11 @@ class TopicInfo:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port,host:port`; the port defaults to 9092. Raises WrongAddress."""
-    servers = []
-    for entry in text.split(","):
-        entry = entry.strip()
-        if not entry:
-            continue
-        host, separator, port = entry.rpartition(":")
-        if not separator or (entry.startswith("[") and entry.endswith("]")):
-            host, port = entry, "9092"
-        if not port.isdigit() or not 0 < int(port) < 65536:
-            raise WrongAddress(f"{entry} is not host:port")
-        servers.append((host.strip("[]"), int(port)))
-    if not servers:
-        raise WrongAddress("no bootstrap servers: give host:port, separated by commas")
-    return servers
+    """As `split_addresses`. Raises WrongAddress."""
+    try:
+        return split_addresses(text)
+    except ValueError as error:
+        raise WrongAddress(str(error)) from error
 
 
 def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSecurity | None:

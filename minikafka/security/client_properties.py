@@ -100,6 +100,11 @@ def client_properties(given: Mapping[str, str], *, only_connection: bool = False
     return found
 
 
+def may_say_how_to_connect(name: str) -> bool:
+    """Whether `check_name` judges the name; others are settings of a producer or consumer, or of nothing."""
+    return name.startswith(PREFIXES) or name in REFUSED or name in RENAMED or name in READ
+
+
 def check_name(name: str, *, only_connection: bool) -> None:
     """Raises SecurityError for a name that seems to say how to connect but would be ignored."""
     if name in EFFECTIVE or name in RENAMED or name in READ:

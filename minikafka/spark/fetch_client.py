@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from minikafka.addresses import split_addresses
 from minikafka.security.mechanisms import SaslRefused
 from minikafka.spark.security import PLAIN_TEXT, Security
 
@@ -386,14 +387,11 @@ def _by_topic(partitions: Iterable[tuple[str, int]], fields: Any) -> bytes:
 
 
 def first_answer(bootstrap: str, security: Security, topics: Iterable[str] = ()) -> ClusterState:
-    """Metadata from the first bootstrap server that answers. Raises BrokerError, ValueError for text that is not host:port."""
+    """Metadata from the first bootstrap server that answers. Raises BrokerError, ValueError for text that is no bootstrap list."""
     failure = BrokerError("no bootstrap server was given")
-    for part in filter(None, (piece.strip() for piece in bootstrap.split(","))):
-        host, _, port = part.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"{part!r} is not host:port")
+    for host, port in split_addresses(bootstrap):
         try:
-            with Connection(host.strip("[]"), int(port), security) as connection:
+            with Connection(host, port, security) as connection:
                 return connection.metadata(topics)
         except BrokerError as error:
             failure = error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from minikafka.addresses import split_addresses
 from minikafka.client.blocking import BlockingLoop
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers
@@ -26,14 +27,8 @@ class TopicGone(ProduceFailed):
 
 
 def checked(bootstrap: str) -> str:
-    """Check that each broker of a bootstrap list has a port. Raises ValueError."""
-    parts = [part.strip() for part in bootstrap.split(",") if part.strip()]
-    for part in parts:
-        host, _, port = part.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"{part!r} is not host:port")
-    if not parts:
-        raise ValueError("no bootstrap server was given")
+    """The bootstrap list, if it is one. Raises ValueError."""
+    split_addresses(bootstrap)
     return bootstrap
 
 

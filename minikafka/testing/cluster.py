@@ -102,6 +102,11 @@ class ClusterNode:
         return self.process is not None and self.process.poll() is None
 
     @property
+    def ended(self) -> bool:
+        """Whether the process was started and has ended by itself, not by SIGKILL."""
+        return self.process is not None and self.process.poll() not in (None, -signal.SIGKILL)
+
+    @property
     def roles(self) -> str:
         """Value of `process.roles`."""
         if self.controller_port is None:

@@ -86,6 +86,8 @@ def test_every_setting_is_an_argument_of_the_client() -> None:
         (("console-consumer", "--topic", "t", "-X", "group.id=g"), "give it with --command-property"),
         (("producer-perf-test", "--topic", "t", "-X", "acks=all"), "give it with --command-property"),
         (("produce", "t", "-X", "ack=all"), "there is no property ack; did you mean acks?"),
+        (("consume", "t", "-X", "max.poll.records=5"), "max.poll.records has no effect on `consume`, which takes auto.commit.interval.ms"),
+        (("produce", "t", "-X", "retries=3"), "delivery.timeout.ms, enable.idempotence, linger.ms, request.timeout.ms, security.protocol"),
         (("produce", "t", "-X", "lingerms=1"), "there is no property lingerms; did you mean linger.ms?"),
         (("consume", "t", "-f", "%q"), "%q is unknown; use %t"),
         (("consume", "t", "-f", "%s %"), "% is unknown"),

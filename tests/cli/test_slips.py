@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from minikafka.cli import common
-from minikafka.cli.cluster_up import LOG_END_BYTES, last_error
+from minikafka.cli import common, last_words
+from minikafka.cli.last_words import LOG_END_BYTES, full, last_error
 from minikafka.cli.main import cli
 from minikafka.testing import EmbeddedCluster
 
@@ -30,6 +31,16 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "status", "said"),
     [
         ("topics --list -b localhost:abc", 2, "error: localhost:abc is not host:port"),
+        ("topics --list -b localhost:99999", 2, "error: localhost:99999 is not host:port"),
+        (
+            "topics --list -b http://localhost:9092",
+            2,
+            "error: http://localhost:9092 is a URL, and brokers have addresses without one: write localhost:9092\n",
+        ),
+        ("doctor -b https://localhost:9092/", 2, "write localhost:9092\n"),
+        ("consume t -b kafka://localhost", 2, "write localhost\n"),
+        ("audit -b http://localhost:9092", 2, "write localhost:9092\n"),
+        ("topics --list -b PLAINTEXT://127.0.0.1:1", 3, "no broker answers (127.0.0.1:1: connection refused)"),
         ("topics --list -b ,", 2, "error: no bootstrap servers: give host:port, separated by commas"),
         ("topics --list -b 127.0.0.1:1", 3, "no broker answers (127.0.0.1:1: connection refused)"),
         ("topics --list -X security.protocol=SASL_PLAINTEXT", 1, "sasl.mechanism is missing: must be one of PLAIN, SCRAM-SHA-256"),
@@ -132,3 +143,12 @@ def test_what_does_not_exist_is_answered_with_where_to_look() -> None:
     assert (topic.exit_code, group.exit_code) == (1, 1)
     assert topic.stderr.startswith("error: topic ordrs: This server") and topic.stderr.endswith(". See `minikafka topics --list`\n")
     assert group.stderr.startswith("error: group shp: ") and group.stderr.endswith(". See `minikafka groups --list`\n")
+
+
+@pytest.mark.parametrize(("free_bytes", "said"), [(4096, "is full: free some space, or use another directory"), (1 << 30, "")])
+def test_a_full_disk_is_named(free_bytes: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of a broker cannot say it: it is on that disk."""
+    monkeypatch.setattr(last_words.shutil, "disk_usage", lambda _: SimpleNamespace(free=free_bytes))
+    assert full(tmp_path).endswith(said) and bool(full(tmp_path)) == bool(said)
+    monkeypatch.undo()
+    assert full(tmp_path / "gone") == ""

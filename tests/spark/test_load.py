@@ -272,7 +272,8 @@ def test_wrong_columns_files_and_brokers_are_reported_in_one_line(tmp_path: Path
         ((str(tmp_path / "none.parquet"),), "no such file", 2),
         ((str(tmp_path / "broken.parquet"),), "cannot be read as parquet", 2),
         ((str(tmp_path / "t.parquet"),), "no broker answers", 3),
-        ((str(tmp_path / "t.parquet"), "--bootstrap-server", "nonsense"), "is not host:port", 2),
+        ((str(tmp_path / "t.parquet"), "--bootstrap-server", "nonsense:port"), "is not host:port", 2),
+        ((str(tmp_path / "t.parquet"), "--bootstrap-server", "http://localhost:9092"), "write localhost:9092", 2),
     ):
         result = run("--topic", "t", "--bootstrap-server", f"127.0.0.1:{port}", *arguments)
         assert (result.exit_code, len(result.output.splitlines())) == (status, 1), result.output

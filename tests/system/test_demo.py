@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,6 +34,18 @@ def test_the_demo_passes_and_cleans_up(has_pyarrow: bool, tmp_path_factory: pyte
     assert done.stdout.count("SIGKILL") == 2 and "is the active controller" in done.stdout and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "directories are left behind"
     assert marked(str(tmp_path)) == [], "processes are left behind"
+
+
+def test_a_machine_that_lacks_something_is_named(tmp_path: Path) -> None:
+    """No file may be larger than 100 kB here: brokers end while they run, as on a full disk. It ended with a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "minikafka", "demo", "--engine", "local", "--rows", "500"],
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+    assert re.search(r"broker \d has ended: .*File too large", done.stdout), done.stdout
+    assert list(tmp_path.iterdir()) == [], "directories are left behind"
 
 
 def marked(value: str) -> list[str]:
