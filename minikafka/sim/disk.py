@@ -131,6 +131,8 @@ class Disk:
         self.durable: dict[str, dict[str, Inode]] = {"/": {}}
         #: Changes of each directory since its last sync, in order: name -> new inode (None: removed).
         self.journal: dict[str, list[dict[str, Inode | None]]] = {}
+        #: Directories whose last sync failed: nobody may rely on names that they have had since the one before.
+        self.unsynced: set[str] = set()
         #: A cache for minikafka.sim.replicas: the segments of each directory, dropped when any name changes.
         self.segments: dict[str, list[tuple[int, Inode]]] = {}
         self.locks: set[str] = set()
@@ -217,6 +219,7 @@ class Disk:
         self.files = survivors
         self.durable = {directory: dict(names) for directory, names in survivors.items()}
         self.journal.clear()
+        self.unsynced.clear()
         self.locks.clear()
         return lost
 
@@ -231,6 +234,7 @@ class Disk:
         self.files, self.durable = {"/": {}}, {"/": {}}
         self.segments.clear()
         self.journal.clear()
+        self.unsynced.clear()
         self.locks.clear()
 
 
@@ -472,10 +476,12 @@ class DiskView:
         try:
             self._check("fsync_dir", path)
         except OSError as error:
+            self.disk.unsynced.add(path)
             raise SyncFailed(error.errno, error.strerror, path) from error
         if path not in self.disk.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self.disk.syncs += 1
+        self.disk.unsynced.discard(path)
         self.disk.durable[path] = dict(self.disk.files[path])
         self.disk.journal.pop(path, None)
 

@@ -203,7 +203,11 @@ def is_durable(disk: Disk, directory: str, offset: int) -> bool:
 def durable_log(disk: Disk, directory: str) -> list[Batch]:
     """The batches that would certainly survive a power cut."""
     found: list[Batch] = []
+    names = disk.durable.get(directory, {}) if directory in disk.unsynced else disk.files.get(directory, {})
+    kept = {id(inode) for inode in names.values()}
     for _, inode in segments_of(disk, directory):
+        if id(inode) not in kept:
+            return found
         synced = min((position for position, _, _, _ in inode.undo), default=len(inode.data))
         for batch in batches_of(inode):
             if batch.end > synced:

@@ -8,7 +8,10 @@ import random
 import pytest
 
 from minikafka.sim.disk import Disk, DiskView
-from minikafka.storage.filesystem import write_atomically
+from minikafka.sim.replicas import durable_log
+from minikafka.storage.filesystem import SyncFailed, write_atomically
+from minikafka.wire.batch import build_batch
+from minikafka.wire.record import Record
 
 
 @pytest.fixture
@@ -80,6 +83,22 @@ def test_a_name_is_durable_after_fsync_dir_only() -> None:
         disk.power_cut(random.Random(seed))
         found.add(DiskView(disk).exists("/data/a"))
     assert found == {True, False}
+
+
+def test_a_log_whose_name_could_not_be_synced_need_not_survive_a_power_cut(disk: Disk) -> None:
+    view = DiskView(disk)
+    view.fsync_dir("/data/log")
+    file = view.open("/data/log/00000000000000000000.log", create=True)
+    file.pwrite(bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x", headers=())])), 0)
+    file.fsync()
+    assert len(durable_log(disk, "/data/log")) == 1, "whoever syncs a file syncs its name"
+    disk.failing = {"fsync_dir": errno.EIO}
+    with pytest.raises(SyncFailed):
+        view.fsync_dir("/data/log")
+    assert durable_log(disk, "/data/log") == []
+    disk.failing = {}
+    view.fsync_dir("/data/log")
+    assert len(durable_log(disk, "/data/log")) == 1
 
 
 def test_an_atomic_write_is_old_or_new(disk: Disk) -> None:

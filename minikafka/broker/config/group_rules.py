@@ -35,8 +35,8 @@ _LONGS = frozenset({"streams.acceptable.recovery.lag"})
 _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "share.auto.offset.reset": (
         re.compile(r"latest|earliest|by_duration:P(?=[\dT])(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE),
-        "Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of the format"
-        " 'by_duration:<PnDTnHnMn.nS.>'.",
+        "Invalid value {value} for configuration {name}: Invalid value `{value}` for configuration {name}. The value must be either"
+        " 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
     ),
     "share.isolation.level": (
         re.compile("read_committed|read_uncommitted"),

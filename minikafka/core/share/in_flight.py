@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from minikafka.core.share.state_batches import DeliveryState
 
@@ -12,6 +12,7 @@ from minikafka.core.share.state_batches import DeliveryState
 SETTLED = 0
 _TERMINAL = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 _first = attrgetter("first")
+_first_of, _last_of = itemgetter(0), itemgetter(1)
 
 
 class Run:
@@ -78,14 +79,32 @@ class Run:
 
 
 class InFlight:
-    """Runs without overlaps or gaps, in the order of offsets."""
+    """Runs without overlaps or gaps, in the order of offsets; and the batches of records that were first delivered together."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
+        #: (first, last) offsets, in order and without overlaps. The last batch may go on after the last run.
+        self._batches: list[tuple[int, int]] = []
+
+    def begin_batch(self, first: int, last: int) -> None:
+        """These records are delivered for the first time, together. What is part of the last batch stays part of it."""
+        if self._batches:
+            first = max(first, self._batches[-1][1] + 1)
+        if first <= last:
+            self._batches.append((first, last))
+
+    def batches(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(first, last) offsets of the batches that overlap a range."""
+        begin = bisect_left(self._batches, first, key=_last_of)
+        return self._batches[begin : bisect_right(self._batches, last, key=_first_of)]
 
     def append(self, run: Run) -> None:
         """Add a run at the end."""
         self.runs.append(run)
+
+    def forget_batches(self, offset: int) -> None:
+        """Forget the batches that end before an offset."""
+        del self._batches[: bisect_left(self._batches, offset, key=_last_of)]
 
     def index_of(self, offset: int) -> int:
         """The index of the run that has an offset, or else of the first run after it."""
@@ -116,6 +135,7 @@ class InFlight:
 
     def drop_before(self, offset: int) -> None:
         """Drop everything before an offset."""
+        self.forget_batches(offset)
         place = self.index_of(offset)
         del self.runs[:place]
         if self.runs and self.runs[0].first < offset:

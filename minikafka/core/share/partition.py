@@ -8,7 +8,7 @@ that are given up go there after that (`DeadLetter`), and are archived when they
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from minikafka.core.share.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement
@@ -18,7 +18,7 @@ from minikafka.core.share.state_batches import DeliveryState, StateBatch
 from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ApiError, ErrorCode
 
-#: From this many deliveries on, or from half of the limit if that is more, records are delivered in smaller portions.
+#: Least `ShareRules.throttled_from`.
 THROTTLED_FROM_MIN = 2
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 #: Pause before retrying a write that archives records, because a share coordinator may keep refusing it.
@@ -40,6 +40,11 @@ class ShareRules:
     record_locks_max: int = 2000
     is_renew_enabled: bool = True
     has_dead_letter_queue: bool = False
+
+    @property
+    def throttled_from(self) -> int:
+        """From this many deliveries on, records are delivered in smaller portions."""
+        return max(THROTTLED_FROM_MIN, -(-self.delivery_count_limit // 2))
 
 
 class Acquired(NamedTuple):
@@ -111,8 +116,10 @@ class SharePartition:
         if first > self.next_offset:
             # Members held these records when the previous leader failed.
             self._flight.append(Run(self.next_offset, first - 1, DeliveryState.AVAILABLE, 0))
+            self._flight.begin_batch(self.next_offset, first - 1)
         run = Run(first, batch.last_offset, DeliveryState(batch.delivery_state), batch.delivery_count)
         self._flight.append(run)
+        self._flight.begin_batch(first, batch.last_offset)
         self.next_offset = batch.last_offset + 1
         if run.state is DeliveryState.ARCHIVING:
             # Nobody has stored why: the previous leader failed on the way to the queue.
@@ -188,24 +195,40 @@ class SharePartition:
         self._advance()
 
     def _take_returned(self, acquisition: _Acquisition, first: int, last: int) -> None:
-        rules = self._rules()
-        throttled_from = max(THROTTLED_FROM_MIN, -(-rules.delivery_count_limit // 2))
-        for run in [run for run in self._flight.between(first, min(last, self.next_offset - 1)) if run.is_available]:
-            begin, end = max(run.first, first), min(run.last, last)
+        rules, last = self._rules(), min(last, self.next_offset - 1)
+        for batch in self._flight.batches(first, last):
+            if acquisition.left <= 0:
+                return
+            runs = self._flight.between(max(batch[0], first), min(batch[1], last))
+            counts = [run.count for run in runs if run.is_available]
+            acquisition.is_over = max(counts, default=0) >= rules.throttled_from
+            if counts and not (acquisition.is_over and acquisition.count):
+                self._take_from_batch(acquisition, batch, first, last)
+            if acquisition.is_over:
+                return
+
+    def _take_from_batch(self, acquisition: _Acquisition, batch: tuple[int, int], first: int, last: int) -> None:
+        """All available records of a batch; fewer if the limit is strict or if they were delivered often: with each further delivery half
+        as many, from the first such record on, and the last time one by one."""
+        rules, taken, portion = self._rules(), 0, None
+        for run in list(self._flight.between(max(batch[0], first), min(batch[1], last))):
+            if not run.is_available:
+                continue
+            begin, end = max(run.first, batch[0], first), min(run.last, batch[1], last)
             size = end - begin + 1
-            if run.count >= throttled_from:
-                if acquisition.count:
-                    acquisition.is_over = True
-                    return
-                portion = max(1, size >> (run.count - throttled_from + 1))
-                is_last_try = rules.delivery_count_limit > THROTTLED_FROM_MIN and run.count == rules.delivery_count_limit - 1
-                size = 1 if is_last_try else portion
-                acquisition.is_over = True
-            end = acquisition.end_of(begin, begin + size - 1)
-            for taken in self._flight.cut(begin, end):
-                taken.count += 1
-                self._lock(taken, acquisition)
-            if acquisition.is_over or acquisition.left <= 0:
+            is_last_try = rules.delivery_count_limit > THROTTLED_FROM_MIN and run.count == rules.delivery_count_limit - 1
+            if is_last_try and taken:
+                return
+            if run.count >= rules.throttled_from and portion is None:
+                portion = max(1, (batch[1] - batch[0] + 1) >> (run.count - rules.throttled_from + 1))
+            if portion is not None and taken < portion:
+                size = min(size, portion - taken)
+            size = 1 if is_last_try else acquisition.at_most(size)
+            for piece in self._flight.cut(begin, begin + size - 1):
+                piece.count += 1
+                self._lock(piece, acquisition)
+            taken += size
+            if is_last_try or taken == portion or acquisition.is_full:
                 return
 
     def _take_new(self, acquisition: _Acquisition, last: int) -> None:
@@ -219,6 +242,8 @@ class SharePartition:
         end = acquisition.end_of(first, last)
         run = Run(first, end, DeliveryState.ACQUIRED, 1)
         self._flight.append(run)
+        for begin, last_of_batch in acquisition.batches_of(first, end):
+            self._flight.begin_batch(begin, last_of_batch)
         self.next_offset = end + 1
         self._lock(run, acquisition)
         self._advance()
@@ -416,6 +441,7 @@ class SharePartition:
             done += 1
         if done:
             del runs[:done]
+            self._flight.forget_batches(self.start_offset)
             self._first_available = max(self._first_available, self.start_offset)
 
 
@@ -442,6 +468,23 @@ class _Acquisition:
         self._is_strict = mode == RECORD_LIMIT
         self._batch_size = max(batch_size, 1)
         self._taken: list[Acquired] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a strict limit is reached."""
+        return self._is_strict and self.left <= 0
+
+    def at_most(self, size: int) -> int:
+        """How many of `size` records a strict limit allows."""
+        return min(size, self.left) if self._is_strict else size
+
+    def batches_of(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The batches that new records belong to: as they are answered. With a strict limit it is one, up to the end of one in the log."""
+        if self._is_strict:
+            yield first, next((end for base, end in self.batches if base <= last <= end), last)
+        else:
+            for piece in self._pieces(Acquired(first, last, 1)):
+                yield piece.first_offset, piece.last_offset
 
     def end_of(self, first: int, last: int) -> int:
         """The last offset to acquire. Batches are not split unless the limit is strict."""

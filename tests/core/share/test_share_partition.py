@@ -168,6 +168,56 @@ def test_often_delivered_records_come_in_smaller_batches_and_finally_alone() -> 
     assert world.fetch() == [(0, 0, 5)]
 
 
+def portions(world: World, deliveries: int) -> list[tuple[int, int, int]]:
+    """What comes fetch by fetch, each released at once, until every record has been delivered so often."""
+    found: list[tuple[int, int, int]] = []
+    while sum(last - first + 1 for first, last, _ in found) < deliveries * world.end:
+        found += world.fetch()
+        world.partition.release("m", lambda code, message: None)
+        world.pump()
+    return found
+
+
+def test_a_portion_is_a_part_of_the_batch_that_was_first_delivered() -> None:
+    """As Apache Kafka 4.4 delivers 24 records to a consumer that releases all of them."""
+    halves = [(first, first + 11, 4) for first in (0, 12)]
+    alone = [[(offset, offset, 5) for offset in range(first, first + 12)] for first in (0, 12)]
+    whole = [(0, 23, count) for count in (1, 2, 3)]
+    assert portions(World(end=24, batch=24), 5) == [*whole, halves[0], *alone[0], halves[1], *alone[1]]
+
+
+def test_a_portion_has_as_many_records_whatever_lies_between_them() -> None:
+    world = World(end=24, batch=24)
+    for count in (1, 2, 3):
+        assert world.fetch()[0][2] == count
+        world.acknowledge(0, 23, *([RELEASE, RELEASE if count < 3 else ACCEPT] * 12))
+    assert world.fetch() == [(offset, offset, 4) for offset in range(0, 24, 2)]
+
+
+def test_batches_that_are_delivered_often_wait_for_a_fetch_of_their_own() -> None:
+    world = World(end=40, batch=10)
+    for _ in range(3):
+        assert world.fetch(count=10)[0][:2] == (0, 9)
+        world.acknowledge(0, 9, RELEASE)
+    assert world.fetch() == [(0, 4, 4)], "and nothing new"
+    assert world.fetch() == [(5, 9, 4)]
+    assert world.fetch() == [(10, 39, 1)]
+    world.acknowledge(10, 39, RELEASE)
+    world.acknowledge(5, 9, RELEASE)
+    assert world.fetch() == [(5, 5, 5)]
+    assert world.fetch() == [(6, 6, 5)]
+
+
+def test_a_strict_limit_holds_for_records_that_come_again() -> None:
+    world = World(end=24, batch=24)
+    assert world.fetch(count=10, mode=RECORD_LIMIT) == [(0, 9, 1)]
+    for count in (2, 3):
+        world.acknowledge(0, 9, RELEASE)
+        assert world.fetch(count=10, mode=RECORD_LIMIT) == [(0, 9, count)]
+    world.acknowledge(0, 9, RELEASE)
+    assert world.fetch(count=10, mode=RECORD_LIMIT) == [(0, 9, 4)], "12 of the batch of 24, and 10 at most"
+
+
 def test_the_number_of_locks_has_an_end() -> None:
     world = World(end=1000, record_locks_max=100)
     assert world.fetch() == [(0, 99, 1)]
