@@ -13,9 +13,13 @@ from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 EXIT_USAGE = 2
 FINDINGS_SHOWN_MAX = 20
+#: Between the columns of a table, and around a verdict's text.
+COLUMN_GAP = 3
+COLUMNS_OF_FILES = 200
 COLOURS = {"MATCH": "green", "DIVERGENT": "red", "CORRUPT": "red"}
 
 
@@ -86,7 +90,9 @@ def show_tables(report: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=False)
-    _show_partitions(report, console)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = COLUMNS_OF_FILES
+    show_partitions(report, console)
     shown = report["findings"][:FINDINGS_SHOWN_MAX]
     for finding in shown:
         _show_finding(finding, console)
@@ -95,29 +101,44 @@ def show_tables(report: dict[str, Any]) -> None:
         console.print(f"  and {counted(hidden, 'more finding')} (--report DIR and -o json show all that are kept)", highlight=False)
 
 
-def _show_partitions(report: dict[str, Any], console: Console) -> None:
+def show_partitions(report: dict[str, Any], console: Console) -> None:
+    """Print the partitions that differ, or all if none does."""
+    odd = [one for one in report["partitions"] if one["verdict"] not in {"MATCH", "EMPTY"}]
+    shown = odd or report["partitions"][:FINDINGS_SHOWN_MAX]
+    if shown:
+        console.print(_partition_table([_cells(one) for one in shown], console.width))
+    if len(shown) < len(report["partitions"]):
+        console.print(f"  and {counted(len(report['partitions']) - len(shown), 'more partition')}", highlight=False)
+
+
+def _cells(partition: dict[str, Any]) -> dict[str, str]:
+    return {
+        "partition": f"{partition['topic']}-{partition['partition']}",
+        "verdict": partition["verdict"],
+        "brokers": " ".join(partition["brokers"]),
+        "fence": f"{partition['fence_from']}..{partition['fence_to']}",
+        "batches": f"{partition['batches_compared']:,}",
+        "records": f"{partition['records_compared']:,}",
+    }
+
+
+def _partition_table(rows: list[dict[str, str]], characters_max: int) -> Table:
+    """Without the columns for which a narrow terminal has no room. The partition and its verdict are always complete."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    for name in ("fence", "batches", "records", "brokers"):
+        if sum(widths.values()) + COLUMN_GAP * len(widths) > characters_max:
+            del widths[name]
     table = Table(box=box.SIMPLE_HEAD, title=None, pad_edge=False)
-    for name in ("partition", "verdict", "brokers", "fence", "batches", "records"):
-        table.add_column(name, justify="right" if name in {"batches", "records"} else "left")
-    odd = [one for one in report["partitions"] if one["verdict"] not in {"MATCH", "EMPTY"}]
-    shown = odd or report["partitions"][:FINDINGS_SHOWN_MAX]
-    for one in shown:
-        table.add_row(
-            escape(f"{one['topic']}-{one['partition']}"),
-            f"[{COLOURS.get(one['verdict'], 'yellow')}]{one['verdict']}[/]",
-            escape(" ".join(one["brokers"])),
-            f"{one['fence_from']}..{one['fence_to']}",
-            f"{one['batches_compared']:,}",
-            f"{one['records_compared']:,}",
-        )
-    if shown:
-        console.print(table)
-    if len(shown) < len(report["partitions"]):
-        console.print(f"  and {counted(len(report['partitions']) - len(shown), 'more partition')}", highlight=False)
+    for name in widths:
+        table.add_column(name, justify="right" if name in {"batches", "records"} else "left", overflow="fold", no_wrap=name == "verdict")
+    for row in rows:
+        colour = COLOURS.get(row["verdict"], "yellow")
+        table.add_row(*(f"[{colour}]{row[name]}[/]" if name == "verdict" else escape(row[name]) for name in widths))
+    return table
 
 
 def _show_finding(finding: dict[str, Any], console: Console) -> None:
