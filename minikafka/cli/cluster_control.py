@@ -30,6 +30,7 @@ REQUEST_TIMEOUT_S = 60.0
 #: A command that waits longer says so.
 QUIET_S = 10.0
 NOTICED_TIMEOUT_S = 30.0
+START_POLL_S = 0.1
 #: Longest path that the kernel accepts (unix(7), sun_path).
 SOCKET_PATH_BYTES_MAX = 107
 
@@ -236,6 +237,7 @@ ACTIONS: dict[str, Callable[[ControlServer, list[int], bool], str]] = {
 def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool = False) -> str:
     """Send a request to the cluster that listens on one of these addresses, and return its answer. Exits with an error on failure."""
     ports = [int(port) for port in (address.rpartition(":")[2] for address in bootstrap.split(",")) if port.isdigit()]
+    _wait_for_the_start(ports)
     for port in ports:
         connection = socket.socket(socket.AF_UNIX)
         with connection, contextlib.suppress(OSError):
@@ -251,6 +253,18 @@ def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool 
             return str(answer["text"])
     click.echo(f"error: no `minikafka cluster up` runs at {bootstrap} on this machine.{_others()}", err=True)
     sys.exit(EXIT_UNREACHABLE)
+
+
+def _wait_for_the_start(ports: list[int]) -> None:
+    import time
+
+    from minikafka.cli.starting_cluster import is_starting
+
+    addresses = [("localhost", port) for port in ports]
+    if is_starting(addresses):
+        click.echo("the cluster is still starting, waiting (Ctrl-C stops waiting, not the cluster) ...", err=True)
+        while is_starting(addresses):
+            time.sleep(START_POLL_S)
 
 
 def _others() -> str:

@@ -117,6 +117,7 @@ def _made(brokers: int, **settings: Any) -> EmbeddedCluster:
 def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | None, *, is_elsewhere: bool) -> None:
     """Run the cluster until a signal arrives or no broker is left."""
     from minikafka.cli.cluster_control import ControlServer
+    from minikafka.cli.starting_cluster import StartingCluster
     from minikafka.testing.errors import ClusterError, WrongConfiguration
 
     ended = threading.Event()
@@ -131,11 +132,12 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     try:
-        with StillStarting(lambda: _last_lines(made)) as start:
+        with StillStarting(lambda: _last_lines(made)) as start, StartingCluster(first_port) as announced:
             made: EmbeddedCluster | None = None
             made = make()
             with made, ControlServer(made) as control:
                 start.end()
+                announced.end()
                 is_starting = False
                 _announce(made, start.seconds, is_elsewhere=is_elsewhere, is_kept=directory is not None)
                 while not ended.wait(0.5):

@@ -184,10 +184,12 @@ def output_option(command: Command) -> Command:
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
     """Run a coroutine function. An error becomes one line on stderr and an exit code."""
-    from minikafka.client.cluster import first_answer_ms, on_silence
+    from minikafka.cli.starting_cluster import is_starting
+    from minikafka.client.cluster import first_answer_ms, may_be_starting, on_silence
     from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
 
     first_answer_ms.set(FIRST_ANSWER_MS)
+    may_be_starting.set(is_starting)
     on_silence.set(_said_once())
     try:
         return _runner()(work())

@@ -29,10 +29,13 @@ default_security: ContextVar[Mapping[str, str] | None] = ContextVar("default_sec
 ask_controllers: ContextVar[bool] = ContextVar("ask_controllers", default=False)
 #: How long a client tries to reach its first broker; None: as long as its requests may take. Commands set it to fail early.
 first_answer_ms: ContextVar[int | None] = ContextVar("first_answer_ms", default=None)
+#: Whether a cluster is starting at these addresses: then a client waits before its first connection. Commands set it.
+may_be_starting: ContextVar[Callable[[list[tuple[str, int]]], bool] | None] = ContextVar("may_be_starting", default=None)
 #: Called once with the bootstrap list when a client has not reached any broker for SILENCE_S. Commands set it.
 on_silence: ContextVar[Callable[[str], None] | None] = ContextVar("on_silence", default=None)
 SILENCE_S = 1.0
 BACKOFF_S_MIN = 0.02
+START_POLL_S = 0.1
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
 METADATA_TIMEOUT_MS = 5000
@@ -181,6 +184,8 @@ class Cluster:
 
     async def any_channel(self) -> Channel:
         """A connection to any broker: an open one first, then the brokers of the metadata, then the bootstrap list. Raises NoBrokers."""
+        if self.cluster_id is None:
+            await self._wait_for_the_start()
         for (_, _, purpose), channel in self._channels.items():
             if not purpose and not channel.closed:
                 return channel
@@ -194,6 +199,16 @@ class Cluster:
                 failures[where + _reason(error).removeprefix(where)] = None
         hint = ", and does it speak TLS (--command-config)" if self._security is None and any("closed" in text for text in failures) else ""
         raise NoBrokers(f"no broker answers ({'; '.join(failures)}). Is the cluster running, and is this the right address{hint}?")
+
+    async def _wait_for_the_start(self) -> None:
+        is_starting, say = may_be_starting.get(), on_silence.get()
+        while is_starting is not None and is_starting(self._bootstrap):
+            if say is not None:
+                say(self._addresses())
+            await asyncio.sleep(START_POLL_S)
+
+    def _addresses(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -216,7 +231,7 @@ class Cluster:
         say = on_silence.get()
         if say is None or self.cluster_id is not None:
             return await self._retry(work, timeout_ms)
-        addresses = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+        addresses = self._addresses()
         notice = loop.call_later(SILENCE_S, lambda: self.cluster_id is None and say(addresses))
         try:
             return await self._retry(work, timeout_ms)
