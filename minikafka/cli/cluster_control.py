@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE
+from minikafka.cli.control_socket import socket_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from minikafka.testing.embedded import EmbeddedCluster
 
 LINE_BYTES_MAX = 1 << 20
@@ -31,18 +30,6 @@ REQUEST_TIMEOUT_S = 60.0
 QUIET_S = 10.0
 NOTICED_TIMEOUT_S = 30.0
 START_POLL_S = 0.1
-#: Longest path that the kernel accepts (unix(7), sun_path).
-SOCKET_PATH_BYTES_MAX = 107
-
-
-def socket_path(port: int) -> Path:
-    """The control socket of the cluster whose first broker listens on this port."""
-    import tempfile
-    from pathlib import Path
-
-    name = Path(f"minikafka-{os.getuid()}") / f"{port}.sock"
-    usual = tempfile.gettempdir() / name
-    return usual if len(os.fsencode(usual)) <= SOCKET_PATH_BYTES_MAX else "/tmp" / name
 
 
 # -- server: runs in `cluster up` ------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def _reason(error: Exception, first_port: int, directory: str | None) -> str:
     """The error, and which running cluster occupies the ports or the directory, if one does."""
     import errno
 
-    from minikafka.cli.cluster_control import socket_path
+    from minikafka.cli.control_socket import socket_path
 
     text = reason(error)
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

@@ -17,7 +17,7 @@ LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def _path(port: int) -> Path:
-    from minikafka.cli.cluster_control import socket_path
+    from minikafka.cli.control_socket import socket_path
 
     return socket_path(port).with_suffix(".starting")
 

@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from minikafka.cli import cluster_control, cluster_up
-from minikafka.cli.cluster_control import ControlServer, socket_path
+from minikafka.cli.cluster_control import ControlServer
+from minikafka.cli.control_socket import socket_path
 from minikafka.cli.main import cli
 from minikafka.testing import EmbeddedCluster, processes
 from minikafka.testing.processes import ProcessNode
