@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from minikafka.late_dataclass import dataclass
 from minikafka.storage.batch_scan import INT32_MAX, checked_batches
@@ -18,11 +18,14 @@ from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTran
 from minikafka.storage.log import Log
 from minikafka.storage.segment import CLEANED, Segment
 from minikafka.storage.slice import FileSlice
+from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.batch import HEADER
 from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, MAX_TIMESTAMP
 
 #: Batches after which the thread gives up the interpreter lock: the event loop must not wait for a whole switch interval.
 _BATCHES_PER_SLICE = 8
+#: Aborted transactions that are looked up in one step on the loop.
+_ABORTED_AT_ONCE = 256
 #: Segments that are open at a time, and so the most that are merged into one.
 PINNED_MAX = 64
 
@@ -129,9 +132,9 @@ class _Source:
 class Cleaning:
     """One round over one log.
 
-    Create it on the event loop. For each of `windows()` call `build_map` on another thread, then `plan`. For each of `groups` call `write`
-    on another thread and `swap` on the loop. A window and a group must be `pinned` while it is read. `end_offset` is then the new
-    checkpoint. The blocking steps raise OSError and CorruptRecord.
+    Create it on the event loop, and take the steps of `find_aborted`. For each of `windows()` call `build_map` on another thread, then
+    `plan`. For each of `groups` call `write` on another thread and `swap` on the loop. A window and a group must be `pinned` while it is
+    read. `end_offset` is then the new checkpoint. The blocking steps raise OSError and CorruptRecord.
     """
 
     def __init__(self, need: CleaningNeed, wall_ms: int, dedupe_bytes: int) -> None:
@@ -145,14 +148,15 @@ class Cleaning:
             _Source(segment) for segment in log.segments[:-1] if segment.base_offset < need.end_offset
         ]
         self._end_offset = need.end_offset
-        self._aborted = log.aborted_transactions(log.segments.bases[0], need.end_offset)
+        #: None before `find_aborted` has found all.
+        self._aborted: list[AbortedTransaction] | None = None
         self._last_records = {
             producer_id: (entry.last_offset if entry.last_offset >= 0 else None, entry.epoch)
             for producer_id, entry in log.producer_state.entries.items()
         }
         self._map = OffsetMap(dedupe_bytes // BYTES_PER_KEY)
         self._map.latest_offset = need.first_dirty_offset - 1
-        self._mapped = CleanedTransactions([entry for entry in self._aborted if entry.last_offset >= need.first_dirty_offset])
+        self._mapped: CleanedTransactions | None = None
         self._is_map_full = False
         self._filter: BatchFilter | None = None
         self.groups: list[list[_Source]] = []
@@ -170,6 +174,16 @@ class Cleaning:
         return self._map.filled
 
     # -- on the loop
+
+    def find_aborted(self) -> Generator[None, None, None]:
+        """Look up the aborted transactions, some in a step. Raises StorageError."""
+        log, start_offset = self.log, self.log.segments.bases[0]
+        found: list[AbortedTransaction] = []
+        while some := log.aborted_transactions(start_offset, self._end_offset, _ABORTED_AT_ONCE):
+            found += some
+            start_offset = some[-1].last_offset + 1
+            yield
+        self._aborted = found
 
     def windows(self) -> Iterator[list[_Source]]:
         """The dirty segments, PINNED_MAX at a time, until their keys fill the map."""
@@ -199,6 +213,9 @@ class Cleaning:
     def build_map(self, window: list[_Source]) -> None:
         """Read the keys of some dirty segments, as many as fit. Like `write`, raises CorruptRecord for a batch with a wrong checksum: a
         rebuilt batch gets a new checksum, which would hide the damage."""
+        assert self._aborted is not None
+        if self._mapped is None:
+            self._mapped = CleanedTransactions([entry for entry in self._aborted if entry.last_offset >= self._first_dirty_offset])
         ends = [source.base_offset for source in self._sources_behind(window)] + [self._end_offset]
         for source, end in zip(window, ends, strict=False):
             if not self._map_segment(source, self._mapped):
@@ -214,6 +231,7 @@ class Cleaning:
 
     def plan(self) -> None:
         """Group the segments that are merged into one, after their keys were mapped."""
+        assert self._aborted is not None
         self._group()
         self._filter = BatchFilter(
             self._map,

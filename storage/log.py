@@ -265,8 +265,9 @@ class Log:
             return bound
         return bases[index + 1] if index + 1 < len(bases) else self.log_end_offset
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [start_offset, end_offset).
+    def aborted_transactions(self, start_offset: int, end_offset: int, most: int = sys.maxsize) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap [start_offset, end_offset), in the order of their markers. Of more than `most`, only the
+        first; the others follow behind the marker of the last of these.
 
         If an entry's last stable offset lies beyond the offset after its marker, an Apache Kafka follower that appended several
         transactions at once wrote it: the right value is the offset after the marker.
@@ -274,10 +275,10 @@ class Log:
         found: list[AbortedTransaction] = []
         with self.disk("read the transaction index"):
             for segment in self.segments.from_offset(start_offset):
-                for entry in segment.txn_index.entries:
-                    if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                for entry in segment.txn_index.from_offset(start_offset):
+                    if entry.first_offset < end_offset:
                         found.append(entry)
-                    if min(entry.last_stable_offset, entry.last_offset + 1) >= end_offset:
+                    if min(entry.last_stable_offset, entry.last_offset + 1) >= end_offset or len(found) == most:
                         return found
         return found
 

@@ -92,11 +92,11 @@ class LogSegments(Sequence[Segment]):
         segment.begin(self.config, wall_ms)
         return segment
 
-    def open(self, base_offset: int, wall_ms: int, *, is_trusted: bool = True) -> Segment:
-        """Open a segment from its files."""
+    def open(self, base_offset: int, wall_ms: int, *, is_trusted: bool = True, is_own: bool = False) -> Segment:
+        """Open a segment from its files; see `Segment.open`."""
         disk = self._disk
         return Segment.open(
-            disk.filesystem, disk.directory, base_offset, self.config, wall_ms, is_trusted=is_trusted,
+            disk.filesystem, disk.directory, base_offset, self.config, wall_ms, is_trusted=is_trusted, is_own=is_own,
             open_files=disk.open_files, on_error=disk.on_error,
         )  # fmt: skip
 
@@ -130,7 +130,7 @@ class LogSegments(Sequence[Segment]):
         for segment in old:
             self._schedule_deletion(segment, wall_ms, with_snapshot=segment is not old[0])
         self._rename_parts(first, SWAP, "")
-        cleaned = self.open(first, wall_ms)
+        cleaned = self.open(first, wall_ms, is_own=True)
         start = self.bases.index(first)
         self._set([*self.all[:start], cleaned, *self.all[start + len(old) :]])
         return cleaned

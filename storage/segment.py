@@ -137,11 +137,13 @@ class Segment:
         wall_ms: int,
         *,
         is_trusted: bool = True,
+        is_own: bool = False,
         open_files: OpenFiles | None = None,
         on_error: OnDiskError | None = None,
     ) -> Segment:
         """Open a segment from its files. `is_indexed` is False if an index is missing or contradicts the log, or if the files are not
-        trusted: then recover it. Cheap: reads only the last index entries and leaves no file open."""
+        trusted: then recover it. Reads only the last index entries, and the whole index of transactions unless this process has just
+        written it (`is_own`). Leaves no file open."""
         segment = cls(filesystem, directory, base_offset, config, open_files=open_files, on_error=on_error)
         segment.created_ms = wall_ms
         segment.forget_recent(NO_RECENT)
@@ -153,6 +155,8 @@ class Segment:
             segment.offset_index.open_at_rest()
             segment.time_index.open_at_rest()
             segment._check_indexes()
+            if not is_own:
+                segment.txn_index.check(base_offset)
         except (CorruptFile, FileNotFoundError, ApiError):
             segment.is_indexed = False
         else:
@@ -572,7 +576,6 @@ class Segment:
         elif self.size > 0 and self._max_timestamp_at(0) >= 0:
             # A cleanly closed segment has an entry unless no record has a timestamp.
             raise CorruptFile(f"{times.path}: the entries are missing")
-        self.txn_index.check(self.base_offset)
 
     def _max_timestamp_at(self, position: int) -> int:
         """The largest timestamp of the batch at `position`. Raises CorruptFile if a power cut left less than a header."""

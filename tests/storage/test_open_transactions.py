@@ -124,7 +124,7 @@ def aborted(transactions: int) -> bytearray:
 def test_the_aborted_transactions_of_a_fetch_are_written_together(open_log: Callable[..., Log]) -> None:
     disk = Opens()
     log = open_log(disk)
-    with disk.index_opens(1):
+    with disk.index_opens(2):  # one finds that there is no file yet
         log.append_as_follower(memoryview(aborted(50)))
     entries = log.aborted_transactions(0, 100)
     assert [tuple(entry) for entry in entries] == [(7, 2 * number, 2 * number + 1, 2 * number + 2) for number in range(50)]

@@ -176,7 +176,9 @@ def test_an_index_of_an_apache_kafka_follower_hides_nothing(open_log: Callable[.
         send(log, sequence, attributes=TRANSACTIONAL)
         end(log, abort=True)
     index = log.segments[0].txn_index
-    index.entries[:] = [entry._replace(last_stable_offset=4) for entry in index.entries]
+    entries = [entry._replace(last_stable_offset=4) for entry in index.entries]
+    index.truncate_to(0)
+    index.append(entries)
     assert len(log.aborted_transactions(0, 3)) == 2
     assert len(log.aborted_transactions(0, 2)) == 1
 

@@ -200,6 +200,7 @@ class LogCleaner:
         """Carry out a round. Returns False if the log changed meanwhile."""
         run: Any = self._environment.run_blocking
         log = cleaning.log
+        await self._environment.shares.take(cleaning.find_aborted())
         for window in cleaning.windows():
             with cleaning.pinned(window) as are_there:
                 if not are_there:

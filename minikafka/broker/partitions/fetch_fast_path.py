@@ -186,7 +186,7 @@ class FetchFastPath(TemplateFastPath):
                 run += _LENGTH.pack(count)
             if count:
                 slices.append(piece)
-                if template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read)):
+                if template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read), 1):
                     return None
                 gathered += count
                 bytes_left = max(bytes_left - count, 0)

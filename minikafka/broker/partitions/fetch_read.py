@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.core.metadata.image import MetadataImage
+    from minikafka.storage.log import Log
     from minikafka.storage.slice import FileSlice
-    from minikafka.storage.types import OffsetPosition
+    from minikafka.storage.types import AbortedTransaction, OffsetPosition, ReadResult
 
 CONSUMER = -1
 READ_COMMITTED = 1
 READ_UNCOMMITTED = 0
+#: Aborted transactions whose markers are in what one read returns of a partition.
+ABORTED_MAX = 2_000
 #: Errors that a client can cause; all others count as failures of the broker (ReplicaManager.readFromLog).
 EXPECTED_FAILURES = frozenset(
     {
@@ -208,12 +211,28 @@ class PartitionReader:
             return
         if offset > end and params.replica_id < 0 and partition.leader is None:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        found = log.read(offset, max(min(bytes_max, wanted.max_bytes), 0), end_offset=end, at_least_one=at_least_one)
+        size_max = max(min(bytes_max, wanted.max_bytes), 0)
+        found = log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
+        if params.isolation == READ_COMMITTED and params.replica_id < 0:
+            found = self._with_aborted(result, log, found, size_max, at_least_one)
         result.position = found.position
         if found.slice.size:
             result.slice, result.size = found.slice, found.slice.size
-        if params.isolation == READ_COMMITTED and params.replica_id < 0:
-            result.aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
+
+    @staticmethod
+    def _with_aborted(result: PartitionRead, log: Log, found: ReadResult, size_max: int, at_least_one: bool) -> ReadResult:
+        """Look up the aborted transactions of what was read. If they are very many, read less: their writer decides how many there are in
+        so many bytes. Only those that were open where the shorter read ends come on top."""
+        offset = result.wanted.fetch_offset
+        aborted: list[AbortedTransaction] = []
+        if found.slice.size:
+            aborted = log.aborted_transactions(offset, log.upper_bound_offset(found), ABORTED_MAX + 1)
+        if len(aborted) > ABORTED_MAX:
+            found.slice.release()
+            found = log.read(offset, size_max, end_offset=aborted[ABORTED_MAX - 1].last_offset + 1, at_least_one=at_least_one)
+            aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
+        result.aborted = aborted
+        return found
 
     def _read_throttled(
         self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.core.share.partition import Acquired, Fetched
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Size of the first read; it grows fourfold until enough records are read.
 CHUNK_BYTES = 64 * 1024
+_last_offset = attrgetter("last_offset")
 
 
 class ShareRead(NamedTuple):
@@ -61,13 +64,17 @@ def read(partition: Partition, offset: int, records_max: int, bytes_max: int, *,
         size = min(4 * size, bytes_max)
     aborted = log.aborted_transactions(offset, batches[-1].next_offset) if is_read_committed and batches else []
     bounds = [(batch.base_offset, batch.last_offset) for batch in batches]
-    aborted_bounds = [(batch.base_offset, batch.last_offset) for batch in batches if aborted and _is_aborted(batch, aborted)]
+    by_producer: dict[int, list[AbortedTransaction]] = {}
+    for entry in aborted:
+        by_producer.setdefault(entry.producer_id, []).append(entry)
+    aborted_bounds = [(batch.base_offset, batch.last_offset) for batch in batches if aborted and _is_aborted(batch, by_producer)]
     return ShareRead(data, batches, Fetched(offset, bounds, aborted_bounds))
 
 
-def _is_aborted(batch: RecordBatch, aborted: list[AbortedTransaction]) -> bool:
-    if not batch.is_transactional or batch.is_control:
+def _is_aborted(batch: RecordBatch, aborted: dict[int, list[AbortedTransaction]]) -> bool:
+    """`aborted`: the transactions of each producer, which follow each other."""
+    entries = aborted.get(batch.producer_id)
+    if entries is None or not batch.is_transactional or batch.is_control:
         return False
-    return any(
-        entry.producer_id == batch.producer_id and entry.first_offset <= batch.base_offset <= entry.last_offset for entry in aborted
-    )
+    found = bisect_left(entries, batch.base_offset, key=_last_offset)
+    return found < len(entries) and entries[found].first_offset <= batch.base_offset
