@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,9 @@ from minikafka.broker.partitions.handover import HandoverHost, is_handed_on
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.partition.handover import HINT_MS_MAX
 from minikafka.core.partition.handover_lines import HELD_BYTES_MAX, RETRY_MS
+from minikafka.core.steps import STEP_ITEMS
 from minikafka.net.memory_budget import MemoryBudget
+from minikafka.net.turn_share import SHARE_S, TurnShares
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -108,7 +112,7 @@ class Part:
 class World:
     """Broker 1 with one partition of which it is, or was, the leader; brokers 2 and 3 listen on ports 2 and 3."""
 
-    def __init__(self, *, window_ms: int = WINDOW_MS, internal: bool = False) -> None:
+    def __init__(self, *, window_ms: int = WINDOW_MS, internal: bool = False, shares: TurnShares | None = None) -> None:
         self.timers = Timers()
         self.answers: list[tuple[bytes, ErrorCode, bool]] = []
         self.served: list[bytes] = []
@@ -141,7 +145,9 @@ class World:
         self.metadata = SimpleNamespace(image=self.image, subscribe=lambda callback: setattr(self, "publish", callback))
         self.publish: Callable[..., None]
         self.lost: Callable[..., None]
-        environment: Any = SimpleNamespace(clock=self.timers, loop=self.timers, network=None, supervisor=Supervisor(self.timers))  # type: ignore[arg-type]
+        supervisor = Supervisor(self.timers)  # type: ignore[arg-type]
+        shares = TurnShares(lambda: 0.0) if shares is None else shares
+        environment: Any = SimpleNamespace(clock=self.timers, loop=self.timers, network=None, supervisor=supervisor, shares=shares)
         config: Any = SimpleNamespace(node_id=1, inter_broker_listener="INTERNAL", minikafka_handover_ms=window_ms)
         self.handover = HandoverHost(config, environment, self.replicas, self.metadata)  # type: ignore[arg-type]
         self.peers = Peers()
@@ -347,6 +353,35 @@ async def test_followers_have_everything_before_the_controller_is_asked() -> Non
     preparing = asyncio.ensure_future(world.handover.prepare())
     await asyncio.sleep(0)
     assert not preparing.done() and [end for end, _ in world.waited] == [12] and world.partition.is_held
+    world.waited[0][1](ErrorCode.NONE, -1)
+    await preparing
+
+
+async def test_very_many_leaderships_are_held_some_in_a_turn_each_with_what_its_followers_lack_then() -> None:
+    """9,000 took more than 20 ms. Here a step is a share; what is appended between two is waited for, too."""
+    passed = itertools.count()
+    world = World(shares=TurnShares(lambda: next(passed) * SHARE_S))
+    partitions = [
+        SimpleNamespace(
+            topic_id=TOPIC_ID, index=number, is_internal=False, appending=world, log=SimpleNamespace(log_end_offset=10),
+            leader=SimpleNamespace(isr=SimpleNamespace(committed=(1, 2)), high_watermark=10),
+        )
+        for number in range(5 * STEP_ITEMS + 1)
+    ]  # fmt: skip
+    held: list[int] = []
+    for one in partitions:
+        one.hold = functools.partial(held.append, one.index)
+    world.replicas.partitions = {(TOPIC, one.index): one for one in partitions}
+    world.replicas.partition_by_id = lambda topic_id, index: partitions[index]
+    preparing = asyncio.ensure_future(world.handover.prepare())
+    counts = [0]
+    while len(held) < len(partitions):
+        await asyncio.sleep(0)
+        counts.append(len(held))
+        partitions[-1].log.log_end_offset += 1
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 2 * STEP_ITEMS and held == list(range(len(partitions)))
+    await asyncio.sleep(0)
+    assert len(world.waited) == 1 and not preparing.done()
     world.waited[0][1](ErrorCode.NONE, -1)
     await preparing
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.core.partition import handover_lines as lines
 from minikafka.core.partition.handover_lines import Effect, HandOn, HandoverLines, Key, Leadership, PartitionStatus, Target
+from minikafka.core.steps import Steps, paced
 from minikafka.counted import counted
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -105,14 +106,21 @@ class HandoverHost:
 
     async def prepare(self) -> None:
         """Hold produces for partitions that others can lead, until the followers have caught up or their time is up."""
-        leaderships = [
-            Leadership((p.topic_id, p.index), p.is_internal, len(p.leader.isr.committed), p.leader.high_watermark < p.log.log_end_offset)
-            for p in self._replicas.partitions.values()
-            if p.leader is not None
-        ]
         self._prepared = self._environment.loop.create_future()
-        self._carry_out(self._core.prepare(leaderships, self._now_ms()))
+        await self._environment.shares.take(self._preparing())
         await self._prepared
+
+    def _preparing(self) -> Steps[None]:
+        found: list[Leadership] = []
+        for p, is_step in paced(list(self._replicas.partitions.values())):
+            if p.leader is not None:
+                is_behind = p.leader.high_watermark < p.log.log_end_offset
+                found.append(Leadership((p.topic_id, p.index), p.is_internal, len(p.leader.isr.committed), is_behind))
+            if is_step:
+                self._carry_out(self._core.prepare(found, self._now_ms(), is_last=False))
+                found = []
+                yield
+        self._carry_out(self._core.prepare(found, self._now_ms()))
 
     async def drain(self) -> None:
         """The leaderships have moved. Keep passing requests on while clients find the new leaders."""

@@ -28,6 +28,8 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 _ZERO_ID = bytes(16)
 #: Partitions that are placed, or made into records, in one step.
 STEP_PARTITIONS = 256
+#: Topics created in one step: the answer to each has all of its configurations.
+STEP_TOPICS = 16
 
 Failure = tuple[ErrorCode, str | None]
 #: Counts partitions that are created or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED. They are counted when they have been placed;
@@ -72,7 +74,9 @@ class TopicControl:
                 successes[topic.name] = self._created(made)
             else:
                 self._check_name(topic.name, failures)
-        for topic in topics:
+        for topic, is_step in paced(topics, STEP_TOPICS):
+            if is_step:
+                yield
             if topic.name in failures or topic.name in successes:
                 continue
             try:

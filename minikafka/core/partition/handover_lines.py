@@ -224,6 +224,8 @@ class HandoverLines:
         self._held: list[Key] = []
         self._release_ms: int | None = None
         self._behind: set[Key] = set()
+        #: Whether more leaderships follow, which must be prepared too.
+        self._is_preparing = False
         self._prepared_ms = 0
         self._closed = False
         self._stage = _Stage.STAYING
@@ -242,27 +244,36 @@ class HandoverLines:
 
     # -- a broker that shuts down ----------------------------------------------------------------------------------
 
-    def prepare(self, leaderships: Iterable[Leadership], now_ms: int) -> Sequence[Effect]:
+    def prepare(self, leaderships: Iterable[Leadership], now_ms: int, *, is_last: bool = True) -> Sequence[Effect]:
         """Accept no more clients' records for partitions that others can lead, and let the followers catch up. Records that a new leader
         lacks would be truncated here, even if they were acknowledged with acks=1. `Prepared` comes when the followers have caught up, or
-        after CATCH_UP_MS_MAX."""
+        after CATCH_UP_MS_MAX. `is_last`: no other leaderships follow in a later call. Carry the effects out in the turn in which it was
+        seen which of the followers are behind."""
         movable = [one for one in leaderships if not one.is_internal and one.in_sync_count > 1]
-        if self.window_ms == 0 or self._closed or not movable:
-            return [Prepared(0, None)]
-        self._held = [one.key for one in movable]
-        self._release_ms = now_ms + self.window_ms
-        self._prepared_ms = now_ms
-        self._behind = {one.key for one in movable if one.is_behind}
-        effects: list[Effect] = [Hold(key) for key in self._held]
+        if self.window_ms == 0 or self._closed:
+            movable = []
+        self._is_preparing = not is_last
+        if movable:
+            if not self._held:
+                self._prepared_ms = now_ms
+            self._held += [one.key for one in movable]
+            self._release_ms = now_ms + self.window_ms
+            self._behind |= {one.key for one in movable if one.is_behind}
+        effects: list[Effect] = [Hold(one.key) for one in movable]
         effects += [WaitForFollowers(one.key, CATCH_UP_MS_MAX) for one in movable if one.is_behind]
-        return effects if self._behind else [*effects, Prepared(len(self._held), 0)]
+        return [*effects, *self._prepared(now_ms)]
+
+    def _prepared(self, now_ms: int) -> list[Effect]:
+        if self._is_preparing or self._behind:
+            return []
+        return [Prepared(len(self._held), now_ms - self._prepared_ms if self._held else None)]
 
     def caught_up(self, key: Key, now_ms: int) -> Sequence[Effect]:
         """The partition's followers have everything, or the time is up."""
         if key not in self._behind:
             return ()
         self._behind.remove(key)
-        return () if self._behind else [Prepared(len(self._held), now_ms - self._prepared_ms)]
+        return self._prepared(now_ms)
 
     def drain(self, now_ms: int) -> Sequence[Effect]:
         """The leaderships have moved: stay until clients have found the new leaders. Clients that read the hint in an answer switch at

@@ -186,6 +186,17 @@ def test_the_controller_is_asked_when_every_follower_has_everything() -> None:
     assert leaving().take_others() == [Hold(KEY), Prepared(1, 0)], "nobody is behind"
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_nothing_is_prepared_before_the_last_of_very_many_leaderships(behind: bool) -> None:
+    story = Story()
+    story.tell(story.lines.prepare([Leadership(KEY, False, 3, behind)], story.now_ms, is_last=False))
+    story.tell(story.lines.caught_up(KEY, story.now_ms))
+    assert story.take_others() == [Hold(KEY), *([WaitForFollowers(KEY, CATCH_UP_MS_MAX)] if behind else [])]
+    story.now_ms += 4
+    story.tell(story.lines.prepare([Leadership(OTHER, False, 2, False)], story.now_ms))
+    assert story.take_others() == [Hold(OTHER), Prepared(2, 4)]
+
+
 def test_a_leadership_that_stays_serves_what_it_held_late_rather_than_never() -> None:
     story = leaving()
     story.take_others()
