@@ -11,6 +11,8 @@ from minikafka.net.tasks import to_its_end
 from minikafka.storage.truncation import DROPPED_AT_ONCE
 
 if TYPE_CHECKING:
+    from minikafka.storage.durability import CutSync, FlushTask
+    from minikafka.storage.errors import StorageError
     from minikafka.storage.log import Log
     from minikafka.storage.truncation import TruncationPreparation
 
@@ -21,31 +23,45 @@ SYNCS_BEFORE_ROLL = 3
 async def flush(log: Log, run_blocking: Callable[..., Awaitable[Any]]) -> None:
     """Sync everything that the log has now. Raises StorageError."""
     task = log.prepare_flush()
-    if task is None:
-        return
-    try:
-        await run_blocking(task.run)
-    except OSError as error:
-        raise log.durability.flush_failed(task, error) from error
-    except BaseException:
-        task.undo()
-        raise
-    task.finish()
+    if task is not None:
+        await _carried_out(task, lambda error: log.durability.flush_failed(task, error), run_blocking)
 
 
 async def sync_cut(log: Log, run_blocking: Callable[..., Awaitable[Any]]) -> None:
     """Make a truncation durable; an append before that would block. Raises StorageError."""
     task = log.prepare_cut_sync()
-    if task is None:
-        return
+    if task is not None:
+        await _carried_out(task, lambda error: log.durability.cut_sync_failed(task, error), run_blocking)
+
+
+async def _carried_out(
+    task: FlushTask | CutSync, failed: Callable[[OSError], StorageError], run_blocking: Callable[..., Awaitable[Any]]
+) -> None:
+    """Run a sync to its end, even if who waits is cancelled meanwhile: the disk says only once that it has failed, and until then the thread
+    uses the files. Raises StorageError."""
+    errors: list[OSError] = []
+    has_run = False
+
+    async def run() -> None:
+        nonlocal has_run
+        try:
+            await run_blocking(task.run)
+        except OSError as error:
+            errors.append(error)
+        has_run = True
+
+    failure: StorageError | None = None
     try:
-        await run_blocking(task.run)
-    except OSError as error:
-        raise log.durability.cut_sync_failed(task, error) from error
-    except BaseException:
-        task.undo()
-        raise
-    task.finish()
+        await to_its_end(run())
+    finally:
+        if errors:
+            failure = failed(errors[0])
+        elif has_run:
+            task.finish()
+        else:
+            task.undo()
+    if failure is not None:
+        raise failure from errors[0]
 
 
 async def truncate(
