@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from minikafka.storage.errors import CorruptFile
@@ -106,11 +106,15 @@ class SnapshotFiles:
             self.remove(offset)
 
     def keep_between(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Remove the files that are not in (log start, log end], and cancel what is being written above that."""
+        """Remove the files that are not in (log start, log end], and those that are being written."""
         for offset in [offset for offset in self.offsets if not log_start_offset < offset <= log_end_offset]:
             self.remove(offset)
+        self._cancel(lambda offset: not log_start_offset < offset <= log_end_offset)
+
+    def _cancel(self, is_unwanted: Callable[[int], bool]) -> None:
+        """What is being written for such offsets gets no name."""
         for write in self.pending:
-            write.is_cancelled = write.is_cancelled or write.offset > log_end_offset
+            write.is_cancelled = write.is_cancelled or is_unwanted(write.offset)
         self.pending = [write for write in self.pending if not write.is_cancelled]
 
     def clear(self) -> None:
@@ -159,7 +163,8 @@ class SnapshotFiles:
                 self._filesystem.unlink(self.path(offset))
 
     def forget(self, offset: int) -> str | None:
-        """The path of a file that no longer counts as one of the log's; None if there is none."""
+        """The path of a file that no longer counts as one of the log's; None if there is none. One that is being written gets no name."""
+        self._cancel(lambda pending: pending == offset)
         if offset not in self.offsets:
             return None
         self.offsets.remove(offset)

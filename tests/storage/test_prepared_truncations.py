@@ -266,6 +266,33 @@ def test_a_snapshot_behind_a_cut_gets_no_name(open_log: Callable[..., Log], disk
     assert not [name for name in disk.names if name.endswith(".tmp")]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_snapshot_of_a_segment_that_retention_drops_gets_no_name(open_log: Callable[..., Log], disk: MemoryFileSystem, when: str) -> None:
+    """It belonged to no segment, and stayed until the next start."""
+    log = many_producers(open_log)
+    dropped = log.log_end_offset
+    log.roll(T0)
+    log.append_as_leader(memoryview(batch(b"v", producer=(3, 0, 1), timestamp=T0)), 0, T0)
+    task = log.prepare_flush()
+    assert task is not None
+    if when == "after":
+        task.run()
+    log.roll(T0)
+    log.append_as_leader(memoryview(batch(b"v", producer=(3, 0, 2), timestamp=T0)), 0, T0)
+    log.update_high_watermark(log.log_end_offset)
+    log.increment_log_start_offset(log.log_end_offset)
+    log.delete_old_segments(T0)
+    assert len(log.segments) == 1
+    if when == "before":
+        task.run()
+    task.finish()
+    log.flush()
+    bases = {f"{base:020d}.snapshot" for base in (log.segments.active.base_offset, log.log_end_offset)}
+    snapshots = {name.rpartition("/")[2] for name in disk.names if name.endswith(".snapshot")}
+    assert snapshots <= bases and dropped not in log.producer_state.snapshots.offsets
+    assert not [name for name in disk.names if name.endswith(".tmp")]
+
+
 def test_closing_writes_the_snapshots_that_wait(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
     log = many_producers(open_log)
     log.roll(T0)

@@ -37,8 +37,8 @@ async def sync_cut(log: Log, run_blocking: Callable[..., Awaitable[Any]]) -> Non
 async def _carried_out(
     task: FlushTask | CutSync, failed: Callable[[OSError], StorageError], run_blocking: Callable[..., Awaitable[Any]]
 ) -> None:
-    """Run a sync to its end, even if who waits is cancelled meanwhile: the disk says only once that it has failed, and until then the thread
-    uses the files. Raises StorageError."""
+    """Run a sync to its end, even if who waits is cancelled meanwhile: the disk says only once that it has failed, and until then the
+    thread uses the files. Raises StorageError."""
     errors: list[OSError] = []
     has_run = False
 
