@@ -132,7 +132,7 @@ class EpochCache:
         if last > 0 or (last == 0 and self._starts[0] != start_offset):
             del self.epochs[:last], self._starts[:last]
             self._starts[0] = start_offset
-            self.is_dirty = True
+            self._changed()
             if write:
                 self.write()
 
@@ -147,7 +147,12 @@ class EpochCache:
         """Take the entries of another log of the same records, including epochs without records. The next flush writes the file."""
         self.epochs, self._starts = other.epochs[:], other._starts[:]
         self._update_latest()
+        self._changed()
+
+    def _changed(self) -> None:
+        """The file lacks a change, and so does what is being written beside the loop."""
         self.is_dirty = True
+        self._changes += 1
 
     def clear(self) -> None:
         """Drop all epochs; as `truncate_from_end`."""
@@ -171,8 +176,7 @@ class EpochCache:
     def write(self, *, sync: bool = True) -> None:
         """Write the file. Without `sync` the log's next flush syncs it, and also writes it if descriptors are lacking now."""
         data = self._encoded()
-        self.is_dirty = True
-        self._changes += 1
+        self._changed()
         try:
             self._write(data, sync)
         except OSError as error:

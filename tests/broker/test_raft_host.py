@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 
 import pytest
 from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
 
 from minikafka.broker.quorum.raft_host import NotLeader, SnapshotId
+from minikafka.core.raft import events as ev
+from minikafka.core.raft import messages as m
 from minikafka.core.raft.types import OffsetAndEpoch
+from minikafka.storage.filesystem import OsFile, OsFileSystem
 from minikafka.wire.batch import iterate_batches
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.metadata_records import FeatureLevelRecord
 
 
@@ -97,4 +103,37 @@ async def test_a_snapshot_is_written_read_and_the_log_is_cleaned_behind_it(tmp_p
     assert host.quorum.voters.node_ids == (1,) and host.leader_epoch == 2
     assert again.snapshots[0][0] == (18, 1)
     assert [record.feature_level for _, record in again.records] == [15, 16, 17, 18, 19]
+    await close(host)
+
+
+async def test_a_truncation_is_synced_beside_the_loop_and_what_follows_waits(tmp_path, monkeypatch) -> None:
+    """The next append synced it on the loop: file, directory and epochs."""
+    config = config_of(tmp_path / "d")
+    format_node(config, standalone=True)
+    host = host_of(config)
+    await host.start()
+    end = host.quorum.log.end_offset
+    log = host.metadata_log.log
+    host._log.append_values([b"never committed"], host.leader_epoch + 1)
+    threads, answers = set[int](), list[int]()
+
+    def noting(name: str) -> None:
+        owner = OsFile if name == "fsync" else OsFileSystem
+        real = getattr(owner, name)
+
+        def noted(*arguments):
+            threads.add(threading.get_ident())
+            real(*arguments)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    noting("fsync")
+    noting("fsync_dir")
+    host._carry_out([ev.Truncate(end), ev.Respond(lambda reply: answers.append(log.log_end_offset), m.Reply(ErrorCode.NONE))])
+    assert host._is_waiting and not answers
+    while host._is_waiting:
+        await asyncio.sleep(0)
+    assert answers == [end] == [log.log_end_offset] and not log.durability.is_cut
+    assert threads and threading.get_ident() not in threads
+    await host.wait_committed(host.append([FeatureLevelRecord(name="x", feature_level=1)]))
     await close(host)

@@ -12,7 +12,7 @@ from helpers.memory_filesystem import MemoryFile, MemoryFileSystem
 
 from minikafka.storage import checkpoint
 from minikafka.storage.config import LogConfig
-from minikafka.storage.epoch_cache import EpochCache
+from minikafka.storage.epoch_cache import EpochCache, EpochWrite
 from minikafka.storage.errors import CorruptFile, StorageError
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory
@@ -221,3 +221,44 @@ def test_a_disk_that_cannot_read_the_id_goes_offline(disk: MemoryFileSystem) -> 
     disk.fail("read", errno.EIO, "partition.metadata")
     with pytest.raises(StorageError):
         opened(disk)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_file_of_the_epochs_says_what_it_lacks_whatever_is_written_beside_the_loop(seed: int) -> None:
+    """A change after a write had begun was taken for written: the file kept epochs that ended before the log's start, or that were of
+    another log, until something else changed."""
+    generator, disk = random.Random(seed), MemoryFileSystem()
+    disk.mkdir("/d")
+    path = "/d/leader-epoch-checkpoint"
+    cache, other = EpochCache(disk, path), EpochCache(disk, "/d/other")
+    begun: list[tuple[EpochWrite, bool]] = []
+    epoch = 0
+    for _ in range(60):
+        kind = generator.choice(("assign", "assign", "end", "start", "copy", "write", "begin", "begin", "run", "finish"))
+        last = cache.entries[-1][1] if cache.entries else 0
+        if kind == "assign":
+            epoch += 1
+            cache.assign(epoch, last + generator.randrange(1, 9))
+        elif kind == "end":
+            cache.truncate_from_end(generator.randrange(last + 2))
+        elif kind == "start":
+            cache.truncate_from_start(generator.randrange(last + 2), write=generator.random() < 0.3)
+        elif kind == "copy":
+            other.assign(epoch + 1, last + 1, write=False)
+            cache.copy_from(other)
+        elif kind == "write" and (cache.is_dirty or cache.is_stale):
+            cache.write(sync=generator.random() < 0.5)
+        elif kind == "begin":
+            write = cache.begin_write()
+            begun += [] if write is None else [(write, False)]
+        elif kind == "run" and begun:
+            place = generator.randrange(len(begun))
+            begun[place][0].run()
+            begun[place] = begun[place][0], True
+        elif kind == "finish" and begun and begun[0][1]:
+            begun.pop(0)[0].finish()
+        epoch = max(epoch, cache.latest)
+        if not cache.is_dirty and not cache.is_stale:
+            on_disk = EpochCache(disk, path)
+            on_disk.load()
+            assert on_disk.entries == cache.entries, kind

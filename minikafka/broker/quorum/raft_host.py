@@ -16,6 +16,7 @@ from minikafka.broker.quorum.raft_figures import RaftFigures
 from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all, frame_chunks
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.quorum.raft_snapshots import SnapshotInstalling, SnapshotWriting
+from minikafka.broker.quorum.raft_truncation import LogTruncating
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.quorum import Quorum
@@ -85,6 +86,7 @@ class RaftHost:
         self._delivery = Delivery(environment.loop, environment.shares, self._log, self._delivered, self._fail)
         self._snapshots = SnapshotWriting(environment, self._log, self._snapshot_written, self._fail)
         self._installing = SnapshotInstalling(environment, self._log, self._delivery, self._snapshot_installed, self._fail)
+        self._truncating = LogTruncating(environment, self._log, self._drain, self._fail)
         self._events: deque[ev.Event] = deque()
         #: Effects of the core that are not carried out yet, in order. The core gets no further event before all are done.
         self._effects: deque[ev.Effect] = deque()
@@ -224,8 +226,7 @@ class RaftHost:
         self._halt(NotLeader("this node is stopping"))
         if self._sync is not None:
             await asyncio.wait([self._sync])
-        await self._snapshots.finish()
-        await self._installing.finish()
+        await asyncio.gather(self._snapshots.finish(), self._installing.finish(), self._truncating.finish())
         if quorum is not None:
             self._log.close() if self.failure is None else self._log.close_files()
 
@@ -373,7 +374,7 @@ class RaftHost:
 
     @property
     def _is_waiting(self) -> bool:
-        return self._is_short or self._installing.is_going_on
+        return self._is_short or self._installing.is_going_on or self._truncating.is_going_on
 
     def _drain(self) -> None:
         """Process events. Events that effects cause come right after the effects of their cause, before any event from outside."""
@@ -420,8 +421,7 @@ class RaftHost:
         self._log.regain_promises()
 
     def _truncate(self, effect: ev.Truncate) -> None:
-        logger.info("truncating the metadata log to offset %d", effect.offset)
-        self._log.truncate(effect.offset)
+        self._truncating.start(effect.offset)
 
     def _leader_change(self, effect: ev.AppendLeaderChange) -> None:
         self._events.appendleft(self._log.append_leader_change(effect))

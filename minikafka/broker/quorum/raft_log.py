@@ -295,9 +295,6 @@ class MetadataLog:
             appended.append(BatchAppended(batch.partition_leader_epoch, batch.base_offset, batch.next_offset, voters, versions))
         return appended
 
-    def truncate(self, offset: int) -> None:
-        self.log.truncate_to(offset, self._wall_ms())
-
     def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
         """The records for a replica: the batches up to the first corrupt one. Raises CorruptMetadata if the first batch is corrupt,
         ApiError, StorageError."""
