@@ -29,6 +29,7 @@ from minikafka.broker.config.image_environment import (
     read_environment,
 )
 from minikafka.broker.config.login_file import properties_of_login_file
+from minikafka.cli import private_directories
 from minikafka.cli.first_topics import FirstTopic, create_topics, requested_topics
 from minikafka.cli.imports import no_collections
 from minikafka.cli.log_format import CONSOLE, log_level, use_json
@@ -93,6 +94,9 @@ def start(
             format_new_directories(config, image.cluster_id, image)
         elif do_format:
             format_new_directories(config, cluster_id)
+        # In a container there are no other users.
+        for line in () if container else private_directories.warnings([*config.directories, config.metadata_directory]):
+            logger.warning("%s", line)
         run(config, first_topics)
     except Exception as error:
         if traceback:
