@@ -104,6 +104,12 @@ class LoopWatch:
     # -- in the other thread -----------------------------------------------------------------------------------------
 
     def _watch(self, cpu_clock: Callable[[], float]) -> None:
+        try:
+            self._look_again_and_again(cpu_clock)
+        except Exception:
+            logger.exception("turns of the event loop are no longer measured")
+
+    def _look_again_and_again(self, cpu_clock: Callable[[], float]) -> None:
         now_s, cpu_s, pause_s = time.monotonic(), cpu_clock(), INTERVAL_S
         while not self._has_ended:
             # Not an event's wait, which costs twice as much.
@@ -182,9 +188,12 @@ def _below_coroutines(frame: FrameType) -> FrameType | None:
 def describe(frame: FrameType | None) -> str:
     """The innermost minikafka functions on a stack, outermost first: "dispatch.Session.on_frame > produce._append"."""
     names: list[str] = []
-    while frame is not None and len(names) < FRAMES_MAX:
-        module = frame.f_globals.get("__name__", "")
-        if isinstance(module, str) and module.startswith("minikafka."):
-            names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_qualname}")
-        frame = frame.f_back
+    try:
+        while frame is not None and len(names) < FRAMES_MAX:
+            module = frame.f_globals.get("__name__", "")
+            if isinstance(module, str) and module.startswith("minikafka."):
+                names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_qualname}")
+            frame = frame.f_back
+    except (AttributeError, TypeError):
+        return UNKNOWN  # seen in CPython 3.11: a frame that is being left has a number or a tuple in place of its module's names
     return " > ".join(reversed(names)) or UNKNOWN

@@ -100,11 +100,12 @@ class Measured:
             began_s = self._began_s
             if began_s and time.monotonic() - began_s > 0.01:
                 frame, names = sys._current_frames().get(self._thread), []
-                while frame is not None and len(names) < 8:
-                    module = frame.f_globals.get("__name__", "")
-                    if module.startswith("minikafka."):
-                        names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_qualname}:{frame.f_lineno}")
-                    frame = frame.f_back
+                with contextlib.suppress(AttributeError, TypeError):  # see loop_watch.describe
+                    while frame is not None and len(names) < 8:
+                        module = frame.f_globals.get("__name__", "")
+                        if module.startswith("minikafka."):
+                            names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+                        frame = frame.f_back
                 if began_s == self._began_s:
                     self._stack.append(" > ".join(reversed(names)))
 

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -164,3 +165,21 @@ async def test_the_thread_ends_with_the_watch() -> None:
     watch.stop()
     await asyncio.get_running_loop().run_in_executor(None, watch._thread.join, 10)
     assert watch._thread not in threading.enumerate()
+
+
+@pytest.mark.parametrize("names", [7, (1, 2)])
+def test_a_frame_that_is_being_left_names_nothing(names: object) -> None:
+    """Seen in CPython 3.11. The watch ended, unnoticed, and the longest turn was that of minutes ago for ever."""
+    assert loop_watch.describe(SimpleNamespace(f_globals=names, f_back=None)) == UNKNOWN  # type: ignore[arg-type]
+
+
+async def test_a_watch_that_fails_says_so(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(LoopWatch, "_look", look)
+    watch = LoopWatch(asyncio.get_running_loop())
+    watch.start()
+    assert watch._thread is not None
+    await asyncio.to_thread(watch._thread.join, 30)
+    assert [line.message for line in caplog.records] == ["turns of the event loop are no longer measured"]

@@ -34,7 +34,7 @@ Done = Callable[[ErrorCode], None]
 DoneWithId = Callable[[ErrorCode, int, int], None]
 
 #: Transactional ids that are examined in one turn of the event loop, and tombstones in one append.
-LOOKS_MAX = 200
+LOOKS_MAX = 50
 #: A marker that fails with one of these can never succeed: a later coordinator has written.
 FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 #: The partition cannot hold the transaction's records, so it needs no marker.
