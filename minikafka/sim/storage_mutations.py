@@ -177,7 +177,7 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.truncation:TruncationPreparation._is_out_of_date", constant(False)),), "tests": PREPARED},
     {"name": "segments-dropped-together", "breaks": "a truncation drops all segments in one turn of the event loop",
      "patches": (("minikafka.storage.truncation:DROPPED_AT_ONCE", lambda original: 1 << 30),
-                 ("minikafka.broker.partitions.log_flush:DROPPED_AT_ONCE", lambda original: 1 << 30)), "tests": PREPARED},
+                 ("minikafka.broker.log_flush:DROPPED_AT_ONCE", lambda original: 1 << 30)), "tests": PREPARED},
     {"name": "snapshots-on-the-loop", "breaks": "a snapshot of very many producers is encoded in one turn of the event loop",
      "patches": (("minikafka.storage.producer_state:SNAPSHOT_AT_ONCE_MAX", lambda original: 1 << 30),), "tests": PREPARED},
     {"name": "snapshot-behind-the-cut", "breaks": "a snapshot of what a truncation removed gets its name",

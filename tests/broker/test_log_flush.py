@@ -11,7 +11,7 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.broker.partitions.log_flush import flush, sync_cut
+from minikafka.broker.log_flush import flush, sync_cut
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import StorageError
 from minikafka.storage.log import Log

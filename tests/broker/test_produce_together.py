@@ -13,8 +13,9 @@ from helpers.fast_paths import Side
 from helpers.live_node import broker_port, live_node, still
 from helpers.produce_frames import TOPICS, batch, damaged, decoded, log_bytes, prepare, produce
 
+from minikafka.broker import log_flush
 from minikafka.broker.node import Node
-from minikafka.broker.partitions import log_flush, produce_fast_path
+from minikafka.broker.partitions import produce_fast_path
 from minikafka.broker.partitions.partition import TRAFFIC, Partition
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.image import PartitionRegistration

@@ -9,7 +9,7 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.broker.partitions.log_flush import sync_cut, truncate, truncate_fully
+from minikafka.broker.log_flush import sync_cut, truncate, truncate_fully
 from minikafka.storage import epoch_cache, producer_replay, producer_snapshot_files, truncation
 from minikafka.storage.errors import CorruptFile, LogClosed
 from minikafka.storage.filesystem import Buffer, File

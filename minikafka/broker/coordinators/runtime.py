@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue
+from minikafka.broker.log_flush import SYNCS_BEFORE_ROLL, flush
 from minikafka.broker.measures.durations import Window
-from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL, flush
 from minikafka.broker.supervise import Ends
 from minikafka.core.coordinator.reload import ReloadBackoff
 from minikafka.core.coordinator.shard import Append, Shard

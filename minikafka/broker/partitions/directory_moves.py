@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.log_flush import flush, sync_cut, truncate_fully
+from minikafka.broker.log_flush import flush, sync_cut, truncate_fully
 from minikafka.broker.supervise import Ends
 from minikafka.net.tasks import outcome_of, within
 from minikafka.storage.errors import StorageError, UnexpectedAppendOffset

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from minikafka.broker import log_flush
 from minikafka.broker.front.named_twice import last_of_each
-from minikafka.broker.partitions import log_flush
-from minikafka.broker.partitions.log_flush import SYNCS_BEFORE_ROLL
+from minikafka.broker.log_flush import SYNCS_BEFORE_ROLL
 from minikafka.broker.partitions.prepared_memory import PreparedMemory
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN, appended_before, records_bytes
 from minikafka.storage.errors import StorageError

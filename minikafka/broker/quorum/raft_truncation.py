@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minikafka.broker.partitions.log_flush import sync_cut, truncate
+from minikafka.broker.log_flush import sync_cut, truncate
 from minikafka.broker.quorum.raft_delivery import SHORTAGE_RETRY_S
 from minikafka.storage.errors import ResourceShortage
 
