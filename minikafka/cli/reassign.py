@@ -1,7 +1,6 @@
 """`minikafka reassign-partitions`: kafka-reassign-partitions.sh.
 
-Throttles are the properties that Kafka's tool sets (leader.replication.throttled.rate and related ones). Apache Kafka applies them; a
-minikafka broker only stores them. Moves between the directories of one broker (log_dirs other than "any") are not offered.
+Throttles are the properties that Kafka's tool sets (leader.replication.throttled.rate and related ones).
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import EXIT_REFUSED, bootstrap_controller_option, emit
+from minikafka.cli.reassign_directories import THROTTLE as DIRECTORY_THROTTLE
+from minikafka.cli.reassign_directories import Replica, replica_name, start_moves, states_of, wanted_directories
 from minikafka.cli.session import named, numbers, operator_command, partitions_from_json, read_json_file, with_admin
 from minikafka.client.errors import BrokerError, ClientError
 from minikafka.counted import counted
@@ -43,7 +44,7 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
     "--replica-alter-log-dirs-throttle",
     type=int,
     default=-1,
-    help="Accepted, no effect: replicas do not move between the directories of a broker.",
+    help="Maximum bytes per second between the log directories of a broker; -1: unlimited.",
 )
 @click.option("--additional", is_flag=True, help="Add to the moves in progress.")
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
@@ -179,6 +180,7 @@ async def _generate(admin: Maintenance, output: str, options: dict[str, Any]) ->
 
 async def _execute(admin: Maintenance, output: str, options: dict[str, Any]) -> int:
     plan = _plan_of(options)
+    wanted = wanted_directories(options["reassignment_json_file"], plan)
     current = await _current(admin, {topic for topic, _ in plan})
     missing = sorted(set(plan) - set(current))
     if missing:
@@ -201,6 +203,8 @@ async def _execute(admin: Maintenance, output: str, options: dict[str, Any]) -> 
         click.echo("Save this to use as the --reassignment-json-file option during rollback")
     if options["throttle"] >= 0:
         await _throttle(admin, plan, before, options["throttle"], output)
+    if options["replica_alter_log_dirs_throttle"] >= 0:
+        await _throttle_directories(admin, wanted, options["replica_alter_log_dirs_throttle"], output)
     outcomes = await admin.alter_reassignments(dict(plan), options["timeout"])
     bad = {key: outcome for key, outcome in outcomes.items() if not outcome.is_good}
     good = sorted(set(outcomes) - set(bad))
@@ -210,6 +214,10 @@ async def _execute(admin: Maintenance, output: str, options: dict[str, Any]) -> 
         click.echo(f"Successfully started partition reassignment{'s' if len(good) > 1 else ''} for {','.join(f'{t}-{p}' for t, p in good)}")
     for key, outcome in sorted(bad.items()):
         click.echo(f"Error reassigning partition {named([key])}: {outcome.code.name}: {outcome.message}", err=True)
+    if wanted and not bad:
+        names = ",".join(map(replica_name, await start_moves(admin, wanted, options["timeout"])))
+        if output == "table":
+            click.echo(f"Successfully started log directory move{'s' if len(wanted) > 1 else ''} for: {names}")
     return EXIT_REFUSED if bad else 0
 
 
@@ -237,6 +245,13 @@ async def _throttle(
         click.echo(f"The inter-broker throttle limit was set to {rate} B/s")
 
 
+async def _throttle_directories(admin: Maintenance, wanted: dict[Replica, str], rate: int, output: str) -> None:
+    for node_id in sorted({node_id for node_id, _ in wanted}):
+        await admin.alter_configs(BROKER, str(node_id), [("set", DIRECTORY_THROTTLE, str(rate))])
+    if output == "table":
+        click.echo(f"The replica-alter-dir throttle limit was set to {rate} B/s")
+
+
 async def _clear_throttles(admin: Maintenance, topics: Iterable[str], output: str) -> None:
     await admin.cluster.refresh([])
     brokers = sorted(admin.cluster.brokers)
@@ -244,7 +259,7 @@ async def _clear_throttles(admin: Maintenance, topics: Iterable[str], output: st
     if output == "table":
         click.echo(f"Clearing broker-level throttles on broker{'s' if len(brokers) > 1 else ''} {','.join(map(str, brokers))}")
     for node_id in brokers:
-        await admin.alter_configs(BROKER, str(node_id), [("delete", name, None) for name in BROKER_THROTTLES])
+        await admin.alter_configs(BROKER, str(node_id), [("delete", name, None) for name in (*BROKER_THROTTLES, DIRECTORY_THROTTLE)])
     if output == "table":
         click.echo(f"Clearing topic-level throttles on topic{'s' if len(names) > 1 else ''} {','.join(names)}")
     for name in names:
@@ -271,14 +286,19 @@ async def _verify(admin: Maintenance, output: str, options: dict[str, Any]) -> i
         else:
             found, planned = ",".join(map(str, current[key])), ",".join(map(str, replicas))
             states[key] = f"is completed, but the partition has replicas {found} instead of {planned}."
+    moves = await states_of(admin, wanted_directories(options["reassignment_json_file"], plan))
     if output == "table":
         click.echo("Status of partition reassignment:")
         for key, state in states.items():
             click.echo(f"Reassignment of partition {named([key])} {state}")
+        for state, _ in moves.values():
+            click.echo(state)
         click.echo()
     else:
-        emit([{"topic": t, "partition": p, "state": state} for (t, p), state in states.items()], output, ["topic", "partition", "state"])
-    is_under_way = any(state.startswith("is still") for state in states.values())
+        rows = [{"topic": t, "partition": p, "broker": None, "state": state} for (t, p), state in states.items()]
+        rows += [{"topic": t, "partition": p, "broker": node_id, "state": state} for (node_id, (t, p)), (state, _) in moves.items()]
+        emit(rows, output, ["topic", "partition", "broker", "state"])
+    is_under_way = any(state.startswith("is still") for state in states.values()) or any(is_going_on for _, is_going_on in moves.values())
     if not is_under_way and not options["preserve_throttles"]:
         await _clear_throttles(admin, {topic for topic, _ in current}, output)
     return EXIT_REFUSED if any(state.startswith("failed") for state in states.values()) else 0

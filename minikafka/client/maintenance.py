@@ -13,6 +13,7 @@ from minikafka.client.group import find_coordinator
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
 from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from minikafka.wire.messages.api_versions import ApiVersionsRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest
@@ -117,6 +118,20 @@ class Maintenance(Admin):
             for topic in response.topics
             for p in topic.partitions
         }
+
+    async def alter_log_dirs(self, node_id: int, places: Mapping[Partition, str]) -> dict[Partition, ErrorCode]:
+        """Move replicas of a broker to these log directories of it. Returns the result of each partition: REPLICA_NOT_AVAILABLE if the
+        broker does not have it yet, and will create it there. Raises BrokerError."""
+        kind = AlterReplicaLogDirsRequest
+        wanted: dict[str, dict[str, list[int]]] = {}
+        for (topic, index), path in places.items():
+            wanted.setdefault(path, {}).setdefault(topic, []).append(index)
+        dirs = [
+            kind.AlterReplicaLogDir(path=path, topics=[kind.AlterReplicaLogDirTopic(name=t, partitions=rows) for t, rows in topics.items()])
+            for path, topics in wanted.items()
+        ]
+        response = await self._ask(kind(dirs=dirs), node_id=node_id)
+        return {(t.topic_name, p.partition_index): ErrorCode(p.error_code) for t in response.results for p in t.partitions}
 
     async def elect(self, partitions: Iterable[Partition] | None, *, unclean: bool) -> dict[Partition, Outcome]:
         """Elect preferred (or unclean) leaders, for all partitions if None is given. Raises BrokerError if the whole request is refused."""
