@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import subprocess
+import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ STREAMS = (
     *(f"org.apache.kafka:kafka-{part}:{VERSION}{of}" for part, of in (("streams", ""), ("streams", ":jar:test"), ("clients", ":jar:test"))),
     "org.rocksdb:rocksdbjni:10.1.3",
 )
+COMPILER = ("org.eclipse.jdt:ecj:3.38.0",)
 CONNECT = tuple(f"org.apache.kafka:connect-{part}:{VERSION}" for part in ("file", "mirror", "mirror-client"))
 
 
@@ -25,6 +28,30 @@ def _java_of(jars: list[Path]) -> list[str]:
     """Without the archive of a broker's classes, which is of no use for others."""
     path = ":".join([*map(str, jars), apache_kafka.class_path()])
     return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+
+
+def compiled(main_class: str, sources: Sequence[Path], version: str = VERSION) -> Callable[..., str]:
+    """A program of the project's own against Apache Kafka's clients: called with its arguments, it returns what it has printed. Raises
+    RuntimeError if it cannot be compiled or fails. A Java without a compiler will do."""
+    jars = apache_kafka.class_path(version)
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + jars.encode()).hexdigest()[:16]
+    classes = apache_kafka.CACHE / f"{main_class}-{digest}"
+    if not classes.exists():
+        with tempfile.TemporaryDirectory(dir=apache_kafka.CACHE) as directory:
+            made = Path(directory) / "classes"
+            clients = ":".join(str(path) for path in sorted(Path(jars).parent.glob("*.jar")))
+            compiler = [*_java_of(from_maven("compiler", COMPILER)), "org.eclipse.jdt.internal.compiler.batch.Main"]
+            _output([*compiler, "-17", "-nowarn", "-proc:none", "-d", str(made), "-cp", clients, *map(str, sources)])
+            with contextlib.suppress(OSError):  # another process was faster
+                made.rename(classes)
+    return lambda *arguments: _output([*java(jars=[classes], version=version), main_class, *arguments])
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout
 
 
 class JavaProgram:

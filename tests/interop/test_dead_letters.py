@@ -19,7 +19,9 @@ from helpers.mixed_cluster import BOTH, KAFKA_NEXT, MINI, MixedCluster
 
 from minikafka.client.share_consumer import ACCEPT, REJECT, RELEASE, ShareConsumer, SharedRecord
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.metadata import MetadataRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
@@ -120,6 +122,14 @@ def letters(bootstrap: str, topic: str, partitions: int, count: int) -> list[Any
     return sorted(found, key=str)
 
 
+def ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """The end of each partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "error_cb": silent})
+    found = [consumer.get_watermark_offsets(TopicPartition(topic, partition), 30)[1] for partition in range(partitions)]
+    consumer.close()
+    return found
+
+
 def configs(asked: Asked, topic: str) -> Any:
     """Those that a topic has of its own."""
     kind = DescribeConfigsRequest
@@ -137,9 +147,10 @@ def partitions_of(asked: Asked, topic: str) -> int:
 
 
 @contextmanager
-def node(kind: str, directory: Path) -> Iterator[MixedCluster]:
-    """One node that is broker and controller."""
-    with MixedCluster(directory, [(1, kind, BOTH)], properties=PROPERTIES) as cluster:
+def node(kind: str, directory: Path, **properties: str) -> Iterator[MixedCluster]:
+    """One node that is broker and controller; `properties` with _ for dots."""
+    more = {name.replace("_", "."): value for name, value in properties.items()}
+    with MixedCluster(directory, [(1, kind, BOTH)], properties={**PROPERTIES, **more}) as cluster:
         cluster.format(options=["--release-version", "4.4"])
         cluster.start(wait=False)
         cluster.wait_for_brokers(SLOW_S)
@@ -181,7 +192,64 @@ def buried(kind: str, directory: Path) -> dict[str, Any]:
         return found
 
 
-@pytest.mark.parametrize("told", [refusals, buried])
+def denied(kind: str, directory: Path) -> dict[str, Any]:
+    """What the group and its queues have when the broker has no right to write into a queue, or to create it. The other queue shows when
+    both are done: a record is given up for all groups, one after the other."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with node(kind, directory, authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as cluster:
+        bootstrap, asked = cluster.bootstrap, Asked(cluster.bootstrap)
+        share_version(asked, 2)
+        create_topic(bootstrap, "t", 2, 1)
+        create_topic(bootstrap, "dlq.closed", 2, 1, errors_deadletterqueue_group_enable="true")
+        produce(bootstrap)
+        deny(asked)
+        found: dict[str, Any] = {}
+        for queue in ("dlq.closed", "dlq.uncreated", "dlq.open"):
+            values = {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "2", QUEUE: queue}
+            assert altered(asked, GROUP, queue, values)[0] == "NONE"
+            found[f"deliveries to {queue}"] = asyncio.run(handle(bootstrap, queue))
+        given_up = 2 * sum(WORDS.get(value or b"") != ACCEPT for _, value, _ in RECORDS)
+        wait_until(partial(partitions_of, asked, "dlq.open"), SLOW_S, "dlq.open")
+        found["open"] = letters(bootstrap, "dlq.open", 2, given_up)
+        found["closed"] = ends(bootstrap, "dlq.closed", 2)
+        assert found["closed"] == [0, 0]
+        found["uncreated"] = partitions_of(asked, "dlq.uncreated")
+        # Records that cannot get into the queue are archived all the same.
+        wait_until(lambda: all(lag(asked, queue) == 0 for queue in ("dlq.closed", "dlq.uncreated")), SLOW_S, "the ends of the groups")
+        return found
+
+
+def deny(asked: Asked) -> None:
+    """Nobody may write into one queue, or create another; everybody may do all else."""
+    kind = CreateAclsRequest.AclCreation
+    on_topic, on_cluster, literal, every, write, create, refuse, allow = 2, 4, 3, 2, 4, 5, 2, 3
+    rules = [
+        (on_topic, "dlq.closed", every, allow), (on_topic, "dlq.closed", write, refuse), (on_topic, "dlq.uncreated", every, allow),
+        (on_topic, "dlq.uncreated", create, refuse), (on_cluster, "kafka-cluster", every, allow),
+        (on_cluster, "kafka-cluster", create, refuse),
+    ]  # fmt: skip
+    answer = asked.ask(
+        CreateAclsRequest(creations=[
+            kind(
+                resource_type=resource, resource_name=name, resource_pattern_type=literal, principal="User:ANONYMOUS", host="*",
+                operation=operation, permission_type=permission,
+            )
+            for resource, name, operation, permission in rules
+        ]),
+        3,
+    )  # fmt: skip
+    assert [one.error_code for one in answer.results] == [0] * len(rules)
+
+
+def lag(asked: Asked, group: str) -> int:
+    """Records that the group has not done with; -1 if some partition has no state yet."""
+    kind = DescribeShareGroupOffsetsRequest
+    request = kind(groups=[kind.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)])
+    lags = [one.lag for topic in asked.ask(request, 1).groups[0].topics for one in topic.partitions]
+    return sum(lags) if len(lags) == 2 and min(lags) >= 0 else -1
+
+
+@pytest.mark.parametrize("told", [refusals, buried, denied])
 def test_dead_letters_are_those_of_apache_kafka(told: Callable[[str, Path], dict[str, Any]], tmp_path: Path) -> None:
     ours, theirs = (told(kind, tmp_path / kind) for kind in (MINI, KAFKA_NEXT))
     assert ours.keys() == theirs.keys()
