@@ -143,6 +143,16 @@ class EpochCache:
         if epoch > self.latest:
             self.assign(epoch, previous_end, write=False)
 
+    def precede(self, earlier: list[tuple[int, int]]) -> None:
+        """Put epochs before the first one, which began earlier than known if it is among them, and write the file. Without any, nothing
+        happens."""
+        if not earlier:
+            return
+        known = self.entries
+        entries = [*earlier, *(known[1:] if known[0][0] == earlier[-1][0] else known)]
+        self.epochs, self._starts = [epoch for epoch, _ in entries], [start for _, start in entries]
+        self.write()
+
     def copy_from(self, other: EpochCache) -> None:
         """Take the entries of another log of the same records, including epochs without records. The next flush writes the file."""
         self.epochs, self._starts = other.epochs[:], other._starts[:]

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from minikafka.storage.batch_scan import batches
-from minikafka.storage.checkpoint import PARTITION_METADATA, read_partition_metadata
+from minikafka.storage.checkpoint import INT64_MAX, PARTITION_METADATA, read_partition_metadata
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import CorruptFile, StorageError
 from minikafka.storage.filesystem import TEMPORARY, FileSystem
@@ -260,6 +260,30 @@ def _load_epochs(log: Log, segments: list[Segment]) -> None:
         _rebuild_epochs(log, segments)
     if not log.epochs.epochs and any(segment.size for segment in segments):
         _rebuild_epochs(log, segments)
+    _find_earlier_epochs(log, segments)
+
+
+def _find_earlier_epochs(log: Log, segments: list[Segment]) -> None:
+    """Find the epochs of the records between the log's start and the first known epoch. The epochs are often written before the checkpoint
+    with the start: a crash between the two brings back records that had been deleted, but not their epochs."""
+    starts = log.epochs.entries
+    if not starts or starts[0][1] <= log.log_start_offset:
+        return
+    first, end = starts[0], log.log_start_offset
+    found: list[tuple[int, int]] = []
+    for segment, after in zip(segments, [*(one.base_offset for one in segments[1:]), INT64_MAX], strict=True):
+        if after <= log.log_start_offset or segment.base_offset >= first[1]:
+            continue
+        for _, _, header in batches(segment.file, 0, segment.size):
+            if header[BASE_OFFSET] >= first[1] or header[LEADER_EPOCH] > first[0]:
+                break
+            last = header[BASE_OFFSET] + header[LAST_DELTA]
+            if last >= log.log_start_offset:
+                if header[LEADER_EPOCH] > (found[-1][0] if found else -1):
+                    found.append((header[LEADER_EPOCH], max(min(end, header[BASE_OFFSET]), log.log_start_offset)))
+                end = last + 1
+        segment.close_if_idle()
+    log.epochs.precede(found)
 
 
 def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from helpers import golden_logs
 
 from minikafka.storage.batch_scan import batches
+from minikafka.storage.checkpoint import read_offset_checkpoint
 from minikafka.storage.config import LogConfig
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log import Log
@@ -27,8 +28,16 @@ def load(name: str, tmp_path: Path, *, is_clean: bool = False, **config: int) ->
     policy = frozenset({"compact" if topic.startswith("compact") else "delete"})
     settings = LogConfig(producer_id_expiration_ms=NO_EXPIRY, cleanup_policy=policy, **config)
     return load_log(
-        OsFileSystem(), str(directory), topic, int(partition), settings, wall_ms=WALL_MS, is_clean=is_clean
+        OsFileSystem(), str(directory), topic, int(partition), settings, wall_ms=WALL_MS, is_clean=is_clean, log_start_offset=start_of(name)
     )
+
+
+def start_of(name: str) -> int:
+    """The checkpointed start of the log."""
+    folder, _, partition = name.partition("/")
+    file = golden_logs.ROOT / folder / "root" / "log-start-offset-checkpoint"
+    topic, _, index = partition.rpartition("-")
+    return read_offset_checkpoint(OsFileSystem(), str(file)).get((topic, int(index)), 0)
 
 
 def facts_of(name: str, file: str) -> dict[str, object]:

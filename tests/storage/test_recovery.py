@@ -347,6 +347,28 @@ def test_an_epoch_that_the_file_puts_over_older_batches_goes(open_log: Callable[
     assert again.epochs.entries == [(4, 0)]
 
 
+@pytest.mark.parametrize("start", [0, 3, 5, 7, 10, 11])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_epochs_of_records_that_a_crash_brings_back_are_known(
+    open_log: Callable[..., Log], disk: MemoryFileSystem, start: int, is_clean: bool
+) -> None:
+    """The epochs were written when epoch 4 began, the start of the log is written once a minute. Without the epochs before offset 12, a
+    leader would tell a follower that epoch 1 ended there, and the follower would keep what it must truncate."""
+    log = open_log(segment_bytes=500)
+    for epoch in (1, 2, 3):
+        fill(log, 5, epoch)
+    assert log.increment_log_start_offset(12)
+    log.assign_epoch_start(4, 15)
+    assert disk.read("/data/t-0/leader-epoch-checkpoint") == b"0\n2\n3 12\n4 15\n"
+    fill(log, 2, epoch=4)
+    killed = disk.kill()
+    again = open_log(killed, is_clean=is_clean, recovery_point=10, log_start_offset=start, segment_bytes=500)
+    assert (again.log_start_offset, again.log_end_offset) == (start, 17)
+    known = [(epoch, max(first, start)) for epoch, first in ((1, 0), (2, 5), (3, 10), (4, 15)) if first + 5 > start]
+    assert again.epochs.entries == known
+    assert killed.read("/data/t-0/leader-epoch-checkpoint").decode().split("\n")[2:-1] == [f"{one} {first}" for one, first in known]
+
+
 def test_a_small_segment_whose_index_was_preallocated_can_be_read_after_a_power_cut(
     open_log: Callable[..., Log], disk: MemoryFileSystem
 ) -> None:
