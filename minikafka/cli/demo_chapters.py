@@ -117,7 +117,7 @@ class Engine:
             except SparkUnavailable as error:
                 if self._name == "spark":
                     raise ClusterError(f"Spark cannot run here: {error}") from error
-                self.note = f"Spark cannot run here ({error}): load and audit use the local engine, with the same checks"
+                self.note = f"Spark cannot run here: {error}. The local engine loads and audits, with the same checks"
             else:
                 self.title = "PySpark"
                 return driver

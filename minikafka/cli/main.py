@@ -130,7 +130,8 @@ class LazyGroup(click.Group):
 
             if args[0] in TOOLS_NOT_OFFERED:
                 ctx.fail(f"kafka-{args[0]}.sh is not offered: {TOOLS_NOT_OFFERED[args[0]]}.")
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
+            options = {"help": "--help", "version": "--version"}
+            close = [options[args[0]]] if args[0] in options else difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
             hint = f" Did you mean {close[0]}?" if close else " See minikafka --help."
             ctx.fail(f"There is no command {args[0]}.{hint}")
         return super().resolve_command(ctx, args)

@@ -79,7 +79,8 @@ def start_session(master: str | None = None, application: str = "minikafka", set
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise SparkUnavailable(f"PySpark is not installed ({error}): pip install pyspark pyarrow pandas") from error
+        missing = error.name or str(error)
+        raise SparkUnavailable(f"the Python package {missing} is not installed (pip install pyspark pyarrow pandas)") from error
     submitted = under_spark_submit()
     if not submitted:
         _check_java()

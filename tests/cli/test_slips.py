@@ -48,6 +48,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("bench --fetch-sizes 1TB", 2, "Invalid value for --fetch-sizes: 1TB is not a size"),
         ("storage info -c /nowhere", 2, "Error: cannot read /nowhere: No such file or directory"),
         ("cluster up --log-level loud", 2, "'loud' is not one of"),
+        ("version", 2, "There is no command version. Did you mean --version?"),
+        ("clutser up", 2, "There is no command clutser. Did you mean cluster?"),
         ("produce", 2, "Which topic? Give its name: minikafka produce TOPIC"),
         ("consume -e", 2, "Which topic? Give its name: minikafka consume TOPIC"),
     ],
