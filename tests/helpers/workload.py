@@ -20,7 +20,10 @@ from minikafka.client.produce_queue import RecordMetadata
 from minikafka.client.producer import Producer
 from minikafka.wire.errors import ErrorCode
 
-MESSAGE_TIMEOUT_MS = 120_000
+#: A client that gives a record up may write it again in another producer epoch, which no broker can recognise, so writers do not give up.
+MESSAGE_TIMEOUT_MS = 3_600_000
+#: After the last send, everything has an answer within this time.
+FLUSH_S_MAX = 300
 IN_FLIGHT_MAX = 5000
 #: Refusals after which a record is certainly not in the log.
 CERTAIN_CODES = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG}
@@ -143,7 +146,7 @@ class ConfluentWriter(Writer):
                 self.name = f"{process}/{rebuilt}"
                 producer, waiting = self._producer(), 0
             producer.poll(self.pause_s)
-        assert producer.flush(MESSAGE_TIMEOUT_MS / 1000) == 0, f"{self.name}: not everything was settled"
+        assert producer.flush(FLUSH_S_MAX) == 0, f"{self.name}: not everything was settled"
 
     def _producer(self) -> Any:
         return confluent_kafka.Producer(
@@ -173,7 +176,7 @@ class BundledWriter(Writer):
                 future = await producer.send(self.topic, send.value.encode(), partition=send.partition)
                 future.add_done_callback(lambda done, send=send: (waiting.release(), self._settled(send, done)))  # type: ignore[misc]
                 await asyncio.sleep(self.pause_s)
-            await asyncio.wait_for(producer.flush(), MESSAGE_TIMEOUT_MS / 1000)
+            await asyncio.wait_for(producer.flush(), FLUSH_S_MAX)
 
     def _settled(self, send: Send, done: asyncio.Future[RecordMetadata]) -> None:
         error = done.exception()
