@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.broker.partitions.log_upkeep import FLUSHED_AT_ONCE, MANY_LOGS, LogUpkeep
+from minikafka.broker.partitions.log_upkeep import FLUSHED_AT_ONCE, FLUSHES_BEFORE_CLOSE, MANY_LOGS, LogUpkeep
 from minikafka.broker.supervise import Supervisor
 from minikafka.net.turn_share import SHARE_S, TurnShares
 from minikafka.sim.disk import Disk, DiskView
@@ -156,3 +156,36 @@ async def test_a_broker_that_stops_begins_nothing_that_a_look_has_found() -> Non
     upkeep.cancel()
     await upkeep.finish()
     assert upkeep._flushing is None
+
+
+class StoppingLog(FlushedLog):
+    """A log that is about to be closed."""
+
+    recovery_point, log_end_offset = 0, 1
+
+
+async def test_logs_are_flushed_several_at_a_time_before_they_are_closed() -> None:
+    """Closing 6,000 logs one after the other took 75 s on a busy disk: four syncs each."""
+    story: list[str] = []
+    logs: list[Any] = [StoppingLog(story, number) for number in range(3 * FLUSHES_BEFORE_CLOSE * FLUSHED_AT_ONCE)]
+    logs[5].recovery_point = 1
+    logs[7] = StoppingLog(story, 7, error=OSError(5, "rotten"))
+    directory = LogDirectory(DiskView(Disk()), "/data")
+    directory.logs = {("t", number): log for number, log in enumerate(logs)}
+    upkeep, running, most = upkeep_of([directory]), 0, 0
+
+    async def run(function: Any, *arguments: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        running -= 1
+        return function(*arguments)
+
+    upkeep._environment.run_blocking = run
+    upkeep.cancel()
+    await upkeep.flush_all()
+    assert most == FLUSHES_BEFORE_CLOSE
+    assert "prepare t-5" not in story and "failed t-7" in story
+    assert sum(line.startswith("finish") for line in story) == len(logs) - 2

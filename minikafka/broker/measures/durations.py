@@ -43,7 +43,8 @@ class Durations:
         if self._now_s is None:
             return quantiles_of([])
         since_s = self._now_s() - WINDOW_S
-        return quantiles_of([took_ms for at_s, took_ms in self._kept if at_s >= since_s])
+        # A copy: syncs end on other threads.
+        return quantiles_of([took_ms for at_s, took_ms in tuple(self._kept) if at_s >= since_s])
 
 
 class Window:

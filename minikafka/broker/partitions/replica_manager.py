@@ -529,6 +529,7 @@ class ReplicaManager:
             # Connections are still open, so make sure that nothing is written to a log that is being closed.
             partition.resign()
         await self.upkeep.finish()
+        await self.upkeep.flush_all()
         for directory in self.directories:
             try:
                 await self._environment.run_blocking(directory.close, broker_epoch)
