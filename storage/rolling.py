@@ -33,7 +33,7 @@ class Rolling:
     def roll(self, wall_ms: int, first_offset: int = 0) -> Segment:
         """Close the active segment and begin the next at `first_offset` or at the log end, whichever is larger. Raises StorageError."""
         parts = self._parts
-        with parts.disk.change("roll"):
+        with parts.disk.change("begin a segment"):
             return self._roll(wall_ms, max(parts.watermarks.log_end_offset, first_offset))
 
     def _roll(self, wall_ms: int, offset: int) -> Segment:

@@ -352,3 +352,33 @@ async def test_a_copy_that_cannot_get_its_name_does_not_end_the_log(tmp_path: Pa
             await until(lambda: not node.broker.replicas.moves._moves)  # type: ignore[union-attr]
         assert target.is_offline == (code == errno.EIO) and not source.is_offline
         assert len(await values(node)) == 30
+
+
+async def test_a_copy_of_a_log_whose_last_records_were_compacted_away_does_not_replace_it(tmp_path: Path) -> None:
+    """Nothing is left to copy, but the copy ends before the log: served, it would give out offsets a second time."""
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 30)
+        source, target = places(node)
+        log = source.logs["t", 0]
+        log.roll(0)
+        for segment in log.segments[:-1]:  # as compaction leaves it when tombstones were last
+            segment.truncate_to(20, 0, None)
+        assert (log.log_end_offset, log.read(20, 1 << 20, end_offset=30).slice.size) == (30, 0)
+        assert await move(node, target.path) is ErrorCode.NONE
+        assert node.broker is not None
+        moves, looks = node.broker.replicas.moves, 0
+        real = moves._copy_chunk
+
+        def look(going_on: Any) -> int:
+            nonlocal looks
+            looks += going_on.future.log_end_offset == 20
+            return real(going_on)
+
+        moves._copy_chunk = look  # type: ignore[method-assign]
+        await until(lambda: looks > 5 or ("t", 0) in target.logs)
+        assert ("t", 0) in source.logs and log.log_end_offset == 30
+        await fill(node, 1, 30)
+        await until(lambda: ("t", 0) in target.logs)
+        assert target.logs["t", 0].log_end_offset == 31
+        assert await values(node) == [b"%d" % number * 50 for number in (*range(20), 30)]

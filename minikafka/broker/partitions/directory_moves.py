@@ -27,6 +27,8 @@ logger = logging.getLogger("minikafka.replicas")
 CHUNK_BYTES = 1 << 20
 #: Sync the copy after so many unsynced chunks: it must be as durable as the log that it replaces.
 CHUNKS_PER_FLUSH = 64
+#: Seconds between two looks at a log that has nothing to copy, though it ends later than the copy.
+LOOK_AGAIN_S = 0.1
 
 
 #: Instead of the number of truncations: the copy must begin anew.
@@ -146,7 +148,10 @@ class DirectoryMoves:
                 if size == 0 or chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
                     await flush(move.future, run)
                 if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(key) is move:
-                    if not move.is_named:
+                    if move.future.log_end_offset < move.partition.log.log_end_offset:
+                        # The last records were compacted away. Served, the copy would give out their offsets again.
+                        await asyncio.sleep(LOOK_AGAIN_S)
+                    elif not move.is_named:
                         await self._name(move)
                     elif move.future.recovery_point >= move.partition.log.recovery_point:
                         await self._settle(move, self._swap(move))
