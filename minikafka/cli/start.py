@@ -197,6 +197,9 @@ def _leave_process(status: int) -> NoReturn:
 
 async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     """Run the node from start to stop. Returns the exit status."""
+    garbage = GarbagePauses()
+    # The command's modules leave next to no garbage: the collection before the start looks at what follows alone.
+    garbage.keep()
     with no_collections():
         from minikafka.broker.node import Node
 
@@ -206,7 +209,6 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _request, stop_requested)
     http = await _http(node)
-    garbage = GarbagePauses()
     garbage.start()
     if not await done_before(stop_requested, node.start()):
         return 0
