@@ -15,6 +15,8 @@ from helpers import browser as chromium
 from helpers.coverage_pause import coverage_at_first
 from helpers.patience import pytest_timeout_set_timer
 
+import minikafka.core.group.coordinator  # noqa: F401 - the first group in a process waits no longer than the others
+
 __all__ = ["pytest_timeout_set_timer"]
 
 _REASONS = pytest.StashKey[list[str]]()

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+import minikafka.core.group.coordinator  # noqa: F401 - what brokers import late is there from the beginning, in every run
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node

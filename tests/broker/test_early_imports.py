@@ -12,8 +12,11 @@ from minikafka.net.garbage import GarbagePauses
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("minikafka/broker", "minikafka/core", "minikafka/net", "minikafka/security", "wire", "storage")
-#: In a thread (`otlp.load`), or only another name of what is there.
-ELSEWHERE = {"google.protobuf.message", "opentelemetry.proto.metrics.v1.metrics_pb2", "minikafka.broker.front.dispatch", "crc32c"}
+#: In a thread (`otlp.load`, `LateImport`), or only another name of what is there.
+ELSEWHERE = {
+    "google.protobuf.message", "opentelemetry.proto.metrics.v1.metrics_pb2", "minikafka.broker.front.dispatch", "crc32c",
+    "minikafka.core.group.coordinator",
+}  # fmt: skip
 #: Imported by the first request that needs it, in 2 to 6 ms each. Together they take 1 MB, and many brokers never need them.
 SMALL = {"cramjam", "lz4.frame", "re2", "zstandard"}
 #: Functions that nobody calls while the node serves: those that open stores of keys and formats, that a tool calls, or that compile.

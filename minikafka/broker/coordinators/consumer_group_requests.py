@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
-from minikafka.core.group.coordinator import CONSUMER
+from minikafka.core.group.config import CONSUMER
 from minikafka.core.pattern import InvalidPattern
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
 from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
+from minikafka.broker.coordinators.late_import import LateImport
 from minikafka.broker.coordinators.runtime import CoordinatorKind
 from minikafka.core.group.config import GroupConfig
-from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Effects, StateAnswers
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.frame import decode_group_key, decode_group_value
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.core.group.consumer.settings import ConsumerSettings
+    from minikafka.core.group.coordinator import GroupShard
     from minikafka.core.group.effects import Creation, StateQuestion
     from minikafka.core.group.share.settings import ShareSettings
     from minikafka.core.group.streams.settings import StreamsSettings
@@ -46,7 +47,7 @@ class TopicCreator(Protocol):
         """Start the creation, or put the reason for a refusal into the answer."""
 
 
-class GroupHost(CoordinatorHost[GroupShard]):
+class GroupHost(CoordinatorHost["GroupShard"]):
     """Gives group shards their configuration, reports deleted topics to them, and expires offsets. The runtime does the rest."""
 
     def __init__(
@@ -75,6 +76,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
         self._config = config
         self._environment = environment
         self._metadata = metadata
+        self._shards = LateImport("minikafka.core.group.coordinator", environment)
         #: Partition -> topics that were deleted while its shard was being loaded.
         self._deleted: dict[int, list[str]] = {}
         topic = CoordinatorTopic(
@@ -104,6 +106,8 @@ class GroupHost(CoordinatorHost[GroupShard]):
         )
 
         def new_shard(index: int, leader_epoch: int) -> GroupShard:
+            from minikafka.core.group.coordinator import GroupShard
+
             self._deleted.pop(index, None)
             return GroupShard(limits, self._new_uuid, self._wall_ms, self._consumer, self._share, self._streams)
 
@@ -118,7 +122,13 @@ class GroupHost(CoordinatorHost[GroupShard]):
             append_timeout_ms=config.offsets_commit_timeout_ms,
             load_buffer_bytes=LOAD_BUFFER_BYTES,
             base_sequence=0,
+            before_leadership=self._shards.before,
         )
+
+    async def ensure_topic(self) -> None:
+        """Create the topic if it is missing, and wait until it exists or the time is up. Its first shards are near."""
+        self._shards.begin()
+        await super().ensure_topic()
 
     async def start(self) -> None:
         """Start the periodic expiry of offsets."""

@@ -9,7 +9,6 @@ from minikafka.broker.coordinators.group_coordinator import GroupHost
 from minikafka.core.group.classic import GroupState
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION
-from minikafka.core.group.coordinator import GroupShard
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.core.group.coordinator import GroupShard
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
     from minikafka.broker.environment import Environment
     from minikafka.broker.partitions.partition import Partition
-    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.partitions.replica_manager import OnLeadership, ReplicaManager
 
 logger = logging.getLogger("minikafka.coordinator")
 S = TypeVar("S", bound=Shard)
@@ -66,6 +66,8 @@ class CoordinatorKind(Generic[S]):
     base_sequence: int
     #: (shard, offset): called with the offset of the record that is replayed next.
     on_offset: Callable[[S, int], None] = _ignore_offset
+    #: What to call instead at a change of leadership, until the kind is ready for its first shard.
+    before_leadership: Callable[[OnLeadership], OnLeadership] = lambda changed: changed
 
 
 @dataclass(slots=True)
@@ -164,7 +166,7 @@ class CoordinatorRuntime(Generic[S]):
         self._stopping = False
         #: How long it took to load each partition, in ms.
         self.loads = Window()
-        replicas.subscribe_leadership(topic.name, self._leadership_changed)
+        replicas.subscribe_leadership(topic.name, kind.before_leadership(self._leadership_changed))
         replicas.subscribe_commits(topic.name, self._committed)
 
     def stop(self) -> None:

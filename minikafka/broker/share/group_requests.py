@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
 from minikafka.broker.share.settings import SHARE_VERSION
-from minikafka.core.group.coordinator import SHARE
+from minikafka.core.group.config import SHARE
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse

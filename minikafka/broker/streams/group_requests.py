@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
-from minikafka.core.group.coordinator import STREAMS
+from minikafka.core.group.config import STREAMS
 from minikafka.core.group.streams.checks import check_size
 from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode

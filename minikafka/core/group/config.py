@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from minikafka.late_dataclass import dataclass
 
+#: Kinds of groups besides those of the classic protocol.
+CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
+
 
 @dataclass(slots=True, frozen=True)
 class GroupConfig:

@@ -12,7 +12,7 @@ from typing import Any
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error, unchecked
 from minikafka.core.group.classic import ClassicGroup, GroupState
-from minikafka.core.group.config import Client, GroupConfig
+from minikafka.core.group.config import CONSUMER, SHARE, STREAMS, Client, GroupConfig
 from minikafka.core.group.consumer.checks import CommitCheck, check_commit, check_fetch, first_refusal, subscribes
 from minikafka.core.group.consumer.classic_requests import ClassicRequests
 from minikafka.core.group.consumer.coordinator import ConsumerGroups, Surroundings
@@ -54,7 +54,6 @@ from minikafka.wire.uuid import uuid_to_text
 
 #: From this version on, a commit to a group that does not exist is answered GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION.
 UNKNOWN_GROUP_VERSION = 9
-CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
 
 
 class GroupShard:
