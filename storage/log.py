@@ -149,9 +149,9 @@ class Log:
         return self.segments.active.base_offset
 
     @property
-    def latest_epoch(self) -> int | None:
-        """The newest leader epoch; None if there is none."""
-        return self.epochs.latest if self.epochs.latest >= 0 else None
+    def latest_epoch(self) -> int:
+        """The newest leader epoch; -1 if there is none."""
+        return self.epochs.latest
 
     @property
     def decompressed_bytes_max(self) -> int:

@@ -66,14 +66,6 @@ PlacedBatch = tuple[int, int, Header]
 _ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT | CONTROL_BIT
 
 
-def _up_to_epoch(placed: list[PlacedBatch], leader_epoch: int) -> list[PlacedBatch]:
-    """The batches before the first one whose epoch is higher than `leader_epoch`."""
-    for number, (_, _, header) in enumerate(placed):
-        if header[LEADER_EPOCH] > leader_epoch:
-            return placed[:number]
-    return placed
-
-
 class BatchRun:
     """Clients' batches of one log that arrived together and are written together.
 
@@ -472,9 +464,7 @@ class LogAppender:
         fetch (KAFKA-18723). `batches` of the result is 0 if no batch was whole. Raises UnexpectedAppendOffset if the first batch does not
         continue the log, ApiError(CORRUPT_MESSAGE) for a wrong CRC.
         """
-        headers = self._whole_batches(records)
-        if leader_epoch is not None:
-            headers = _up_to_epoch(headers, leader_epoch)
+        headers = self._whole_batches(records, INT32_MAX if leader_epoch is None else leader_epoch)
         end = self._watermarks.log_end_offset
         if not headers:
             return AppendInfo(end, end - 1, -1, -1, self._watermarks.log_start_offset, False, 0, -1)
@@ -504,8 +494,9 @@ class LogAppender:
                 )
             previous = first + delta
 
-    def _whole_batches(self, records: memoryview) -> list[PlacedBatch]:
-        """The whole batches at the start of `records`, with their checksums verified. Raises ApiError(CORRUPT_MESSAGE)."""
+    def _whole_batches(self, records: memoryview, epoch_max: int = INT32_MAX) -> list[PlacedBatch]:
+        """The whole batches at the start of `records`, up to the first with a higher epoch than `epoch_max`, with their checksums
+        verified. Raises ApiError(CORRUPT_MESSAGE)."""
         if self._disk.failure is not None:
             raise self._disk.failure
         if self._durability.is_cut:
@@ -517,7 +508,7 @@ class LogAppender:
             size = header[LENGTH] + LOG_OVERHEAD
             if size < OVERHEAD or header[MAGIC] != 2:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self._disk.name}: no record batch at byte {position}")
-            if position + size > end:
+            if position + size > end or header[LEADER_EPOCH] > epoch_max:
                 break
             if crc32c(records[position + CRC_FROM : position + size]) != header[CRC]:
                 raise ApiError(
@@ -531,7 +522,7 @@ class LogAppender:
     def _append_batches(
         self, records: memoryview, headers: list[PlacedBatch], wall_ms: int, *, check_epoch: bool
     ) -> AppendInfo:
-        update = ProducerUpdate()
+        update: ProducerUpdate | None = None
         entries: list[tuple[int, int, int, int]] = []
         largest = -1
         for position, size, header in headers:
@@ -539,6 +530,8 @@ class LogAppender:
             largest = max(largest, header[MAX_TIMESTAMP])
             entries.append((position, size, last, header[MAX_TIMESTAMP]))
             if header[PRODUCER_ID] >= 0:
+                if update is None:
+                    update = ProducerUpdate()
                 prepare_producer(self._producers, update, records, position, header, check_epoch=check_epoch)
         end = position + size
         (_, _, first), watermarks = headers[0], self._watermarks
@@ -554,7 +547,8 @@ class LogAppender:
                 self._durability.request_flush()
             self._segments.size += end
             watermarks.log_end_offset = last + 1
-            segment.append_aborted(self._producers.complete(update))
+            if update is not None:
+                segment.append_aborted(self._producers.complete(update))
         except BaseException as error:
             self._undo(error)
             raise
@@ -563,10 +557,10 @@ class LogAppender:
             self._durability.flush()
         return AppendInfo(first_offset, last, largest, -1, watermarks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
 
-    def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate) -> None:
+    def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate | None) -> None:
         """Note the epochs that begin with these batches, each where the batch before it ended (see `epoch_cache`). Raises OSError, before
         anything is written, if descriptors are lacking."""
-        if update.completed and any(completed.is_aborted for completed in update.completed):
+        if update is not None and any(completed.is_aborted for completed in update.completed):
             # The entry in the transaction index, which needs a descriptor, is written after the batches.
             self._disk.require_descriptors()
         end = self._watermarks.log_end_offset

@@ -344,7 +344,7 @@ def test_an_empty_log_may_start_anywhere(open_log: Callable[..., Log], disk: Mem
 def test_epoch_ends() -> None:
     log = load_log(MemoryFileSystem(), "/d/t-0", "t", 0, LogConfig(), wall_ms=T0)
     assert log.end_offset_for_epoch(0) == (-1, -1)
-    assert log.latest_epoch is None
+    assert log.latest_epoch == -1
     for epoch, count in ((2, 3), (4, 2), (7, 1)):
         fill(log, count, epoch=epoch)
     assert log.latest_epoch == 7

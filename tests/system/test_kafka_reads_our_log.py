@@ -112,7 +112,7 @@ def test_a_real_broker_serves_and_continues_our_log(tmp_path: Path) -> None:
     directory.load(lambda *_: CONFIG, T0)
     log = directory.logs["t", 0]
     assert log.log_end_offset == 0
-    epoch = log.latest_epoch or 0
+    epoch = max(log.latest_epoch, 0)
     log.assign_epoch_start(epoch, 0)
     committed = write_log(log, epoch=epoch)
     end, segments = log.log_end_offset, len(log.segments)

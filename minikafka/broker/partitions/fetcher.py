@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.log_flush import flush, sync_cut, truncate, truncate_fully
@@ -20,6 +21,7 @@ from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, F
 from minikafka.core.partition.truncation import OutOfRange, is_beyond_leader, out_of_range, truncation_for
 from minikafka.net.channel import CONNECT_TIMEOUT_MS, Channel, ConnectionLost, UnsupportedVersion
 from minikafka.storage.errors import ResourceShortage, StorageError, UnexpectedAppendOffset
+from minikafka.wire.batch import LOG_OVERHEAD, OVERHEAD
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -31,6 +33,8 @@ logger = logging.getLogger("minikafka.fetcher")
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
+#: Of a batch: base offset, length, last offset delta.
+_PLACE = Struct(">qi11xi")
 
 
 class Fetcher:
@@ -254,7 +258,9 @@ class Fetcher:
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
             return
         is_busy = bool(self._left)
-        self._left += [(plan, (topic.topic_id, data.partition_index), data) for topic in response.responses for data in topic.partitions]
+        for topic in response.responses:
+            for data in topic.partitions:
+                self._left.append((plan, (topic.topic_id, data.partition_index), data))
         if is_busy:
             self._keep_records()
         else:
@@ -269,10 +275,11 @@ class Fetcher:
 
     def _take_some(self) -> None:
         """Handle answered partitions until this turn's share is used up: each may begin a segment. Then fetch on."""
-        left, is_over, now_ms = self._left, self._replication.environment.shares.begin(), self._clock.now_ms()
+        left, now_ms = self._left, self._clock.now_ms()
+        is_over = self._replication.environment.shares.begin() if len(left) > 1 else None
         while left:
             self._take(*left.popleft(), now_ms)
-            if left and is_over():
+            if left and (is_over is None or is_over()):
                 self._supervisor.call_soon(f"following broker {self.leader_id}", self._take_more)
                 return
         self.follower.finished()
@@ -324,7 +331,7 @@ class Fetcher:
         view: memoryview | None = data.records  # type: ignore[assignment]
         if view is not None and len(view):
             quota = self._replication.throttles.follower
-            if quota.applies_to(partition.topic, partition.index):
+            if quota.is_active and quota.applies_to(partition.topic, partition.index):
                 quota.record(len(view), self._clock.now_ms())
             self._events.replicated(partition, len(view))
             skip = _already_present(view, watermarks.log_end_offset)
@@ -481,13 +488,10 @@ class Fetcher:
 def _already_present(view: memoryview, log_end_offset: int) -> int:
     """The size of the leading batches that end before `log_end_offset`. A second fetch in flight may deliver them again."""
     position, end = 0, len(view)
-    while position + 61 <= end:
-        base = int.from_bytes(view[position : position + 8], "big", signed=True)
-        last = base + int.from_bytes(view[position + 23 : position + 27], "big", signed=True)
-        if last >= log_end_offset:
-            break
-        size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True) + 12
-        if size <= 12 or position + size > end:
+    while position + OVERHEAD <= end:
+        base, length, delta = _PLACE.unpack_from(view, position)
+        size = length + LOG_OVERHEAD
+        if base + delta >= log_end_offset or size <= LOG_OVERHEAD or position + size > end:
             break
         position += size
     return position

@@ -7,10 +7,9 @@ ReplicaFetcherThread of Apache Kafka; KIP-227 (fetch sessions), KIP-595, KIP-73 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from minikafka.core.replication_quota import ReplicationQuota
-from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
 #: Topic id and partition.
@@ -51,8 +50,8 @@ class FollowedLog(Protocol):
         """Its offsets."""
 
     @property
-    def latest_epoch(self) -> int | None:
-        """The epoch of its last record; None without records."""
+    def latest_epoch(self) -> int:
+        """The epoch of its last record; -1 without records."""
 
 
 class FollowedReplica(Protocol):
@@ -122,8 +121,7 @@ class FollowedPartition:
         self.leader_high_watermark = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchPlan(NamedTuple):
     """One fetch: the changes for the leader's session. `wait_ms_max`: how long the leader may hold it until there is data; None = as long
     as it is configured."""
 
@@ -215,7 +213,7 @@ class Follower:
                 self.wake_ms = None  # only the next answer can change this
             return None
         positions = self._changed_positions(now_ms)
-        forgotten = self._take_forgotten() if has_session else []
+        forgotten = self._take_forgotten() if has_session and self._forgotten else []
         if not positions and not forgotten and not (has_session and self._in_session):
             return None
         if has_session:
@@ -262,8 +260,8 @@ class Follower:
                 self._leave(key, followed)
                 continue
             log = followed.replica.log
-            latest, offsets = log.latest_epoch, log.watermarks
-            position = (offsets.log_end_offset, followed.leader_epoch, -1 if latest is None else latest, offsets.log_start_offset)
+            offsets = log.watermarks
+            position = (offsets.log_end_offset, followed.leader_epoch, log.latest_epoch, offsets.log_start_offset)
             if followed.position == position:
                 continue
             if followed.position is None:

@@ -20,7 +20,7 @@ SESSION = 77
 class Log:
     log_start_offset: int = 0
     log_end_offset: int = 0
-    latest_epoch: int | None = None
+    latest_epoch: int = -1
 
     @property
     def watermarks(self) -> Log:
