@@ -24,6 +24,8 @@ TOPIC_NAME_MAX = 249
 #: Partitions of a request that are processed in one step, at about 2 µs each.
 STEP_PARTITIONS = 2048
 PartitionKey = tuple[object, int]  # (topic name or topic id, partition)
+#: Topic id -> name; None if the topic is not known.
+NameOf = Callable[[bytes], "str | None"]
 
 
 class FetchPartition:
@@ -93,6 +95,26 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.parked: object | None = None
 
+    def adopt(self, topic: FetchRequest.FetchTopic, requested: FetchRequest.FetchPartition, name_of: NameOf) -> None:
+        """Adopt a partition that a request adds or changes."""
+        key = (topic.topic_id if self.uses_topic_ids else topic.topic, requested.partition)
+        partition = self.partitions.get(key)
+        if partition is None:
+            name = (name_of(topic.topic_id) or "") if self.uses_topic_ids else topic.topic
+            partition = self.partitions[key] = FetchPartition(name, topic.topic_id, requested.partition)
+        partition.update(requested)
+
+    def forget(self, forgotten: Iterable[FetchRequest.ForgottenTopic], name_of: NameOf) -> None:
+        """Drop partitions that a request forgets, and look again for the names of topics that were not known."""
+        for topic in forgotten:
+            identity: object = topic.topic_id if self.uses_topic_ids else topic.topic
+            for index in topic.partitions:
+                self.partitions.pop((identity, index), None)
+        if self.uses_topic_ids:
+            for partition in self.partitions.values():
+                if not partition.topic:
+                    partition.topic = name_of(partition.topic_id) or ""
+
 
 class FetchContext:
     """One fetch in its session: the partitions to read, and which results to send."""
@@ -140,14 +162,12 @@ class FetchSessionCache:
         """Number of partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def context(
-        self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
-    ) -> FetchContext:
+    def context(self, request: FetchRequest, version: int, *, is_follower: bool, name_of: NameOf, now_ms: int) -> FetchContext:
         """The context of a fetch. Raises ApiError (70, 71, 106), which is answered as the top-level error with session id 0."""
         return at_once(self.context_in_steps(request, version, is_follower=is_follower, name_of=name_of, now_ms=now_ms))
 
     def context_in_steps(
-        self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
+        self, request: FetchRequest, version: int, *, is_follower: bool, name_of: NameOf, now_ms: int
     ) -> Steps[FetchContext]:
         """Like `context`, with a bounded amount of work between two yields. Raises ApiError."""
         by_id = version >= 13
@@ -161,25 +181,43 @@ class FetchSessionCache:
             may_stay = self._has_room(len(partitions)) and (by_id or not _has_long_name(request))
             session = self._create(is_follower, by_id, partitions, now_ms) if may_stay else None
             return FetchContext(session, partitions.values(), False)
-        found = self._sessions.get(session_id)
-        if found is None:
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if found.epoch != epoch:
-            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if found.uses_topic_ids != by_id:
-            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if len(found.partitions) + _partitions_of(request) > PARTITIONS_MAX or (not by_id and _has_long_name(request)):
-            del self._sessions[session_id]
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session = self._current(request, by_id)
         # Do this first, so that a second request with this epoch is refused even while this one is in progress.
-        found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
-        found.last_used_ms = now_ms
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        yield from self._update(found, request, by_id, name_of)
-        if not found.partitions:
+        due = STEP_PARTITIONS
+        for topic in request.topics:
+            for requested in topic.partitions:
+                if due <= 0:
+                    due = STEP_PARTITIONS
+                    yield
+                due -= 1
+                session.adopt(topic, requested, name_of)
+        session.forget(request.forgotten_topics_data, name_of)
+        if not session.partitions:
             self._sessions.pop(session_id, None)
             return FetchContext(None, (), False)
-        return FetchContext(found, found.partitions.values(), True)
+        return FetchContext(session, session.partitions.values(), True)
+
+    def _current(self, request: FetchRequest, by_id: bool) -> FetchSession:
+        """The session of an incremental fetch. Raises ApiError."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != by_id:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        count, has_long_name = len(session.partitions), False
+        for topic in request.topics:
+            count += len(topic.partitions)
+            if len(topic.topic) > TOPIC_NAME_MAX:
+                has_long_name = True
+        if count > PARTITIONS_MAX or has_long_name:
+            del self._sessions[request.session_id]
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return session
 
     def _has_room(self, partitions: int) -> bool:
         return partitions <= PARTITIONS_MAX and self.partitions_count + partitions <= ALL_PARTITIONS_MAX
@@ -189,9 +227,7 @@ class FetchSessionCache:
         self._sessions.pop(session.id, None)
 
     @staticmethod
-    def _requested(
-        request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
-    ) -> Steps[OrderedDict[PartitionKey, FetchPartition]]:
+    def _requested(request: FetchRequest, by_id: bool, name_of: NameOf) -> Steps[OrderedDict[PartitionKey, FetchPartition]]:
         partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
         due = STEP_PARTITIONS
         for topic in request.topics:
@@ -206,33 +242,6 @@ class FetchSessionCache:
                     due = STEP_PARTITIONS
                     yield
         return partitions
-
-    @staticmethod
-    def _update(
-        session: FetchSession, request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
-    ) -> Steps[None]:
-        due = STEP_PARTITIONS
-        for topic in request.topics:
-            identity: object = topic.topic_id if by_id else topic.topic
-            for requested in topic.partitions:
-                key = (identity, requested.partition)
-                partition = session.partitions.get(key)
-                if partition is None:
-                    name = (name_of(topic.topic_id) or "") if by_id else topic.topic
-                    partition = session.partitions[key] = FetchPartition(name, topic.topic_id, requested.partition)
-                partition.update(requested)
-                due -= 1
-                if due <= 0:
-                    due = STEP_PARTITIONS
-                    yield
-        for forgotten in request.forgotten_topics_data:
-            identity = forgotten.topic_id if by_id else forgotten.topic
-            for index in forgotten.partitions:
-                session.partitions.pop((identity, index), None)
-        if by_id:
-            for partition in session.partitions.values():
-                if not partition.topic:
-                    partition.topic = name_of(partition.topic_id) or ""
 
     def _create(
         self, is_follower: bool, by_id: bool, partitions: OrderedDict[PartitionKey, FetchPartition], now_ms: int
@@ -261,13 +270,6 @@ class FetchSessionCache:
         del self._sessions[oldest.id]
         self.evictions += 1
         return True
-
-
-def _partitions_of(request: FetchRequest) -> int:
-    count = 0
-    for topic in request.topics:
-        count += len(topic.partitions)
-    return count
 
 
 def _has_long_name(request: FetchRequest) -> bool:

@@ -125,23 +125,22 @@ class SocketConnection(SocketWriter):
 
     def _readable(self) -> None:
         # Not the loop's time, which may be constant within a turn: request queue times are measured from it.
-        now_s = monotonic()
-        if now_s >= self._flush_queue.turns.over_s and self._must_wait(now_s):
+        now_s, queue, end = monotonic(), self._flush_queue, self._end
+        if now_s >= queue.turns.over_s and self._must_wait(now_s):
             return
         try:
-            count = self._socket.recv_into(self._view[self._end :] if self._end else self._view)
+            count = self._socket.recv_into(self._view[end:] if end else self._view)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.close(str(error))
             return
         if not count:
-            self.close(closed_by_peer(bytes(self._view[self._start : min(self._end, self._start + 5)])))
+            self.close(closed_by_peer(bytes(self._view[self._start : min(end, self._start + 5)])))
             return
         self.received_bytes += count
         self._turn_s = self.last_active_s = now_s
-        self._end += count
-        queue = self._flush_queue
+        self._end = end + count
         queue.depth += 1
         try:
             self._parse()
@@ -170,12 +169,11 @@ class SocketConnection(SocketWriter):
     def _parse(self) -> None:
         """Pass the whole frames to the handler, until the connection must wait."""
         view, before, end, frames = self._view, self._start, self._end, 0
-        assert self.handler is not None
-        limits, on_frame, unpack, start = self._limits, self.handler.on_frame, _SIZE.unpack_from, before
-        frame_bytes_max, queued_bytes_max, answers_max = limits.frame_bytes_max, limits.queued_bytes_max, limits.pending_answers_max
+        limits, unpack, start = self._limits, _SIZE.unpack_from, before
+        on_frame = self.handler.on_frame  # type: ignore[union-attr]  # `start` has set it
         while end - start >= 4:
             (size,) = unpack(view, start)
-            if not 0 < size <= frame_bytes_max:
+            if not 0 < size <= limits.frame_bytes_max:
                 self.close(bad_size(size, bytes(view[start : start + 8])))
                 break
             after = start + 4 + size
@@ -188,12 +186,12 @@ class SocketConnection(SocketWriter):
                 break
             start = after
             head, following = self._head_ticket, self._next_ticket
-            if head != following or self._out_bytes > queued_bytes_max:
+            if head != following or self._out_bytes > limits.queued_bytes_max:
                 if size >= PENDING_BYTES_MIN and head <= ticket < following and view[after - size + 1] != PRODUCE_KEY:
                     self.count_memory(ticket, size)
-                if following - head >= answers_max or self._out_bytes + self._held_bytes > queued_bytes_max:
+                if following - head >= limits.pending_answers_max or self._out_bytes + self._held_bytes > limits.queued_bytes_max:
                     self._end_frames_if_full()
-            if self.paused:
+            if start == end or self.paused:
                 break
             # A large frame may take as long as many small ones.
             frames += 1 + (size >> 8)
@@ -213,8 +211,9 @@ class SocketConnection(SocketWriter):
             self._make_room()
         if self._charged != self._buffer_bytes or self._pending_bytes:
             self._account()
-        budget, waiting_bytes = self._budget, self._out_bytes + self._held_bytes
-        if self._next_ticket - self._head_ticket >= answers_max or waiting_bytes > queued_bytes_max or budget.used >= budget.bytes_max:
+        # Every request was followed by a look at how many wait. Bytes may have been queued since.
+        budget = self._budget
+        if budget.used >= budget.bytes_max or self._out_bytes + self._held_bytes > limits.queued_bytes_max:
             self._pause_unless_free()
 
     def _pause_unless_free(self) -> None:

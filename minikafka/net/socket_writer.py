@@ -9,7 +9,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from minikafka.net.pieces import release, send_region
+from minikafka.net.pieces import send_region
 
 SENDFILE_BYTES_MIN = 24 * 1024
 _IN_MEMORY = (memoryview, bytearray)
@@ -118,4 +118,4 @@ class SocketWriter:
         self._region_sent = 0
         self._regions -= 1
         self._out.popleft()
-        release([region])
+        region.release()

@@ -327,7 +327,7 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "batch-in-parts", "breaks": "a large batch of the metadata log is published as a whole", "tests": DELIVERY,
      "patches": (("minikafka.broker.quorum.metadata_log:MetadataHost.on_part", _published_part),)},
     {"name": "fetch-looks-at-all", "breaks": "a fetch of very many partitions looks only at the one that changed", "tests": FETCHES,
-     "patches": (("minikafka.broker.partitions.fetch_operation:FetchOperation.is_unmoved_by", _returns(False)),)},
+     "patches": (("minikafka.broker.partitions.fetch_operation:FetchOperation.is_due_by", _returns(None)),)},
     {"name": "answers-not-kept", "breaks": "what a follower appends in a later turn of the loop stays as it was received", "options": STEPS,
      "patches": (("minikafka.broker.partitions.fetcher:Fetcher._keep_records", _returns(None)),)},
     {"name": "answers-not-finished", "breaks": "a follower takes the rest of an answer in later turns", "options": STEPS,

@@ -197,7 +197,6 @@ async def test_what_happens_to_one_of_very_many_partitions_is_looked_at_alone(tm
         return real(*arguments)
 
     monkeypatch.setattr(fetch_operation.FetchOperation, "_gathered_from", counted)
-    monkeypatch.setattr(fetch_operation, "FEW_READS", PARTITIONS)
     async with node_with_topic(tmp_path) as node, Peer(broker_port(node)) as peer, Peer(broker_port(node)) as producer:
         waiting = node.broker.replicas.waiting
         wanted = fetch(range(PARTITIONS), max_wait_ms=50_000, min_bytes=1)

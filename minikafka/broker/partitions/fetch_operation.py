@@ -25,7 +25,7 @@ _PartitionData = FetchResponse.PartitionData
 #: The budget of a step, and the costs of its actions: read a partition, find it still empty, check it for new data, watch it, describe
 #: it in the response, find no news of it. The unit is about 0.3 µs.
 STEP_COST = 16_384
-#: Fetches of fewer partitions look at all of them whenever one of them changes.
+#: What a parked fetch of fewer partitions keeps is not counted.
 FEW_READS = 32
 #: What a fetch that waits keeps in memory for each partition: what it asked for and what was read, ten times the bytes of the request.
 READ_BYTES = 384
@@ -60,7 +60,7 @@ _NOTHING = FetchContext(None, (), False)
 class FetchOperation(FetchInSteps):
     """One fetch."""
 
-    __slots__ = ("_broker", "_by_key", "_bytes", "fetch_context", "params", "reads", "request")
+    __slots__ = ("_before", "_broker", "_by_key", "_bytes", "_is_settled", "fetch_context", "params", "reads", "request")
 
     def __init__(self, broker: FetchHost, context: RequestContext, request: FetchRequest, params: FetchParams) -> None:
         super().__init__(context, broker.turns)
@@ -69,8 +69,10 @@ class FetchOperation(FetchInSteps):
         self.params = params
         self.fetch_context = _NOTHING
         self.reads: list[PartitionRead] = []
-        #: The size of all records that were read.
-        self._bytes = 0
+        #: What was read when the fetch was parked, while it is read again.
+        self._before: list[PartitionRead] = []
+        #: The size of all records that were read, and whether one of the reads must be answered now, however little there is.
+        self._bytes, self._is_settled = 0, False
         #: The reads by `Partition.key`, made when they are asked for.
         self._by_key: dict[Hashable, PartitionRead] | None = None
 
@@ -82,7 +84,7 @@ class FetchOperation(FetchInSteps):
         self._forget()
 
     def _forget(self) -> None:
-        self.reads, self._by_key = [], None
+        self.reads, self._before, self._by_key = [], [], None
         session = self.fetch_context.session
         self.fetch_context.partitions = []
         if session is not None and session.parked is self:
@@ -103,8 +105,9 @@ class FetchOperation(FetchInSteps):
             parked.expire()
         produces, request = self._broker.replicas.waiting.produces, self.request
         completions = produces.completions
-        gathered = yield from self.reading()
-        if request.max_wait_ms <= 0 or gathered < 0 or gathered >= request.min_bytes or not self.reads:
+        while self._read_some():
+            yield
+        if request.max_wait_ms <= 0 or self._is_settled or self._bytes >= request.min_bytes or not self.reads:
             yield from self._responding()
             return
         if session is not None:
@@ -131,7 +134,9 @@ class FetchOperation(FetchInSteps):
 
     def answering(self) -> Steps:
         """Read what is there, and answer."""
-        yield from self.reading()
+        self._begin_reading()
+        while self._read_some():
+            yield
         yield from self._responding()
 
     def looking(self) -> Generator[None, None, bool]:
@@ -148,15 +153,15 @@ class FetchOperation(FetchInSteps):
                 yield
         return gathered >= min_bytes
 
-    def is_unmoved_by(self, key: Hashable) -> bool:
-        """A fetch of very many partitions for which any bytes are enough, such as a follower's, looks at the partition alone: looking at
-        all of them for each that changes took minutes of those that a leader of 10,000 has."""
-        if len(self.reads) < FEW_READS or self.request.min_bytes > 1:
-            return False
+    def is_due_by(self, key: Hashable) -> bool | None:
+        """A fetch for which any bytes are enough, such as a follower's, looks at the partition alone: looking at all of them for each that
+        changes took minutes of those that a leader of 10,000 has."""
+        if self.request.min_bytes > 1:
+            return None
         if self._by_key is None:
             self._by_key = {read.partition.key: read for read in self.reads if read.partition is not None}
         read = self._by_key.get(key)
-        return read is not None and self._gathered_from(read, True) >= 0
+        return None if read is None else self._gathered_from(read, True) < 0
 
     def _gathered_from(self, read: PartitionRead, is_any_enough: bool) -> int:
         """The bytes available now; -1 if they, or a change of the partition, are reason enough to answer."""
@@ -179,7 +184,9 @@ class FetchOperation(FetchInSteps):
             return -1
         try:
             stop = partition.log.offset_position(end)
-            start = read.position if read.position is not None else partition.log.offset_position(offset)
+            if read.position is None:
+                read.position = partition.log.offset_position(offset)
+            start = read.position
         except (ApiError, StorageError):
             return -1
         if start.segment_base_offset != stop.segment_base_offset:
@@ -188,41 +195,38 @@ class FetchOperation(FetchInSteps):
 
     # -- reading and answering -------------------------------------------------------------------------------------
 
-    def reading(self) -> Generator[None, None, int]:
-        """Read every partition. Returns the bytes read, or -1 if the response must be sent at once. After parking, reads only partitions
-        that have data now; a follower's fetch offset was recorded when its request came (readFromPurgatory)."""
-        before = self.reads
+    def _begin_reading(self) -> None:
+        """Forget what was read. After parking, only partitions are read again that have data now; a follower's fetch offset was recorded
+        when its request came (readFromPurgatory)."""
+        before = self._before = self.reads
         for read in before:
             read.release()
-        broker = self._broker
+        self.reads, self._by_key = [], None
+        self._bytes, self._is_settled = 0, False
+
+    def _read_some(self) -> bool:
+        """Read some more partitions. Returns whether others are left for another step."""
+        broker, params, before, reads = self._broker, self.params, self._before, self.reads
         image, now_ms = broker.metadata.image, broker.now_ms()
-        bytes_left = self.request.max_bytes
-        if not self.params.is_follower:
-            bytes_left = min(bytes_left, broker.fetch_bytes_max)
-        gathered, settled, at_least_one, left = 0, False, True, STEP_COST
-        reads = self.reads = []
-        self._by_key = None
-        for number, wanted in enumerate(self.fetch_context.partitions):
+        bytes_max = self.request.max_bytes if params.is_follower else min(self.request.max_bytes, broker.fetch_bytes_max)
+        partitions, gathered, left = self.fetch_context.partitions, self._bytes, STEP_COST
+        for number in range(len(reads), len(partitions)):
             if left <= 0:
-                left = STEP_COST
-                yield
-                image, now_ms = broker.metadata.image, broker.now_ms()
-            if before and broker.holds(before[number].partition) and before[number].is_still_empty(self.params):
+                self._bytes = gathered
+                return True
+            if before and broker.holds(before[number].partition) and before[number].is_still_empty(params):
                 reads.append(before[number])
                 left -= EMPTY_COST
                 continue
-            read = broker.reader.read(wanted, self.params, bytes_left, at_least_one, now_ms, image)
+            read = broker.reader.read(partitions[number], params, max(bytes_max - gathered, 0), not gathered, now_ms, image)
             reads.append(read)
             left -= READ_COST
-            size = read.size
-            if size:
-                at_least_one = False
-                gathered += size
-                bytes_left = max(bytes_left - size, 0)
-            settled = settled or read.settles
-        self.params.is_noted = True
-        self._bytes = gathered
-        return -1 if settled else gathered
+            gathered += read.size
+            if read.settles:
+                self._is_settled = True
+        params.is_noted = True
+        self._bytes, self._before = gathered, []
+        return False
 
     def _responding(self) -> Steps:
         """Send the response."""
@@ -233,7 +237,10 @@ class FetchOperation(FetchInSteps):
         if pause_ms > 0:
             response = self._held_back(pause_ms)
         else:
-            response = yield from self._described()
+            response = FetchResponse(session_id=self.fetch_context.session_id)
+            number = 0
+            while (number := self._describe_some(response, number)) < len(self.reads):
+                yield
         self._forget()
         self.context.respond(response)
 
@@ -248,19 +255,19 @@ class FetchOperation(FetchInSteps):
             fetch_context.session = None
         return FetchResponse(throttle_time_ms=pause_ms, session_id=fetch_context.session_id)
 
-    def _described(self) -> Generator[None, None, FetchResponse]:
-        fetch_context, left = self.fetch_context, STEP_COST
-        response = FetchResponse(session_id=fetch_context.session_id)
-        # In the order of the request. A topic that the request names twice appears twice (FetchResponse.toMessage).
-        topic, last = FetchResponse.FetchableTopicResponse(), None
-        for read in self.reads:
+    def _describe_some(self, response: FetchResponse, first: int) -> int:
+        """Add some more partitions to the response, in the order of the request, from number `first` on. Returns the number of the next.
+        A topic that the request names twice appears twice (FetchResponse.toMessage)."""
+        fetch_context, by_id, left = self.fetch_context, self.params.by_id, STEP_COST
+        session, topics = fetch_context.session, response.responses
+        for number in range(first, len(self.reads)):
             if left <= 0:
-                left = STEP_COST
-                yield
+                return number
+            read = self.reads[number]
             left -= NO_NEWS_COST
             wanted = read.wanted
             size = read.size
-            if fetch_context.session is not None:
+            if session is not None:
                 news = wanted.is_news(
                     read.high_watermark,
                     read.log_start_offset,
@@ -270,18 +277,16 @@ class FetchOperation(FetchInSteps):
                 if fetch_context.is_incremental and not news:
                     continue
             left -= ANSWER_COST
-            identity: object = wanted.topic_id if self.params.by_id else wanted.topic
-            if identity != last:
-                last, topic = identity, FetchResponse.FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
-                response.responses.append(topic)
-            topic.partitions.append(self._partition_data(read, response))
+            if not topics or (topics[-1].topic_id != wanted.topic_id if by_id else topics[-1].topic != wanted.topic):
+                topics.append(FetchResponse.FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id))
+            topics[-1].partitions.append(self._partition_data(read, response))
             if size:
                 fetch_context.served(wanted)
                 if self.params.is_follower:
                     self._broker.replicas.replication_bytes_out += size
                 elif read.partition is not None:
                     read.partition.bytes_out += size
-        return response
+        return len(self.reads)
 
     def _records(self, read: PartitionRead) -> Any:
         """What to send of a partition: a file region, or bytes if there are few in all, since that costs less."""

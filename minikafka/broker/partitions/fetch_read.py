@@ -97,6 +97,7 @@ class PartitionRead:
         self.slice: FileSlice | None = None
         #: The number of bytes of records.
         self.size = 0
+        #: Of the fetch offset, if it was looked for.
         self.position: OffsetPosition | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -170,15 +171,9 @@ class PartitionReader:
         return result
 
     def _read(
-        self,
-        result: PartitionRead,
-        wanted: FetchPartition,
-        params: FetchParams,
-        bytes_max: int,
-        at_least_one: bool,
-        now_ms: int,
+        self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int,
         image: MetadataImage,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if params.by_id and not wanted.topic:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._replicas.require(wanted.topic, wanted.topic_id if params.by_id else None, wanted.index)
@@ -211,9 +206,15 @@ class PartitionReader:
             return
         if offset > end and params.replica_id < 0 and partition.leader is None:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        is_committed = params.isolation == READ_COMMITTED and params.replica_id < 0
+        if offset >= end:
+            if log.failure is not None:  # as a read would say
+                raise log.failure
+            result.aborted = [] if is_committed else None
+            return
         size_max = max(min(bytes_max, wanted.max_bytes), 0)
         found = log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
-        if params.isolation == READ_COMMITTED and params.replica_id < 0:
+        if is_committed:
             found = self._with_aborted(result, log, found, size_max, at_least_one)
         result.position = found.position
         if found.slice.size:

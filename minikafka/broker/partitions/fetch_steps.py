@@ -119,14 +119,18 @@ class FetchInSteps(ABC):
         """Answer if there is enough, or something to report. `key`: the partition to which something happened."""
         if self._is_busy:
             self._is_woken = True
-        elif not self.is_done and (key is None or not self.is_unmoved_by(key)):
-            self._is_woken = True
-            self.start(self.until_nothing_happens())
+        elif not self.is_done:
+            is_due = None if key is None else self.is_due_by(key)
+            if is_due:
+                self.start(self.answering())
+            elif is_due is None:
+                self._is_woken = True
+                self.start(self.until_nothing_happens())
         return self.is_done
 
-    def is_unmoved_by(self, key: Hashable) -> bool:
-        """Whether what happened to one partition is certainly no reason to answer, and the others need not be looked at."""
-        return False
+    def is_due_by(self, key: Hashable) -> bool | None:
+        """Whether what happened to one partition is reason enough to answer; None if the others must be looked at, too."""
+        return None
 
     def expire(self) -> None:
         """max_wait_ms has passed: answer with what is there."""
