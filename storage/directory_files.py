@@ -48,9 +48,11 @@ class RecoveryPoints(Checkpoint):
     __slots__ = ("_lowered",)
 
     def __init__(self, filesystem: FileSystem, directory: str, logs: Mapping[Key, Log]) -> None:
-        offsets = {key: log.recovery_point for key, log in logs.items()}
+        # The parts' fields, not the log's own: ten thousand logs are looked at in one turn of the loop.
+        parts = {key: log.durability for key, log in logs.items()}
+        offsets = {key: durability.recovery_point for key, durability in parts.items()}
         super().__init__(filesystem, f"{directory}/{checkpoint.RECOVERY_POINT_CHECKPOINT}", offsets)
-        self._lowered = [(log.durability, log.durability.truncations) for log in logs.values() if log.durability.stale_point]
+        self._lowered = [(durability, durability.truncations) for durability in parts.values() if durability.stale_point]
 
     def finish(self) -> None:
         """Forget the points that are in no file any more, unless the log was cut again meanwhile."""

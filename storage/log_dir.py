@@ -450,7 +450,7 @@ class LogDirectory:
 
     def high_watermarks(self) -> Checkpoint | None:
         """replication-offset-checkpoint (every replica.high.watermark.checkpoint.interval.ms). None, too, if the file has just that."""
-        offsets = {key: log.high_watermark for key, log in self.logs.items()}
+        offsets = {key: log.watermarks.high_watermark for key, log in self.logs.items()}
         is_due, written = self._is_loaded and self._written_high_watermarks != [offsets], self._written_high_watermarks
         return directory_files.HighWatermarks(self.filesystem, self.path, offsets, written) if is_due else None
 
@@ -473,9 +473,13 @@ class LogDirectory:
     def log_start_offsets(self) -> Checkpoint | None:
         """log-start-offset-checkpoint, with only the logs that start inside a segment. Also requests a flush of the logs whose epoch file
         still has epochs that ended before the log's start."""
-        for log in self.logs.values():
-            log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_dirty
-        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments.bases[0]}
+        starts: dict[tuple[str, int], int] = {}
+        for key, log in self.logs.items():
+            if log.epochs.is_dirty:
+                log.durability.is_flush_requested = True
+            start = log.watermarks.log_start_offset
+            if start > log.segments.bases[0]:
+                starts[key] = start
         return self._checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
 
     def cleaned_offsets(self) -> Checkpoint | None:

@@ -30,6 +30,14 @@ class TurnShares:
         over_s = monotonic_s() + SHARE_S
         return lambda: monotonic_s() >= over_s
 
+    def take_some(self, steps: Generator[None, None, T]) -> bool:
+        """Take a share of steps now. Returns whether these were all; else `take` goes on with them."""
+        is_over = self.begin()
+        for _ in steps:
+            if is_over():
+                return False
+        return True
+
     async def take(self, steps: Generator[None, None, T]) -> T:
         """Take steps, a share of them in each turn; their result."""
         is_over = self.begin()

@@ -149,10 +149,12 @@ async def test_very_many_logs_are_looked_at_some_in_a_turn(monkeypatch: pytest.M
 
 async def test_a_broker_that_stops_begins_nothing_that_a_look_has_found() -> None:
     directory = LogDirectory(DiskView(Disk()), "/data")
-    logs: list[Any] = [LookedAtLog([], [0], is_due=True)]
-    directory.logs = {("t", 0): logs[0]}
-    upkeep = upkeep_of([directory])
+    logs: list[Any] = [LookedAtLog([], [0], is_due=True) for _ in range(3 * STEP_LOGS)]
+    directory.logs = {("t", number): log for number, log in enumerate(logs)}
+    passed = itertools.count()
+    upkeep = upkeep_of([directory], lambda: next(passed) * SHARE_S)
     upkeep._look()
+    assert upkeep._looking is not None
     upkeep.cancel()
     await upkeep.finish()
     assert upkeep._flushing is None

@@ -60,7 +60,9 @@ class InSyncSets:
     def look(self, partitions: Iterable[Partition]) -> None:
         """`shrinking` for all of these, some in a turn of the loop, unless the last look is still under way."""
         if self._looking is None or self._looking.done():
-            self._looking = self._supervisor.start(self._shares.take(self.shrinking(list(partitions))), "looking at the in-sync sets")
+            steps = self.shrinking(list(partitions))
+            if not self._shares.take_some(steps):
+                self._looking = self._supervisor.start(self._shares.take(steps), "looking at the in-sync sets")
 
     def shrinking(self, partitions: Iterable[Partition]) -> Steps[None]:
         """Propose to remove the replicas that have lagged too long. Let high watermarks go on that waited for others, which have lagged as

@@ -14,6 +14,7 @@ from minikafka.storage.errors import StorageError
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
+    from minikafka.core.steps import Steps
     from minikafka.storage.directory_files import DirectoryTask
     from minikafka.storage.durability import FlushTask
     from minikafka.storage.log import Log
@@ -199,14 +200,16 @@ class LogUpkeep:
     def _look(self) -> None:
         self.forget_removed()
         if self._looking is None or self._looking.done():
-            self._looking = self._environment.supervisor.start(self._run_look(), "looking at the logs")
+            shares, steps = self._environment.shares, self._look_at_all()
+            if not shares.take_some(steps):
+                self._looking = self._environment.supervisor.start(shares.take(steps), "looking at the logs")
 
-    async def _run_look(self) -> None:
+    def _look_at_all(self) -> Steps[None]:
         """Look at all logs, some in a turn, and begin what is due."""
         due: list[Log] = []
         for directory in self._online():
             wall_ms = self._environment.clock.wall_ms()
-            paths, flushes, has_stale_points = await self._environment.shares.take(directory.due_work(wall_ms))
+            paths, flushes, has_stale_points = yield from directory.due_work(wall_ms)
             if directory.is_offline or self._is_stopping:
                 continue
             self._unlink(directory, paths + directory.take_due_deletions(wall_ms))
