@@ -33,10 +33,7 @@ class TurnShares:
     def take_some(self, steps: Generator[None, None, T]) -> bool:
         """Take a share of steps now. Returns whether these were all; else `take` goes on with them."""
         is_over = self.begin()
-        for _ in steps:
-            if is_over():
-                return False
-        return True
+        return all(not is_over() for _ in steps)
 
     async def take(self, steps: Generator[None, None, T]) -> T:
         """Take steps, a share of them in each turn; their result."""
