@@ -142,10 +142,12 @@ class ProcessCluster:
         environment: Mapping[str, str] | None = None,
         faulty_network: bool = False,
         directory: Path | None = None,
+        release: str | None = None,
     ) -> None:
         """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` sets `broker.rack` by node id, `node_properties` any property. With
         `dedicated` the controllers are not brokers; `size` counts them nevertheless. `environment` is added to that of the processes. With
-        `faulty_network` all connections go through `network`, which can cut and delay them."""
+        `faulty_network` all connections go through `network`, which can cut and delay them. Features have the levels of `release`, or
+        those of a new cluster."""
         self._temporary = None
         if directory is None:
             self._temporary = TemporaryDirectory("minikafka-")
@@ -176,6 +178,7 @@ class ProcessCluster:
         for node_id, rack in (racks or {}).items():
             self._node_extras[node_id]["broker.rack"] = rack
         self._environment = dict(environment or {})
+        self._release = release
         self.cluster_id = ""
 
     def _processes(self) -> dict[int, int]:
@@ -211,7 +214,14 @@ class ProcessCluster:
 
         config, now_ms = BrokerConfig.from_properties(self._node_properties(node)), time.time_ns() // 1_000_000
         try:
-            format_storage(OsFileSystem(), config, cluster_id=self.cluster_id, wall_ms=now_ms, random_bytes=os.urandom)
+            format_storage(
+                OsFileSystem(),
+                config,
+                cluster_id=self.cluster_id,
+                wall_ms=now_ms,
+                random_bytes=os.urandom,
+                release_version=self._release,
+            )
         except FormatError as error:
             raise ClusterError(f"storage format failed: {error}") from error
 

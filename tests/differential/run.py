@@ -30,9 +30,15 @@ PROPERTIES = {
     "offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0",
     "transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1", "transaction.state.log.num.partitions": "1",
     "log.retention.ms": "-1", "group.consumer.assignment.interval.ms": "0", "log.segment.delete.delay.ms": "60000",
+    "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1", "auto.create.topics.enable": "false",
+    # Everybody may do everything, and there are ACLs.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "secret",
     "broker.session.timeout.ms": "60000", "controller.quorum.append.linger.ms": "0", "offset.metadata.max.bytes": "20",
     # Transactional ids that no sequence names any more are forgotten.
     "transactional.id.expiration.ms": "180000", "transaction.remove.expired.transaction.cleanup.interval.ms": "60000",
+    "group.share.assignment.interval.ms": "0", "group.streams.assignment.interval.ms": "0", "group.streams.initial.rebalance.delay.ms": "0",
     # The bounds of groups' own times, and what they are compared with, as clusters for tests have them.
     "group.consumer.heartbeat.interval.ms": "100", "group.streams.heartbeat.interval.ms": "100",
     "group.consumer.min.session.timeout.ms": "500", "group.consumer.min.heartbeat.interval.ms": "100",
@@ -49,12 +55,12 @@ def brokers(
     directory: Path, version: str, properties: Mapping[str, str] = MappingProxyType({}), *, release: str | None = None
 ) -> Iterator[tuple[str, str]]:
     """A broker of each kind, alone in its cluster: the addresses of Apache Kafka's and of ours. They stop in the end. Apache Kafka's has
-    the features of an older `release` if it is given."""
+    the features of an older `release` if it is given, which is then that of ours by itself."""
     given = {**PROPERTIES, **properties}
     kafka = apache_kafka.KafkaBroker(directory / "kafka", given, version=version)
     kafka.format(release=release)
     ours = {**given, "min.insync.replicas": "1", "default.replication.factor": "1", "log.cleaner.dedupe.buffer.size": "10485760"}
-    with kafka.running(60), ProcessCluster(1, directory=directory / "ours", properties=ours) as cluster:
+    with kafka.running(60), ProcessCluster(1, directory=directory / "ours", properties=ours, release=None if release else "4.4") as cluster:
         yield kafka.bootstrap, cluster.bootstrap
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from differential.drawing import Known, Step
+from differential.drawing import Step
+from differential.known import Known
+from differential.leftovers import undoing
 from differential.target import NO_ANSWER, Patience, Target
 
-from minikafka.wire.batch import build_batch
+from minikafka.wire.batch import build_batch, iterate_batches
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Struct
+from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from minikafka.wire.messages.fetch import FetchResponse
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.record import Record
 
@@ -20,9 +26,16 @@ LEFT_OUT = frozenset(
     {
         "throttle_time_ms", "host", "port", "cluster_id", "rack", "error_message", "message", "documentation", "log_append_time_ms",
         "timestamp", "last_timestamp", "transaction_start_time_ms", "client_host", "client_id", "session_lifetime_ms",
-        "heartbeat_interval_ms", "session_id",
+        "heartbeat_interval_ms", "session_id", "finalized_features_epoch", "log_dir", "status_detail",
+        "subscription_id", "client_instance_id", "total_bytes", "usable_bytes", "replica_directory_id",
     }
 )  # fmt: skip
+#: As above, in single answers.
+LEFT_OUT_OF: Mapping[str, frozenset[str]] = {
+    "DescribeQuorumResponse": frozenset(
+        {"leader_epoch", "high_watermark", "log_end_offset", "last_fetch_timestamp", "last_caught_up_timestamp", "listeners"}
+    )
+}
 #: A broker answers so for a moment, until it has read what it is asked for.
 FOR_A_MOMENT = frozenset(
     {
@@ -32,8 +45,21 @@ FOR_A_MOMENT = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )  # fmt: skip
-CHANGES = frozenset({"CreateTopicsRequest", "DeleteTopicsRequest", "CreatePartitionsRequest", "IncrementalAlterConfigsRequest"})
-GROUPS = ("g", "h", "none")
+CHANGES = frozenset(
+    {
+        "CreateTopicsRequest", "DeleteTopicsRequest", "CreatePartitionsRequest", "IncrementalAlterConfigsRequest", "AlterConfigsRequest",
+        "CreateAclsRequest", "DeleteAclsRequest", "AlterClientQuotasRequest", "AlterUserScramCredentialsRequest",
+        "AlterPartitionReassignmentsRequest", "ElectLeadersRequest",
+    }
+)  # fmt: skip
+#: A commit or batch that comes before the marker of the transaction that they end is answered by chance: as part of it, as too late, or
+#: as one of no transaction.
+ENDS = frozenset({"EndTxnRequest", "InitProducerIdRequest"})
+GROUPS = ("g", "h", "s", "t", "w", "none")
+#: What lists of everything name: others' names, and topics of the broker's own.
+OF_OTHERS = re.compile(r"(User:|Group:)?(l\d+r\d+-|fence$|__consumer_offsets$|__transaction_state$|__share_group_state$)")
+NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user", "entity_name")
+JOINED = frozenset({"JoinGroupResponse", "ConsumerGroupHeartbeatResponse", "ShareGroupHeartbeatResponse", "StreamsGroupHeartbeatResponse"})
 SETTLED_S = 5.0
 
 
@@ -47,11 +73,12 @@ class Side:
         self._ids: dict[str, bytes] = {}
         self._members: list[str] = []
         self._producers: list[int] = []
+        self._left_out = LEFT_OUT
 
     async def prepare(self) -> None:
         """Create what the first sequence would wait for."""
-        for key_type in (0, 1):
-            await self._settled(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["first"]), 4)
+        for key_type, key in ((0, "first"), (1, "first"), (2, "first:AAAAAAAAAAAAAAAAAAAAAQ:0")):
+            await self._settled(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
 
     async def play(self, steps: list[Step], prefix: str) -> AsyncGenerator[Any]:
         """The answers, in words, each when it is asked for."""
@@ -62,6 +89,9 @@ class Side:
         finally:
             topics = [name for name in self._ids if name.startswith(self._prefix)]
             self._target.leave(topics, [self._prefix + name for name in GROUPS])
+            self._target.undo(undoing([self._own(step.request) for step in steps], self._prefix))
+            # What a broker keeps for a connection: sessions of share groups' members.
+            self._connection.close()
 
     async def _step(self, step: Step) -> Any:
         request = self._own(step.request)
@@ -73,6 +103,9 @@ class Side:
             await self._target.write_an_offset()
         if type(request).__name__ in CHANGES and 0 in codes(answer):
             await self._target.changes()
+        if type(request).__name__ in ENDS and getattr(answer, "error_code", 1) == 0 and request.transactional_id:
+            await self._settled(DescribeTransactionsRequest(transactional_ids=[request.transactional_id]), 0)
+        self._left_out = LEFT_OUT | LEFT_OUT_OF.get(type(answer).__name__, frozenset())
         return self._words(answer)
 
     async def _settled(self, request: Any, version: int) -> Any:
@@ -105,16 +138,18 @@ class Side:
         if isinstance(value, Known):
             return self._known(value)
         if isinstance(value, str):
-            return self._prefix + value[1:] if value.startswith("~") else value
+            return value.replace("~", self._prefix)
         if isinstance(value, list):
             return [self._own(one) for one in value]
         if isinstance(value, Struct):
+            if value.STRUCT is not type(value):
+                return value  # the one that all messages without this part share
             return type(value)(**{name: self._own(getattr(value, name)) for name in _fields(type(value))})
         return value
 
     def _known(self, value: Known) -> Any:
         if value.kind == "topic":
-            return self._ids.get(self._own(value.which), b"\7" * 16)
+            return self._ids.get(self._own(value.which)) or hashlib.md5(value.which.encode()).digest()
         if value.kind == "member":
             return self._members[value.which % len(self._members)] if self._members else ""
         if value.kind == "producer":
@@ -130,10 +165,10 @@ class Side:
 
     def _learn(self, answer: Any) -> None:
         for part in _parts(answer):
-            name, topic_id = getattr(part, "name", None), getattr(part, "topic_id", bytes(16))
+            name, topic_id = getattr(part, "name", getattr(part, "topic_name", None)), getattr(part, "topic_id", bytes(16))
             if isinstance(name, str) and name and topic_id != bytes(16) and not getattr(part, "error_code", 0):
                 self._ids[name] = topic_id
-        if type(answer).__name__ == "JoinGroupResponse" and answer.member_id and answer.member_id not in self._members:
+        if type(answer).__name__ in JOINED and answer.member_id and answer.member_id not in self._members:
             self._members.append(answer.member_id)
         if type(answer).__name__ == "InitProducerIdResponse" and answer.producer_id >= 0 and answer.producer_id not in self._producers:
             self._producers.append(answer.producer_id)
@@ -142,7 +177,11 @@ class Side:
 
     def _words(self, value: Any, name: str = "") -> Any:
         if isinstance(value, Struct):
-            return {field: self._words(getattr(value, field), field) for field in _fields(type(value)) if field not in LEFT_OUT}
+            return {field: self._words(getattr(value, field), field) for field in _fields(type(value)) if field not in self._left_out}
+        if name == "records" and value is not None:
+            return [self._batch(batch) for batch in iterate_batches(value)]
+        if isinstance(value, list) and value and isinstance(value[0], FetchResponse.FetchableTopicResponse):
+            value = _of_each_topic(value)
         if isinstance(value, list):
             return sorted((self._words(one, name) for one in value if self._is_of_this_run(one)), key=str)
         if isinstance(value, str):
@@ -155,16 +194,32 @@ class Side:
             return f"producer {self._producers.index(value)}"
         return value if isinstance(value, (int, float, bool)) or value is None else str(value)
 
+    def _batch(self, batch: Any) -> Any:
+        """A batch without times; checksums and leader epochs depend on them or are compared elsewhere."""
+        producer = self._words(batch.producer_id, "producer_id")
+        own = (batch.base_offset, batch.last_offset_delta, batch.attributes, batch.producer_epoch, batch.base_sequence)
+        return [*own, batch.partition_leader_epoch, producer, [] if batch.is_control else [(one.key, one.value) for one in batch.records()]]
+
     def _is_of_this_run(self, value: Any) -> bool:
-        """Lists of groups and transactions also have those of other runs."""
-        kind = type(value).__name__.lstrip("_")
-        name = {"ListedGroup": "group_id", "TransactionState": "transactional_id"}.get(kind)
-        return name is None or bool(getattr(value, name).startswith(self._prefix))
+        """Lists of everything also have what other runs and the broker itself have made."""
+        names = [getattr(value, name, None) for name in NAMES] + [one.entity_name for one in getattr(value, "entity", ())]
+        return not any(isinstance(name, str) and OF_OTHERS.match(name) and self._prefix not in name for name in names)
+
+
+def _of_each_topic(parts: list[Any]) -> list[Any]:
+    """The topics of a Fetch, each once: a broker names a topic as often as it likes, with different partitions."""
+    found: dict[tuple[str, bytes], Any] = {}
+    for part in parts:
+        key = part.topic, part.topic_id
+        kept = found.get(key)
+        partitions = [*part.partitions] if kept is None else [*kept.partitions, *part.partitions]
+        found[key] = FetchResponse.FetchableTopicResponse(topic=part.topic, topic_id=part.topic_id, partitions=partitions)
+    return list(found.values())
 
 
 @cache
 def _fields(kind: type[Struct]) -> tuple[str, ...]:
-    return tuple(name for name in kind.__annotations__ if name[0].islower())
+    return tuple(name for name in kind.STRUCT.__annotations__ if name[0].islower())
 
 
 def _parts(value: Any) -> Iterator[Struct]:

@@ -98,6 +98,11 @@ class Target:
         if len(self._groups) >= SWEPT:
             self._sweep(DeleteGroupsRequest(groups_names=[self._groups.popleft() for _ in range(SWEPT)]), 2)
 
+    def undo(self, requests: Iterable[tuple[Any, int]]) -> None:
+        """Send requests that take back what a sequence has changed for the whole cluster."""
+        for request, version in requests:
+            self._sweep(request, version)
+
     def _sweep(self, request: Any, version: int) -> None:
         task = asyncio.create_task(self._swept(request, version))
         self._sweeping.add(task)

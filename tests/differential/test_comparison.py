@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 from differential import run
+from differential.apis import APIS
 from differential.comparison import Comparison
-from differential.drawing import APIS, Step, sequence
+from differential.drawing import Step, sequence
 from differential.side import Side
 from differential.target import Target
 

@@ -244,8 +244,8 @@ class MetadataHandlers:
     ) -> DescribeTopicPartitionsResponse:
         """DescribeTopicPartitions (KIP-966): topics by name, up to the requested number of partitions, and a cursor to continue from."""
         cursor = request.cursor
-        if cursor is not None and cursor.partition_index < 0:
-            text = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.topic_name}-{cursor.partition_index}"
+        text = None if cursor is None else cursor_fault_of(request, cursor)
+        if text:
             failed: DescribeTopicPartitionsResponse = failure_response(request, 0, ApiError(ErrorCode.INVALID_REQUEST, text))
             return failed
         image = self._metadata.image
@@ -272,6 +272,15 @@ class MetadataHandlers:
             left -= len(indexes)
         response.topics = lazy_list(page, lambda entry: _described(image, *entry, context.listener), TOPICS_AT_ONCE)
         return response
+
+
+def cursor_fault_of(request: DescribeTopicPartitionsRequest, cursor: DescribeTopicPartitionsRequest.Cursor) -> str | None:
+    """What is wrong with the cursor of a request, or None."""
+    if request.topics and all(topic.name != cursor.topic_name for topic in request.topics):
+        return f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
+    if cursor.partition_index < 0:
+        return f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.topic_name}-{cursor.partition_index}"
+    return None
 
 
 # -- parts of responses --------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class ConsumerGroupHandlers:
         heavy_work: HeavyWork,
     ) -> None:
         self._is_enabled = CONSUMER in config.group_coordinator_rebalance_protocols
+        self._assignors = tuple(config.group_consumer_assignors)
         self._groups = groups
         self._patterns = patterns
         self._metadata = metadata
@@ -66,10 +67,27 @@ class ConsumerGroupHandlers:
         try:
             await self._patterns.check(pattern)
         except InvalidPattern as error:
+            if self._is_refused(context, request) or request.member_epoch < 0:
+                # For another fault, which counts first; and who leaves is not asked what he wants.
+                self._answer(context, self._heartbeat(context, request))
+                return
             message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
             context.respond(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION, error_message=message))
             return
-        answer = self._heartbeat(context, request)
+        self._answer(context, self._heartbeat(context, request))
+
+    def _is_refused(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
+        # A broker without groups does not need their code.
+        from minikafka.core.group.consumer.checks import check_heartbeat
+
+        try:
+            check_heartbeat(request, context.api_version, self._assignors)
+        except ApiError:
+            return True
+        return False
+
+    @staticmethod
+    def _answer(context: RequestContext, answer: ConsumerGroupHeartbeatResponse | None) -> None:
         if answer is not None:
             context.respond(answer)
 

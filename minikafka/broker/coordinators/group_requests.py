@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 KEY_TYPE_SHARE = 2
+#: The first version of FindCoordinator that asks for coordinators of share groups' state (KIP-932).
+SHARE_VERSION_MIN = 6
 #: OffsetCommit with topic ids instead of names.
 COMMIT_IDS_VERSION = 10
 #: All operations that an authorizer can grant on a group, as a bit set. Reported when there is no authorizer (KIP-430).
@@ -81,12 +83,14 @@ class GroupHandlers:
 
     async def find_coordinator(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         """One coordinator (v0-3) or one for each key (v4+, KIP-699)."""
-        batched = context.header.api_version >= 4
+        version = context.header.api_version
+        batched = version >= 4
         keys = request.coordinator_keys if batched else [request.key]
-        host = self._hosts.get(request.key_type)
+        is_known = request.key_type != KEY_TYPE_SHARE or version >= SHARE_VERSION_MIN
+        host = self._hosts.get(request.key_type) if is_known else None
         if keys and host is not None:
             await host.ensure_topic()
-        found = [self._coordinator(key, request.key_type, context.listener) for key in keys]
+        found = [self._coordinator(host, key, request.key_type, context.listener) for key in keys]
         if batched:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
@@ -98,11 +102,12 @@ class GroupHandlers:
             port=one.port,
         )
 
-    def _coordinator(self, key: str, key_type: int, listener: str) -> FindCoordinatorResponse.Coordinator:
+    def _coordinator(
+        self, host: CoordinatorHost[Any] | None, key: str, key_type: int, listener: str
+    ) -> FindCoordinatorResponse.Coordinator:
         def failed(code: ErrorCode, message: str) -> FindCoordinatorResponse.Coordinator:
             return FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
-        host = self._hosts.get(key_type)
         if host is None or (key_type == KEY_TYPE_SHARE and not _is_share_partition(key)):
             return failed(ErrorCode.INVALID_REQUEST, MALFORMED)
         leader = None if host.is_in_doubt(key) else host.topic.leader_of(key)

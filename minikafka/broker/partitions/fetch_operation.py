@@ -29,6 +29,8 @@ STEP_COST = 16_384
 FEW_READS = 32
 #: What a fetch that waits keeps in memory for each partition: what it asked for and what was read, ten times the bytes of the request.
 READ_BYTES = 384
+#: With these Apache Kafka does not ask the log, and its answer has an empty list of aborted transactions instead of none.
+NOT_READ = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 READ_COST, EMPTY_COST, LOOK_COST, WATCH_COST, ANSWER_COST, NO_NEWS_COST = 96, 6, 2, 2, 24, 3
 
 
@@ -317,7 +319,7 @@ class FetchOperation(FetchInSteps):
             data.aborted_transactions = [
                 FetchResponse.AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in read.aborted
             ]
-        else:
+        elif read.code not in NOT_READ:
             data.aborted_transactions = None
         if read.diverging is not None:
             data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=read.diverging[0], end_offset=read.diverging[1])

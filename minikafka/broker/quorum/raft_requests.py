@@ -134,14 +134,17 @@ class RaftHandlers:
     # -- describing
 
     def describe_quorum(self, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        """The leader's view. Another node answers NOT_LEADER_OR_FOLLOWER with the leader that it knows."""
+        """The leader's view. Another node answers NOT_LEADER_OR_FOLLOWER with the leader that it knows. As in Apache Kafka, the metadata
+        log is described only if nothing else is asked for."""
         kind = DescribeQuorumResponse
         version = context.api_version
         response = kind()
+        wanted = [(topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+        is_valid = len(request.topics) == 1 and wanted == [(METADATA_TOPIC, 0)]
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
-                if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0:
+                if is_valid:
                     partitions.append(self._describe(version))
                 else:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -161,9 +164,7 @@ class RaftHandlers:
         role = quorum.role
         if not isinstance(role, Leader):
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return kind.PartitionData(
-                error_code=error, error_message=error.text, leader_id=quorum.leader_id, leader_epoch=quorum.epoch
-            )
+            return kind.PartitionData(error_code=error, error_message=error.text, leader_id=quorum.leader_id, leader_epoch=quorum.epoch)
         own = ReplicaProgress(quorum.local, quorum.log.end_offset, self._now_ms(), self._now_ms())
         voters = []
         for voter in quorum.voters.voters():
@@ -212,9 +213,7 @@ class RaftHandlers:
         endpoints = tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners)
         key = ReplicaKey(request.voter_id, bytes(request.voter_directory_id))
         flat = m.AddVoterRequest(key, endpoints, request.timeout_ms, request.ack_when_committed)
-        self._raft.request(
-            flat, lambda reply: context.respond(AddRaftVoterResponse(error_code=reply.error, error_message=reply.text))
-        )
+        self._raft.request(flat, lambda reply: context.respond(AddRaftVoterResponse(error_code=reply.error, error_message=reply.text)))
         return None
 
     def remove_voter(self, context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse | None:
@@ -223,9 +222,7 @@ class RaftHandlers:
         if wrong is not None:
             return RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=wrong)
         flat = m.RemoveVoterRequest(ReplicaKey(request.voter_id, bytes(request.voter_directory_id)))
-        self._raft.request(
-            flat, lambda reply: context.respond(RemoveRaftVoterResponse(error_code=reply.error, error_message=reply.text))
-        )
+        self._raft.request(flat, lambda reply: context.respond(RemoveRaftVoterResponse(error_code=reply.error, error_message=reply.text)))
         return None
 
     def update_voter(self, context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse | None:

@@ -158,6 +158,8 @@ def fault_of(acl: Acl) -> str | None:
         return f"Invalid operation {acl.operation.name}"
     if acl.permission not in (Permission.DENY, Permission.ALLOW):
         return f"Invalid permissionType {acl.permission.name}"
+    if not acl.host:
+        return "Host pattern cannot be null or empty"
     if ":" not in acl.principal:
         return (
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type from the principal name)"

@@ -163,12 +163,9 @@ class BrokerControl:
         if controller_id == self._config.node_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
         if self._state.image.features.get(METADATA_VERSION, NEWEST) < UNREGISTERED_CONTROLLERS:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller unregistration."
-            )
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller unregistration.")
         if controller_id not in self._state.image.controllers:
-            # Kafka has no error code for this.
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Controller ID {controller_id} is not currently registered.")
+            raise ApiError(ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered.")
         return Result(UnregisterControllerResponse(error_message=None), [UnregisterControllerRecord(controller_id=controller_id)])
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Result:

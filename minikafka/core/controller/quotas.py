@@ -31,7 +31,8 @@ class QuotaControl:
         kind, records = AlterClientQuotasResponse, list[Any]()
         answers: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponse.EntryData] = {}
         for entry in request.entries:
-            parts = [(part.entity_type, part.entity_name) for part in entry.entity]
+            # A type that is named twice counts with its last name.
+            parts = list({part.entity_type: part.entity_name for part in entry.entity}.items())
             earlier = answers.get(frozenset(parts))
             if earlier is not None:
                 named = ", ".join(f"{type_}={name or '<default>'}" for type_, name in parts)
@@ -49,6 +50,10 @@ class QuotaControl:
     def _alter_one(self, parts: Sequence[tuple[str, str | None]], operations: Sequence[AlterClientQuotasRequest.OpData]) -> list[Any]:
         entity = _checked_entity(parts)
         keys = ("connection_creation_rate",) if entity[0][0] == IP else _RATE_KEYS
+        named = [operation.key for operation in operations]
+        twice = next((key for key in named if named.count(key) > 1), None) if len(set(named)) < len(named) else None
+        if twice is not None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate quota key {twice} not updating quota for this entity")
         current = self._state.image.client_quotas.get(entity, {})
         records: list[Any] = []
         for operation in operations:
@@ -96,12 +101,9 @@ def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
     """The entity in canonical order. Raises ApiError INVALID_REQUEST."""
     if not parts:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
-    kinds = [kind for kind, _ in parts]
     for kind, name in parts:
         if kind not in {USER, CLIENT_ID, IP}:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
-        if kinds.count(kind) > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate client quota entity entry: {kind}")
         if name == "":
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
         if kind == IP and name is not None:
@@ -109,6 +111,6 @@ def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
                 ipaddress.ip_address(name)
             except ValueError:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is not a valid IP or resolvable host.") from None
-    if IP in kinds and len(kinds) > 1:
+    if len(parts) > 1 and any(kind == IP for kind, _ in parts):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination, IP entity should be the only entity.")
     return tuple(sorted(parts))

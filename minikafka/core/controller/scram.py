@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from minikafka.core.controller.state import ControllerState, Result
@@ -21,21 +20,21 @@ class ScramControl:
         self._state = state
 
     def alter(self, request: AlterUserScramCredentialsRequest) -> Result:
-        """AlterUserScramCredentials: for each user, all changes are made or none."""
+        """AlterUserScramCredentials: for each user, all changes are made or none, and the first fault is named. A user may get credentials
+        of both mechanisms at once; Apache Kafka refuses a second change of a user, whatever its mechanism."""
         changes: list[Any] = [*request.deletions, *request.upsertions]
-        counts = Counter((change.name, change.mechanism) for change in changes)
         failures: dict[str, ApiError | None] = {}
         records: dict[str, list[Any]] = {}
+        seen = set[tuple[str, int]]()
         for change in changes:
             name = change.name
             failures.setdefault(name, None)
             if failures[name] is not None:
                 continue
             try:
-                if counts[name, change.mechanism] > 1:
-                    raise ApiError(
-                        ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
-                    )
+                if (name, change.mechanism) in seen:
+                    raise ApiError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
+                seen.add((name, change.mechanism))
                 is_deletion = isinstance(change, AlterUserScramCredentialsRequest.ScramCredentialDeletion)
                 records.setdefault(name, []).append(self._deletion(change) if is_deletion else _upsertion(change))
             except ApiError as error:

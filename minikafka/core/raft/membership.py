@@ -92,6 +92,12 @@ def _refusal(replica: Replica, role: Leader, request: m.Request) -> tuple[ErrorC
     """Why the change cannot be made now, or None. The previous set must be committed first, or two majorities might not overlap."""
     assert isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest, m.UpdateVoterRequest))
     key, voters = request.key, replica.voters
+    if key.node_id < 0:
+        return ErrorCode.INVALID_REQUEST, "The request didn't include a valid voter"
+    if isinstance(request, m.AddVoterRequest) and _default_endpoint(replica, request) is None:
+        return ErrorCode.INVALID_REQUEST, "Add voter request didn't include the default listener"
+    if replica.history.kraft_version < 1 and not isinstance(request, m.UpdateVoterRequest):
+        return ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding or removing voters because kraft.version is 0"
     if isinstance(request, m.AddVoterRequest) and key.node_id in voters.node_ids:
         text = f"The voter id for {key_text(key)} is already part of the set of voters {voters_text(voters)}."
         return ErrorCode.DUPLICATE_VOTER, text
@@ -111,10 +117,6 @@ def _refusal(replica: Replica, role: Leader, request: m.Request) -> tuple[ErrorC
             return ErrorCode.INVALID_REQUEST, "An endpoint of the default listener is needed."
         if not request.version_min <= replica.history.kraft_version <= request.version_max:
             return ErrorCode.INVALID_REQUEST, "The voter does not support the kraft.version of the quorum."
-    elif replica.history.kraft_version < 1:
-        return ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding or removing voters because kraft.version is 0"
-    if isinstance(request, m.AddVoterRequest) and _default_endpoint(replica, request) is None:
-        return ErrorCode.INVALID_REQUEST, "Add voter request didn't include the default listener"
     if replica.pending_change is not None:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to handle previous voter change request."
     if replica.high_watermark <= role.epoch_start:

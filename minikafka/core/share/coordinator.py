@@ -23,6 +23,8 @@ from minikafka.wire.records.share_records import ShareSnapshotKey, ShareUpdateKe
 STEP_PARTITIONS = 2000
 BATCH_RECORDS_MAX = 100
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
+NEGATIVE_LEADER_EPOCH = "The leader epoch cannot be a negative number."
+NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
 UNSOUND = "A leader could not continue from one of the state batches."
 UNINITIALIZED = "{} operation on uninitialized share partition not allowed."
 
@@ -155,8 +157,10 @@ class ShareStateShard:
         """
 
         def work() -> CoordinatorRecord | Outcome:
+            if state_epoch < 0:
+                return Outcome(ErrorCode.INVALID_REQUEST, NEGATIVE_STATE_EPOCH)
             held = self._held.get(key)
-            if held is not None and -1 < state_epoch < held.state_epoch_max:
+            if held is not None and state_epoch < held.state_epoch_max:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -180,14 +184,17 @@ class ShareStateShard:
         """
 
         def work() -> CoordinatorRecord | Outcome:
+            negative = NEGATIVE_LEADER_EPOCH if write.leader_epoch < 0 else NEGATIVE_STATE_EPOCH if write.state_epoch < 0 else None
+            if negative:
+                return Outcome(ErrorCode.INVALID_REQUEST, negative)
             held = self._held.get(key)
             if held is None:
                 return Outcome(ErrorCode.INVALID_REQUEST, UNINITIALIZED.format("Write"))
             if not all(map(is_sound, write.batches)):
                 return Outcome(ErrorCode.INVALID_REQUEST, UNSOUND)
-            if -1 < write.leader_epoch < held.leader_epoch_max:
+            if write.leader_epoch < held.leader_epoch_max:
                 return _refused(ErrorCode.FENCED_LEADER_EPOCH)
-            if -1 < write.state_epoch < held.state_epoch_max:
+            if write.state_epoch < held.state_epoch_max:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -199,6 +206,8 @@ class ShareStateShard:
         """ReadShareGroupState of one share partition by its leader. From then on earlier leaders are fenced."""
 
         def work() -> CoordinatorRecord | Outcome:
+            if leader_epoch < 0:
+                return Outcome(ErrorCode.INVALID_REQUEST, NEGATIVE_LEADER_EPOCH)
             held = self._held.get(key)
             if held is None:
                 return Outcome(ErrorCode.INVALID_REQUEST, UNINITIALIZED.format("Read"))
@@ -207,7 +216,7 @@ class ShareStateShard:
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             state = held.state
-            if leader_epoch in (-1, held.leader_epoch_max):
+            if leader_epoch == held.leader_epoch_max:
                 return Outcome(state=state)
             write = StateWrite(state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ())
             return self._next_record(key, held, write, leader_epoch)

@@ -464,7 +464,8 @@ def test_a_controller_that_is_gone_is_unregistered_and_holds_back_no_feature() -
     active = (ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
     assert [refused(2), refused(99), refused(0)] == [too_old, too_old, active]
     driver.do(_to("metadata.version", 33))
-    assert [refused(99), refused(0)] == [(ErrorCode.UNKNOWN_SERVER_ERROR, "Controller ID 99 is not currently registered."), active]
+    unknown = (ErrorCode.CONTROLLER_ID_NOT_REGISTERED, "Controller ID 99 is not currently registered.")
+    assert [refused(99), refused(0)] == [unknown, active]
     driver.do(_to("group.version", 0, 2))
     with pytest.raises(ApiError, match="Controller 2 only supports versions 0-0"):
         driver.do(_to("group.version", 1))

@@ -44,3 +44,20 @@ def test_values(entity: tuple[str, str], key: str, value: float, fault: str | No
 @pytest.mark.parametrize("key", [RATE, CONNECTIONS, "nope"])
 def test_whatever_is_not_there_can_be_removed(key: str) -> None:
     assert altered(USER, key, 1.0, remove=True) is None
+
+
+def test_a_key_that_is_named_twice_changes_nothing_and_a_type_counts_with_its_last_name() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    kind = AlterClientQuotasRequest
+
+    def alter(entity: list[tuple[str, str]], *operations: tuple[str, float, bool]) -> tuple[int, list[tuple[str, str | None]]]:
+        named = [kind.EntityData(entity_type=type_, entity_name=name) for type_, name in entity]
+        made = [kind.OpData(key=key, value=value, remove=is_removal) for key, value, is_removal in operations]
+        answer = driver.do(kind(entries=[kind.EntryData(entity=named, ops=made)])).entries[0]
+        return answer.error_code, [(part.entity_type, part.entity_name) for part in answer.entity]
+
+    assert alter([USER], (RATE, 1.0, True), (RATE, 50.0, False)) == (ErrorCode.INVALID_REQUEST, [USER])
+    assert not driver.image.client_quotas
+    assert alter([("user", "v"), USER], (RATE, 50.0, False)) == (ErrorCode.NONE, [USER])
+    assert dict(driver.image.client_quotas) == {(USER,): {RATE: 50.0}}

@@ -31,8 +31,14 @@ class Replica:
     """A quorum and the effects that it asked for; the disk is instantaneous unless `slow`."""
 
     def __init__(
-        self, node_id: int, members: VoterSet, *, log: LogState | None = None, state: ElectionState | None = None, version: int = 1,
-        **options: Any
+        self,
+        node_id: int,
+        members: VoterSet,
+        *,
+        log: LogState | None = None,
+        state: ElectionState | None = None,
+        version: int = 1,
+        **options: Any,
     ) -> None:
         self.quorum = Quorum(
             key(node_id), QuorumConfig(), random.Random(1), log or LogState(), VoterHistory(members, version), state or ElectionState(),

@@ -22,10 +22,10 @@ def key(node_id: int) -> ReplicaKey:
 class Leader:
     """Node 1 of so many voters leads epoch 1; its disk takes no time. `ask` and `feed` return the effects."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, version: int = 1) -> None:
         members = VoterSet(Voter(key(node_id), (Endpoint("C", "h", node_id),)) for node_id in range(1, count + 1))
         endpoints = [Endpoint("C", "h", 1)]
-        history = VoterHistory(members, 1)
+        history = VoterHistory(members, version)
         self.quorum = Quorum(key(1), QuorumConfig(), random.Random(1), LogState(), history, ElectionState(), endpoints=endpoints)
         self.now = 0
         effects = self.carry_out(self.quorum.start(0))
@@ -124,3 +124,15 @@ def test_the_next_change_waits_for_the_one_before(node_id: int) -> None:
     leader.fetch(3)
     assert leader.is_committed
     assert leader.ask(m.RemoveVoterRequest(key(node_id))) == [] and node_id not in leader.quorum.voters.node_ids
+
+
+def test_static_voters_are_not_changed_and_faults_have_kafkas_order() -> None:
+    """Apache Kafka 4.4 was asked: a request that names no voter or no address is wrong first; then the voters are static."""
+    here, elsewhere = (Endpoint("C", "h", 7),), (Endpoint("OTHER", "h", 7),)
+    asked = [
+        m.AddVoterRequest(ReplicaKey(-1, bytes(16)), here, 1000), m.RemoveVoterRequest(ReplicaKey(-1, bytes(16))),
+        m.AddVoterRequest(key(7), elsewhere, 1000), m.AddVoterRequest(key(7), here, 1000), m.AddVoterRequest(key(2), here, 1000),
+        m.RemoveVoterRequest(key(7)),
+    ]  # fmt: skip
+    leader, wrong, static = Leader(2, 0), ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION
+    assert [leader.ask(request) for request in asked] == [[wrong], [wrong], [wrong], [static], [static], [static]]

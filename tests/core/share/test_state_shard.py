@@ -300,3 +300,14 @@ def test_stretches_say_of_every_record_what_the_strongest_says(seed: int) -> Non
             wanted[offset] = max(wanted.get(offset, (-1, -1)), (batch.delivery_count, batch.delivery_state))
     assert states == wanted
     assert sum(b.last_offset - b.first_offset + 1 for b in combined) == len(states)
+
+
+def test_negative_epochs_are_refused_before_anything_else() -> None:
+    """Apache Kafka 4.4 answers so, whether there is a state or not (ShareCoordinatorShard)."""
+    world = World()
+    assert world.initialize(epoch=-1) is ErrorCode.INVALID_REQUEST and not world.log
+    world.initialize(epoch=3)
+    read = world.read(leader=-1)
+    assert [world.initialize(epoch=-1), world.write(epoch=-1), world.write(leader=-1, epoch=3)] == [ErrorCode.INVALID_REQUEST] * 3
+    assert (read.code, read.message) == (ErrorCode.INVALID_REQUEST, "The leader epoch cannot be a negative number.")
+    assert len(world.log) == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from minikafka.broker.admin.metadata import PARTITIONS_PER_RESPONSE_MAX
+from minikafka.broker.admin.metadata import PARTITIONS_PER_RESPONSE_MAX, cursor_fault_of
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.broker.security.authorization.guard import Guard, GuardAtOnce, Merge, Verdict
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
@@ -166,7 +166,7 @@ def describe_topic_partitions(
     """Needs DESCRIBE on each topic. Denied topics are removed before paging, because the end of a page would reveal them."""
     kind = DescribeTopicPartitionsResponse
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
+    if cursor is not None and cursor_fault_of(request, cursor):
         return None
     start = "" if cursor is None else cursor.topic_name
     errors = []
