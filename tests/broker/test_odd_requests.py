@@ -19,6 +19,8 @@ from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 AUTHORIZED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -103,7 +105,8 @@ async def _acls(channel: Channel) -> None:
 
 
 async def _coordinators(channel: Channel) -> None:
-    """The state of share groups has coordinators from version 6 on. A pattern that is none is the last fault of a heartbeat."""
+    """The state of share groups has coordinators from version 6 on. A pattern that is none is the last fault of a heartbeat. A session's
+    time-out is looked at before the group."""
     kind, key = FindCoordinatorRequest, "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
     refused: Any = await channel.request(kind(key_type=2, coordinator_keys=[key]), 5)
     assert [found.error_code for found in refused.coordinators] == [ErrorCode.INVALID_REQUEST]
@@ -121,3 +124,12 @@ async def _coordinators(channel: Channel) -> None:
     assert await beaten(member_epoch=0, server_assignor="none") == ErrorCode.UNSUPPORTED_ASSIGNOR
     assert await beaten(member_epoch=-1) == ErrorCode.GROUP_ID_NOT_FOUND
     assert await beaten(member_epoch=0) == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+    share = ShareGroupHeartbeatRequest(group_id="s", member_id="m", subscribed_topic_names=["a"])
+    while (joined := await channel.request(share, 1)).error_code == LOADING:  # type: ignore[attr-defined]
+        await asyncio.sleep(0.02)
+    assert joined.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
+    for timeout_ms, code in ((10_000_000, ErrorCode.INVALID_SESSION_TIMEOUT), (30_000, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)):
+        protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range")]
+        join = JoinGroupRequest(group_id="s", session_timeout_ms=timeout_ms, rebalance_timeout_ms=1, protocols=protocols)
+        assert (await channel.request(join, 5)).error_code == code  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ class Replicas:
     """One partition that knows the producer in an epoch, and what is asked of it."""
 
     def __init__(self, epoch: int, txn_first_offset: int) -> None:
-        entry = SimpleNamespace(epoch=epoch, txn_first_offset=txn_first_offset)
+        entry = SimpleNamespace(epoch=epoch, txn_first_offset=txn_first_offset, coordinator_epoch=3)
         log = SimpleNamespace(producer_state=SimpleNamespace(entries={PRODUCER_ID: entry}), log_end_offset=30)
         self._partition = SimpleNamespace(log=log, leading=lambda: None)
         self.calls: list[str] = []
@@ -59,16 +59,17 @@ class Turns:
             work()
 
 
-def marker_of(epoch: int, version: int, *partitions: int, producer_id: int = PRODUCER_ID) -> Marker:
+def marker_of(epoch: int, version: int, *partitions: int, producer_id: int = PRODUCER_ID, coordinator_epoch: int = 3) -> Marker:
     return Marker(
-        producer_id=producer_id, producer_epoch=epoch, transaction_result=True, coordinator_epoch=1, transaction_version=version,
+        producer_id=producer_id, producer_epoch=epoch, transaction_result=True, coordinator_epoch=coordinator_epoch,
+        transaction_version=version,
         topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=KEY[0], partition_indexes=list(partitions))],
     )  # fmt: skip
 
 
-def write(replicas: Replicas, epoch: int, version: int, producer_id: int = PRODUCER_ID) -> ErrorCode:
+def write(replicas: Replicas, epoch: int, version: int, producer_id: int = PRODUCER_ID, coordinator_epoch: int = 3) -> ErrorCode:
     environment: Any = Turns(replicas)
-    marker = marker_of(epoch, version, KEY[1], producer_id=producer_id)
+    marker = marker_of(epoch, version, KEY[1], producer_id=producer_id, coordinator_epoch=coordinator_epoch)
     results: list[dict[Any, ErrorCode]] = []
     MarkerWriter(replicas, environment, 1000).write(marker, results.append)  # type: ignore[arg-type]
     return results[0][KEY]
@@ -84,6 +85,13 @@ def test_the_second_time_it_waits_for_the_first() -> None:
     replicas = Replicas(epoch=5, txn_first_offset=-1)
     assert write(replicas, epoch=5, version=2) is ErrorCode.NONE
     assert replicas.calls == ["wait for 30"]
+
+
+def test_the_second_time_a_coordinator_that_another_has_replaced_is_told_so() -> None:
+    """As when it comes the first time; Apache Kafka 4.4 was asked."""
+    replicas = Replicas(epoch=5, txn_first_offset=-1)
+    assert write(replicas, epoch=5, version=2, coordinator_epoch=2) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert replicas.calls == []
 
 
 def test_it_does_not_end_the_next_transaction() -> None:

@@ -95,6 +95,8 @@ class MarkerWriter:
             # transaction is the next one, and a repeated marker must not end it.
             if entry.txn_first_offset >= 0:
                 done(ErrorCode.INVALID_PRODUCER_EPOCH)
+            elif marker.coordinator_epoch < entry.coordinator_epoch:
+                done(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
             else:
                 required = partition.log.log_end_offset
                 self._replicas.when_replicated(partition, required, self._timeout_ms, lambda code, _: done(code))

@@ -21,6 +21,10 @@ class GroupConfig:
     #: Most groups of one shard. Kafka has no limit.
     groups_max: int = 50_000
 
+    def allows_session(self, timeout_ms: int) -> bool:
+        """Whether a member of a classic group may have this session time-out."""
+        return self.session_timeout_ms_min <= timeout_ms <= self.session_timeout_ms_max
+
 
 @dataclass(slots=True, frozen=True)
 class Client:

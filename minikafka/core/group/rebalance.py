@@ -68,7 +68,7 @@ class Rebalancer:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         config = self._config
-        if not config.session_timeout_ms_min <= request.session_timeout_ms <= config.session_timeout_ms_max:
+        if not config.allows_session(request.session_timeout_ms):
             raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(request.group_id)
         names = [protocol.name for protocol in request.protocols]
@@ -232,9 +232,7 @@ class Rebalancer:
         self._park_join(member, reply, client.version)
         self._maybe_prepare(group, now_ms)
 
-    def _persist_static_rejoin(
-        self, group: ClassicGroup, member: Member, reply: Reply, client: Client, before: Member
-    ) -> None:
+    def _persist_static_rejoin(self, group: ClassicGroup, member: Member, reply: Reply, client: Client, before: Member) -> None:
         """`before`: the member before the rejoin. It is restored if the record cannot be stored, because the log then has its old id."""
         new_id, old_id = member.member_id, before.member_id
 
@@ -276,9 +274,7 @@ class Rebalancer:
     def _park_join(self, member: Member, reply: Reply, version: int) -> None:
         if member.awaiting_join is not None:
             # The client has given up its earlier request; only the latest is of use to it.
-            self._answer_join_error(
-                member.awaiting_join, member.awaiting_join_version, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id
-            )
+            self._answer_join_error(member.awaiting_join, member.awaiting_join_version, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         member.awaiting_join = reply
         member.awaiting_join_version = version
 
@@ -482,9 +478,7 @@ class Rebalancer:
         self.timers.cancel(("session", group.group_id, member_id))
         member = group.remove(member_id)
         if member is not None and member.awaiting_join is not None:
-            self._answer_join_error(
-                member.awaiting_join, member.awaiting_join_version, ErrorCode.UNKNOWN_MEMBER_ID, member_id
-            )
+            self._answer_join_error(member.awaiting_join, member.awaiting_join_version, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
         if member is not None and member.awaiting_sync is not None:
             self._answer_sync(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -527,9 +521,7 @@ class Rebalancer:
         for group in self.groups.values():
             for member in group.members.values():
                 if member.awaiting_join is not None:
-                    self._answer_join_error(
-                        member.awaiting_join, member.awaiting_join_version, code, member.member_id
-                    )
+                    self._answer_join_error(member.awaiting_join, member.awaiting_join_version, code, member.member_id)
                     member.awaiting_join = None
             self._fail_syncs(group, code)
             group.state = GroupState.DEAD

@@ -190,12 +190,12 @@ class ShareStateShard:
             held = self._held.get(key)
             if held is None:
                 return Outcome(ErrorCode.INVALID_REQUEST, UNINITIALIZED.format("Write"))
-            if not all(map(is_sound, write.batches)):
-                return Outcome(ErrorCode.INVALID_REQUEST, UNSOUND)
             if write.leader_epoch < held.leader_epoch_max:
                 return _refused(ErrorCode.FENCED_LEADER_EPOCH)
             if write.state_epoch < held.state_epoch_max:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
+            if not all(map(is_sound, write.batches)):
+                return Outcome(ErrorCode.INVALID_REQUEST, UNSOUND)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return self._next_record(key, held, _not_before(held.state, write), held.state.leader_epoch)

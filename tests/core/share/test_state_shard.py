@@ -148,7 +148,8 @@ def test_a_state_that_no_leader_could_go_on_from_is_not_written(batch: StateBatc
 def test_states_of_older_epochs_are_fenced() -> None:
     world = World()
     world.initialize(epoch=3)
-    assert world.write(StateBatch(0, 0, 2, 1), epoch=2) is ErrorCode.FENCED_STATE_EPOCH
+    for batch in (StateBatch(0, 0, 2, 1), StateBatch(1, 0, 2, 1)):
+        assert world.write(batch, epoch=2) is ErrorCode.FENCED_STATE_EPOCH
     assert world.initialize(epoch=2) is ErrorCode.FENCED_STATE_EPOCH
     assert world.initialize(epoch=4) is ErrorCode.NONE
     assert [record.value.snapshot_epoch for record in world.log] == [0, 1]
