@@ -148,7 +148,7 @@ def end_offset_of(partition: Partition, params: FetchParams) -> int:
 
 def _check_replica(partition: Partition, params: FetchParams, wanted: FetchPartition) -> None:
     """Raises ApiError if the broker that fetches is no replica of the partition."""
-    if partition.leader is not None and params.replica_id not in partition.leader.followers:
+    if params.replica_id >= 0 and partition.leader is not None and params.replica_id not in partition.leader.followers:
         # Who names the epoch knows of replicas that we have not heard of yet.
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH if wanted.leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -188,8 +188,7 @@ class PartitionReader:
         if partition.leader is None and (params.replica_id >= 0 or not params.may_read_follower):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result.partition = partition
-        if params.replica_id >= 0:
-            _check_replica(partition, params, wanted)
+        _check_replica(partition, params, wanted)
         partition.fetches += 1
         log = partition.log
         offset, watermarks = wanted.fetch_offset, log.watermarks
