@@ -70,9 +70,10 @@ def _count_instructions(signum: int, frame: object) -> None:
 
 
 def _without_turns() -> None:
-    for module, name in (("minikafka.net.connection", "TURN_S_MAX"), ("minikafka.net.turn_share", "SHARE_S")):
+    for name in ("connection:TURN_S_MAX", "turn_share:SHARE_S", "turn_share:SERVING_S"):
+        module, _, constant = name.partition(":")
         with contextlib.suppress(ImportError):
-            setattr(importlib.import_module(module), name, 1e9)
+            setattr(importlib.import_module(f"minikafka.net.{module}"), constant, 1e9)
 
 
 signal.signal(signal.SIGUSR1, _profile)
