@@ -20,6 +20,7 @@ from minikafka.wire.messages.describe_topic_partitions import DescribeTopicParti
 from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.list_transactions import ListTransactionsRequest
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 AUTHORIZED = {
@@ -40,6 +41,8 @@ async def test_odd_requests(tmp_path: Path) -> None:
         await _describe_topics(channel)
         await _acls(channel)
         await _coordinators(channel)
+        listed: Any = await channel.request(ListTransactionsRequest(state_filters=["x", "Empty", "x"]), 1)
+        assert listed.unknown_state_filters == ["x"]
         channel.close()
 
 
@@ -129,6 +132,14 @@ async def _coordinators(channel: Channel) -> None:
     while (joined := await channel.request(share, 1)).error_code == LOADING:  # type: ignore[attr-defined]
         await asyncio.sleep(0.02)
     assert joined.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
+    consumer = ConsumerGroupHeartbeatRequest(
+        group_id="c", member_id="m", rebalance_timeout_ms=1000, topic_partitions=[], subscribed_topic_names=["a"]
+    )
+    while (joined := await channel.request(consumer, 1)).error_code == LOADING:  # type: ignore[attr-defined]
+        await asyncio.sleep(0.02)
+    assert joined.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
+    unheard = JoinGroupRequest(group_id="c", session_timeout_ms=1, rebalance_timeout_ms=1)
+    assert (await channel.request(unheard, 5)).error_code == ErrorCode.INVALID_SESSION_TIMEOUT  # type: ignore[attr-defined]
     for timeout_ms, code in ((10_000_000, ErrorCode.INVALID_SESSION_TIMEOUT), (30_000, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)):
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range")]
         join = JoinGroupRequest(group_id="s", session_timeout_ms=timeout_ms, rebalance_timeout_ms=1, protocols=protocols)

@@ -110,7 +110,7 @@ def _streams_group(drawing: Drawing) -> str:
 
 def _altered_group(drawing: Drawing) -> str:
     """One that no member joins: its epochs are others when its offsets have been altered."""
-    return str(drawing.one("~w", "~w", "~w", "~g", wrong=("", "~none")))
+    return str(drawing.one("~w", wrong=("",)))
 
 
 def _any_group(drawing: Drawing) -> str:

@@ -58,7 +58,7 @@ ENDS = frozenset({"EndTxnRequest", "InitProducerIdRequest"})
 GROUPS = ("g", "h", "s", "t", "w", "none")
 #: What lists of everything name: others' names, and topics of the broker's own.
 OF_OTHERS = re.compile(r"(User:|Group:)?(l\d+r\d+-|fence$|__consumer_offsets$|__transaction_state$|__share_group_state$)")
-NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user", "entity_name")
+NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user", "entity_name", "principal")
 JOINED = frozenset({"JoinGroupResponse", "ConsumerGroupHeartbeatResponse", "ShareGroupHeartbeatResponse", "StreamsGroupHeartbeatResponse"})
 SETTLED_S = 5.0
 
@@ -71,6 +71,8 @@ class Side:
         self._connection = target.connection()
         self._prefix = ""
         self._ids: dict[str, bytes] = {}
+        #: What to call the ids, of topics that were deleted, too.
+        self._named: dict[bytes, str] = {}
         self._members: list[str] = []
         self._producers: list[int] = []
         self._left_out = LEFT_OUT
@@ -82,7 +84,7 @@ class Side:
 
     async def play(self, steps: list[Step], prefix: str) -> AsyncGenerator[Any]:
         """The answers, in words, each when it is asked for."""
-        self._prefix, self._ids, self._members, self._producers = prefix, {}, [], []
+        self._prefix, self._ids, self._named, self._members, self._producers = prefix, {}, {}, [], []
         try:
             for step in steps:
                 yield await self._step(step)
@@ -168,6 +170,9 @@ class Side:
             name, topic_id = getattr(part, "name", getattr(part, "topic_name", None)), getattr(part, "topic_id", bytes(16))
             if isinstance(name, str) and name and topic_id != bytes(16) and not getattr(part, "error_code", 0):
                 self._ids[name] = topic_id
+                if topic_id not in self._named:
+                    word = f"topic {name.replace(self._prefix, '~')}"
+                    self._named[topic_id] = f"{word} {sum(known.startswith(word) for known in self._named.values())}"
         if type(answer).__name__ in JOINED and answer.member_id and answer.member_id not in self._members:
             self._members.append(answer.member_id)
         if type(answer).__name__ == "InitProducerIdResponse" and answer.producer_id >= 0 and answer.producer_id not in self._producers:
@@ -189,7 +194,7 @@ class Side:
                 return f"member {self._members.index(value)}"
             return value.replace(self._prefix, "~")
         if isinstance(value, bytes):
-            return next((f"topic {topic.replace(self._prefix, '~')}" for topic, topic_id in self._ids.items() if topic_id == value), value)
+            return self._named.get(value, value)
         if name.startswith("producer_id") and value in self._producers:
             return f"producer {self._producers.index(value)}"
         return value if isinstance(value, (int, float, bool)) or value is None else str(value)

@@ -351,7 +351,9 @@ class TransactionHandlers:
     async def list_(self, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
         """The transactions of this broker's shards that pass the filters, and the filter states that do not exist. The pattern is matched
         only against ids that the client may see."""
-        response = ListTransactionsResponse(unknown_state_filters=[s for s in request.state_filters if s not in STATES_BY_LABEL])
+        response = ListTransactionsResponse(
+            unknown_state_filters=[s for s in dict.fromkeys(request.state_filters) if s not in STATES_BY_LABEL]
+        )
         states = {STATES_BY_LABEL[name] for name in request.state_filters if name in STATES_BY_LABEL}
         producers = set(request.producer_id_filters)
         try:

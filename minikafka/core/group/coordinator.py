@@ -284,7 +284,9 @@ class GroupShard:
 
     def join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         """JoinGroup: answered through the effects."""
-        if request.group_id in self.shares.groups and self._config.allows_session(request.session_timeout_ms):
+        if not self._config.allows_session(request.session_timeout_ms):
+            self._rebalancer.join(reply, request, client, now_ms)  # which refuses it, whatever the group
+        elif request.group_id in self.shares.groups:
             self._rebalancer.refuse_join(reply, client, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         elif request.group_id in self._removals.groups or self.shares.is_busy(request.group_id):
             self._rebalancer.refuse_join(reply, client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id)
