@@ -154,6 +154,9 @@ class ShareStateShard:
         A request may be an earlier try that arrives late, when members have acknowledged records already. So one without a start offset
         begins a state and never resets one, and one with a start offset resets no state of its own epoch that a leader has used. A group
         whose offsets are altered is empty, and its epoch has grown since it had members. Apache Kafka resets the state.
+
+        One without a start offset takes an existing state into its epoch: before members get the partition, it fences an alteration of
+        which its group's coordinator never heard whether it was made, and which may yet arrive.
         """
 
         def work() -> CoordinatorRecord | Outcome:
@@ -164,6 +167,9 @@ class ShareStateShard:
                 return _refused(ErrorCode.FENCED_STATE_EPOCH)
             if not self._exists(key):
                 return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if held is not None and start_offset == -1 and state_epoch > held.state_epoch_max:
+                snapshot_epoch = held.state.snapshot_epoch + 1
+                return snapshot_record(key, replace(held.state, snapshot_epoch=snapshot_epoch, state_epoch=state_epoch))
             if held is not None and (start_offset == -1 or (state_epoch == held.state_epoch_max and held.is_in_use)):
                 return Outcome(ErrorCode.NONE)
             if held is None and len(self._held) >= self._config.partitions_max:

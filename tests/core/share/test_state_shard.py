@@ -163,9 +163,26 @@ def test_an_earlier_try_to_initialize_that_arrives_late_resets_nothing(epoch: in
     assert world.write(StateBatch(0, 6, 2, 1), leader=1, epoch=3, start=7) is ErrorCode.NONE
     appended = len(world.log)
     assert world.initialize(epoch=epoch, start=-1) is ErrorCode.NONE
-    assert len(world.log) == appended
+    assert len(world.log) == appended + (epoch > 3)
     state = world.read(1).state
-    assert state is not None and state.start_offset == 7
+    assert state is not None and (state.start_offset, state.state_epoch) == (7, epoch)
+
+
+@pytest.mark.parametrize("updates_per_snapshot", [0, 500])
+def test_an_alteration_that_was_given_up_is_fenced_before_members_get_the_partition(updates_per_snapshot: int) -> None:
+    """The coordinator that began it in epoch 4 was suspended. The next one does not know whether it was made; a member joins in epoch 5,
+    and only initialized partitions are assigned."""
+    world = World(ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot))
+    assert world.initialize(epoch=3, start=-1) is ErrorCode.NONE
+    assert world.write(StateBatch(5, 6, 2, 1), leader=1, epoch=3, start=4) is ErrorCode.NONE
+    assert world.initialize(epoch=5, start=-1) is ErrorCode.NONE
+    kept = world.read(1).state
+    assert kept is not None and (kept.start_offset, list(kept.batches)) == (4, [StateBatch(5, 6, 2, 1)])
+    assert world.write(StateBatch(4, 4, 2, 1), leader=1, epoch=3) is ErrorCode.FENCED_STATE_EPOCH, "its leader reads it again"
+    assert world.write(StateBatch(4, 4, 2, 1), leader=1, epoch=5) is ErrorCode.NONE
+    world.restart()
+    assert world.initialize(epoch=4, start=0) is ErrorCode.FENCED_STATE_EPOCH
+    assert world.initialize(epoch=6, start=0) is ErrorCode.NONE, "a later one counts"
 
 
 @pytest.mark.parametrize("updates_per_snapshot", [0, 1, 500])
