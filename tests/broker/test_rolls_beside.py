@@ -116,16 +116,15 @@ async def test_records_of_coordinators(tmp_path: Path, synced_here: list[str]) -
         channel.close()
 
 
-async def test_records_of_a_leader(tmp_path: Path, synced_here: list[str]) -> None:
+Sent = asyncio.Queue[tuple[Any, Any]]
+
+
+def following(log: Log, run_blocking: Any) -> tuple[Fetcher, Partition, Sent]:
+    """A follower of broker 2, its replica, and the requests that it sends."""
     loop = asyncio.get_running_loop()
-    log = load_log(OsFileSystem(), f"{tmp_path}/t-0", "t", 0, LogConfig(cleanup_policy="compact", segment_ms=1000), wall_ms=T0)
     partition = Partition(SilentEvents(), LeaderRules(1, 1000, lambda *_: True), "t", bytes(15) + b"\x01", 0, log)
     partition.make_follower(PartitionRegistration((1, 2), (1, 2), 2, 0, 0))
-    sent: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
-
-    async def run_blocking(function: Any, *arguments: Any) -> Any:
-        return await loop.run_in_executor(None, function, *arguments)
-
+    sent: Sent = asyncio.Queue()
     config = SimpleNamespace(
         replica_fetch_max_bytes=1, replica_fetch_wait_max_ms=1, replica_fetch_min_bytes=1, replica_fetch_response_max_bytes=1,
         replica_socket_timeout_ms=1, replica_fetch_backoff_ms=1,
@@ -142,14 +141,57 @@ async def test_records_of_a_leader(tmp_path: Path, synced_here: list[str]) -> No
         closed=False, send=lambda request, version, answered, timeout_ms: sent.put_nowait((request, answered)), close=lambda reason: None
     )
     fetcher.add(partition)
-    synced_here.clear()
     fetcher.wake()
+    return fetcher, partition, sent
+
+
+def compacted(path: Path) -> Log:
+    return load_log(OsFileSystem(), f"{path}/t-0", "t", 0, LogConfig(cleanup_policy="compact", segment_ms=1000), wall_ms=T0)
+
+
+def hourly(offset: int) -> memoryview:
+    return memoryview(batch(b"v", base_offset=offset, epoch=0, timestamp=T0 + offset * HOUR_MS))
+
+
+async def answer_one(partition: Partition, sent: Sent) -> None:
+    _, answered = await sent.get()
+    data = FetchResponse.PartitionData(partition_index=0, high_watermark=0, records=hourly(partition.log.log_end_offset))
+    topic = FetchResponse.FetchableTopicResponse(topic_id=partition.topic_id, partitions=[data])
+    answered(FetchResponse(session_id=9, responses=[topic]), None)
+
+
+async def beside(function: Any, *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+async def test_records_of_a_leader(tmp_path: Path, synced_here: list[str]) -> None:
+    log = compacted(tmp_path)
+    fetcher, partition, sent = following(log, beside)
+    synced_here.clear()
     while log.log_end_offset < 8:
-        _, answered = await sent.get()
-        offset = log.log_end_offset
-        records = memoryview(batch(b"v", base_offset=offset, epoch=0, timestamp=T0 + offset * HOUR_MS))
-        data = FetchResponse.PartitionData(partition_index=0, high_watermark=0, records=records)
-        topic = FetchResponse.FetchableTopicResponse(topic_id=partition.topic_id, partitions=[data])
-        answered(FetchResponse(session_id=9, responses=[topic]), None)
+        await answer_one(partition, sent)
     assert len(log.segments) == 8 and not synced_here
+    fetcher.close("the test is over")
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+async def test_a_log_that_is_replaced_before_it_is_synced(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_moved: bool) -> None:
+    """A move between directories ends before the sync begins. Following stopped for good, because the old log is closed."""
+    log, copy = compacted(tmp_path / "from"), compacted(tmp_path / "to")
+    fetcher, partition, sent = following(log, beside)
+    async with asyncio.timeout(60):
+        await answer_one(partition, sent)
+        assert log.log_end_offset == 1 and log.must_sync_first(hourly(1), -1)
+        await answer_one(partition, sent)
+        copy.append_as_follower(hourly(0))
+        if is_moved:
+            partition.log = copy
+        log.close_files()
+        if is_moved:
+            while copy.log_end_offset < 4:
+                await answer_one(partition, sent)
+        else:
+            while "stopped following" not in caplog.text:
+                await asyncio.sleep(0)
+    assert ("stopped following" in caplog.text) is not is_moved
     fetcher.close("the test is over")

@@ -22,7 +22,7 @@ from minikafka.broker.supervise import Ends
 from minikafka.core.coordinator.reload import ReloadBackoff
 from minikafka.core.coordinator.shard import Append, Shard
 from minikafka.late_dataclass import dataclass
-from minikafka.storage.errors import StorageError
+from minikafka.storage.errors import LogClosed, StorageError
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable
 from minikafka.wire.record import Record
@@ -408,8 +408,8 @@ class CoordinatorRuntime(Generic[S]):
             if log.failure is None:
                 log.roll_if_synced(self._clock.wall_ms())
         except StorageError as error:
-            # The append that waits will say so, too.
-            logger.error("%s-%d cannot be synced before a roll: %s", self.topic.name, led.index, error)
+            if not isinstance(error, LogClosed):  # by a move: the append that waits goes to the copy, or will say so, too
+                logger.error("%s-%d cannot be synced before a roll: %s", self.topic.name, led.index, error)
         finally:
             led.is_syncing = False
         if self._is_current(led):

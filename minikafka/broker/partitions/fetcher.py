@@ -20,7 +20,7 @@ from minikafka.broker.supervise import Ends
 from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
 from minikafka.core.partition.truncation import OutOfRange, is_beyond_leader, out_of_range, truncation_for
 from minikafka.net.channel import CONNECT_TIMEOUT_MS, Channel, ConnectionLost, UnsupportedVersion
-from minikafka.storage.errors import ResourceShortage, StorageError, UnexpectedAppendOffset
+from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError, UnexpectedAppendOffset
 from minikafka.wire.batch import LOG_OVERHEAD, OVERHEAD
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
@@ -411,9 +411,11 @@ class Fetcher:
             logger.warning("%s: trying again: %s", partition, error)
             is_synced = False
         except StorageError as error:
-            logger.error("%s: stopped following: %s", partition, error)
-            self.follower.failed(followed)
-            return
+            # A log that a move between directories has replaced meanwhile is closed: the copy goes on where it ends.
+            if not isinstance(error, LogClosed) or partition.log.failure is not None:
+                logger.error("%s: stopped following: %s", partition, error)
+                self.follower.failed(followed)
+                return
         self.follower.located(followed, self._clock.now_ms(), is_found=is_synced)
         self.wake()
 

@@ -13,7 +13,7 @@ from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.log_flush import SYNCS_BEFORE_ROLL
 from minikafka.broker.partitions.prepared_memory import PreparedMemory
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN, appended_before, records_bytes
-from minikafka.storage.errors import StorageError
+from minikafka.storage.errors import LogClosed, StorageError
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -196,5 +196,7 @@ class Preparation:
                 if not log.must_sync_first(records, self._wall_ms(), 1):
                     return
                 await log_flush.flush(log, self._work.run)
+        except LogClosed:
+            return  # a move has replaced it, and the append goes to the copy; or the append fails in the same way
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
