@@ -10,10 +10,14 @@ from differential import run
 from differential.apis import APIS
 from differential.comparison import Comparison
 from differential.drawing import Step, sequence
+from differential.leftovers import undoing
 from differential.side import Side
 from differential.target import Target
 
 from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
 from minikafka.wire.messages.metadata import MetadataRequest
 from minikafka.wire.registry import api
@@ -90,3 +94,29 @@ async def test_a_sequence_counts_if_it_also_differs_alone_and_stops_there(
     assert [is_certain for _, is_certain in found] == [is_certain for _, is_certain in told]
     assert all(text in shown or "\n" in shown for (shown, _), (text, _) in zip(found, told, strict=True))
     assert ours.answered == answered
+
+
+async def test_a_sequence_ends_where_only_one_has_done_what_it_was_asked_for() -> None:
+    requests = [MetadataRequest(), MetadataRequest(), DeleteGroupsRequest(), DeleteGroupsRequest()]
+    ours = Fake(differs=True)
+    comparison = Comparison(cast(Side, Fake(differs=False)), cast(Side, ours))
+    comparison._known = [{"api": "DeleteGroups", "path": "topics.error_code", "kafka": 0, "as_a_whole": True}]
+    assert await comparison.play([Step(request, 0) for request in requests]) == [] and ours.answered == 3
+    del comparison._known[0]["as_a_whole"]
+    assert await comparison.play([Step(request, 0) for request in requests]) == [] and ours.answered == 3 + 4
+
+
+def test_what_a_sequence_has_changed_for_all_is_taken_back() -> None:
+    acls, quotas, users = CreateAclsRequest, AlterClientQuotasRequest, AlterUserScramCredentialsRequest
+    entity = quotas.EntityData(entity_type="user", entity_name="l0r1-u")
+    requests = [
+        acls(creations=[acls.AclCreation(principal="User:l0r1-u"), acls.AclCreation(principal="User:other")]),
+        quotas(entries=[quotas.EntryData(entity=[entity], ops=[])]),
+        users(upsertions=[users.ScramCredentialUpsertion(name="l0r1-u", mechanism=1, salt=b"", salted_password=b"")]),
+        MetadataRequest(),
+    ]
+    deleted, removed, forgotten = [request for request, _ in undoing(requests, "l0r1-")]
+    assert [one.principal_filter for one in deleted.filters] == ["User:l0r1-u"]
+    assert all(operation.remove for operation in removed.entries[0].ops) and removed.entries[0].entity == [entity]
+    assert [(one.name, one.mechanism) for one in forgotten.deletions] == [("l0r1-u", 1)]
+    assert list(undoing([MetadataRequest()], "l0r1-")) == []
