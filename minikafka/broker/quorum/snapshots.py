@@ -213,5 +213,8 @@ def decoding_snapshot(data: bytes, *, with_records: bool = True, types: Containe
 
 
 def read_snapshot(filesystem: FileSystem, path: str, *, with_records: bool = True) -> SnapshotContent:
-    """Read a snapshot. Raises CorruptFile, OSError."""
-    return decode_snapshot(filesystem.read(path), with_records=with_records)
+    """Read a snapshot. Raises CorruptFile, which names the file, and OSError."""
+    try:
+        return decode_snapshot(filesystem.read(path), with_records=with_records)
+    except CorruptFile as error:
+        raise CorruptFile(f"{path}: {error}") from error
