@@ -15,13 +15,14 @@ from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordination import check_coordinators, cluster_of
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
-from minikafka.spark.judging import Job, Judged, judge, key_of, nothing_of
+from minikafka.spark.judging import Job, Judged, judge, key_of, keys_of, nothing_of
 from minikafka.spark.live import add_live_replicas, identity
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.planning import make_plan
 from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.security import Security
-from minikafka.spark.sources import Plan, Replica, SegmentTask, changed, partition_tasks, split
+from minikafka.spark.sources import Plan, Replica, SegmentTask, changed, partition_tasks
+from minikafka.spark.splits import split
 from minikafka.spark.views import cleaned_below, names_of
 from minikafka.spark.wire_ledger import WireLedger
 
@@ -50,10 +51,11 @@ class Engine(Protocol):
     def gather(
         self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
-        watch: Callable[[list[Value]], None],
+        watch: Callable[[list[Value]], None], keys_of: Callable[[Item], Iterable[Key]],
     ) -> Iterator[Result]:  # fmt: skip
         """Group the values that the functions return by key. `finish` gets a group's context and all its expected values, and runs as
-        soon as they are complete, so that only a few groups are in memory at once. `watch`, if given, is called with incoming values."""
+        soon as they are complete, so that only a few groups are in memory at once. `watch` may be called with incoming values. `keys_of`
+        an item: the key of each value that it will give, or none if its groups must be finished after all items were read."""
         ...
 
     def close(self) -> None: ...
@@ -205,10 +207,10 @@ def _round(
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
     done = _Done(plan.bytes, progress)
     if book is None:
-        judged = list(engine.gather(scan_segments, list(split(tasks, split_bytes)), key_of, groups, judge, done.add))
+        judged = list(engine.gather(scan_segments, list(split(tasks, split_bytes)), key_of, groups, judge, done.add, keys_of))
     else:
         read = book.read_all(plan, tasks, split_bytes, engine.parallelism, functools.partial(mapped, engine, scan_segments), done.add)
-        judged = list(engine.gather(wire_ledger.summaries_of, read, key_of, groups, judge, lambda _: None))
+        judged = list(engine.gather(wire_ledger.summaries_of, read, key_of, groups, judge, lambda _: None, wire_ledger.keys_of))
     seen = {(one.result.topic, one.result.partition): one for one in judged}
     partitions = completed(plan, [one.result for one in judged], options)
     return plan, partitions, seen, sum(one.bytes for one in judged), time.perf_counter() - start

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -94,7 +94,7 @@ class LocalEngine:
     def gather(
         self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
-        watch: Callable[[list[Value]], None],
+        watch: Callable[[list[Value]], None], keys_of: Callable[[Item], Iterable[Key]],
     ) -> Iterator[Result]:  # fmt: skip
         """For this package: as audit.Engine.gather.
 

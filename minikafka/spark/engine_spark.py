@@ -6,12 +6,14 @@ A Python task costs about 50 ms whatever it does, so a split covers hundreds of 
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from minikafka.spark import spark_master
@@ -207,18 +209,33 @@ class SparkEngine:
     def gather(
         self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
         groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
-        watch: Callable[[list[Value]], None],
+        watch: Callable[[list[Value]], None], keys_of: Callable[[Item], Iterable[Key]],
     ) -> Iterator[Result]:  # fmt: skip
-        """For this package: as audit.Engine.gather. Values go from task to task, and only the results of `finish` come to the driver."""
+        """For this package: as audit.Engine.gather. The task that gets all values of its groups finishes them. Other values go from task
+        to task. Only the results of `finish` come to the driver."""
         if not groups:
             return
-        context = self.session.sparkContext
-        numbers = {key: number for number, key in enumerate(groups)}
-        contexts = context.parallelize([(number, (True, groups[key][0])) for key, number in numbers.items()], self._parts(len(groups)))
-        values = context.parallelize(items, len(items)).flatMap(_Numbered(function, key_of, numbers)) if items else None
-        both = contexts if values is None else contexts.union(values)
-        grouped = both.groupByKey(self._parts(len(groups)), partitionFunc=int)
-        yield from self._collected(grouped.mapPartitions(_Apply(_Finish(finish))))
+        whole, parts, begun = _apart(items, groups, keys_of)
+        rest = {key: context for key, (context, _) in groups.items() if key not in begun}
+        rdds = []
+        if whole:
+            rdd = self.session.sparkContext.parallelize(whole, len(whole)).mapPartitions(_Apply(_Whole(function, key_of, finish)))
+            rdds.append(rdd.mapPartitions(itertools.chain.from_iterable))
+        if rest:
+            rdds.append(self._shuffled(function, parts, key_of, rest, finish))
+        yield from self._collected(rdds[0] if len(rdds) == 1 else rdds[0].union(rdds[1]))
+
+    def _shuffled(
+        self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key], contexts: dict[Key, Context],
+        finish: Callable[[tuple[Context, list[Value]]], Result],
+    ) -> Any:  # fmt: skip
+        """An RDD of the results of groups whose values come from several tasks, or that have none."""
+        spark, parts = self.session.sparkContext, self._parts(len(contexts))
+        numbers = {key: number for number, key in enumerate(contexts)}
+        both = spark.parallelize([(number, (True, contexts[key])) for key, number in numbers.items()], parts)
+        if items:
+            both = both.union(spark.parallelize(items, len(items)).flatMap(_Numbered(function, key_of, numbers)))
+        return both.groupByKey(parts, partitionFunc=int).mapPartitions(_Apply(_Finish(finish)))
 
     def _parts(self, groups: int) -> int:
         """The number of tasks for this many groups: some tens of groups per task, and work for every core. A task costs more than the
@@ -231,6 +248,39 @@ class SparkEngine:
             self._watch.stop()
         if self._own:
             self.session.stop()
+
+
+def _apart(
+    items: list[Item], groups: dict[Key, tuple[Context, int]], keys_of: Callable[[Item], Iterable[Key]]
+) -> tuple[list[tuple[Item, dict[Key, Context]]], list[Item], set[Key]]:
+    """Items that give all values of their groups, with the groups' contexts; the other items; and the groups of the first."""
+    whole: list[tuple[Item, dict[Key, Context]]] = []
+    parts: list[Item] = []
+    begun: set[Key] = set()
+    for item in items:
+        counts = Counter(keys_of(item))
+        if counts and all(groups[key][1] == count for key, count in counts.items()):
+            whole.append((item, {key: groups[key][0] for key in counts}))
+            begun.update(counts)
+        else:
+            parts.append(item)
+    return whole, parts, begun
+
+
+class _Whole:
+    """Calls a function, and `finish` with each of its groups."""
+
+    def __init__(
+        self, function: Callable[[Any], list[Any]], key_of: Callable[[Any], Key], finish: Callable[[tuple[Any, list[Any]]], Any]
+    ) -> None:
+        self.function, self.key_of, self.finish = function, key_of, finish
+
+    def __call__(self, work: tuple[Any, dict[Key, Any]]) -> list[Any]:
+        item, contexts = work
+        held: dict[Key, list[Any]] = {key: [] for key in contexts}
+        for value in self.function(item):
+            held[self.key_of(value)].append(value)
+        return [self.finish((context, held.pop(key))) for key, context in contexts.items()]
 
 
 class _Numbered:

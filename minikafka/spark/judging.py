@@ -14,7 +14,7 @@ from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.producers import ProducerFacts
 from minikafka.spark.rereading import Disk, Files, NotAnsweredError, Rereading
 from minikafka.spark.scan import SegmentSummary, scan_segment
-from minikafka.spark.sources import UNBOUNDED, Replica
+from minikafka.spark.sources import UNBOUNDED, Replica, SegmentTask
 from minikafka.spark.views import ReplicaView, is_limited, replay_apart, view
 
 HEX_BATCH_BYTES_MAX = 1 << 20
@@ -42,6 +42,12 @@ class Judged:
 def key_of(summary: SegmentSummary) -> tuple[str, int]:
     """The partition of a summary."""
     return summary.task.topic, summary.task.partition
+
+
+def keys_of(tasks: list[SegmentTask]) -> list[tuple[str, int]]:
+    """The partition of each summary that these tasks give. None if one of them reads from a broker: what that one does not answer is read
+    again when all else has been read."""
+    return [] if any(one.place is not None for one in tasks) else [(one.topic, one.partition) for one in tasks]
 
 
 def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:

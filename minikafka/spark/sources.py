@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
@@ -582,17 +582,3 @@ def _shift_of(one: Replica) -> int:
         bytes_each = 100.0
     cell_bytes = max(8 << 20, size // CELLS_MAX)
     return max(4, int(cell_bytes / bytes_each).bit_length())
-
-
-def split(tasks: Iterable[SegmentTask], split_bytes: int) -> Iterator[list[SegmentTask]]:
-    """Lists of neighbouring tasks of about `split_bytes` each (a task of Spark costs 50 ms whatever it does)."""
-    batch: list[SegmentTask] = []
-    total = 0
-    for task in tasks:
-        if batch and (total + task.size > split_bytes or len(batch) >= 1024):
-            yield batch
-            batch, total = [], 0
-        batch.append(task)
-        total += task.size
-    if batch:
-        yield batch

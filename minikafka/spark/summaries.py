@@ -24,7 +24,8 @@ from minikafka.spark.planning import DirectoryFacts, PlanScope, plan_of, read_fa
 from minikafka.spark.replay import Replay
 from minikafka.spark.rereading import Disk, NotAnsweredError, Places
 from minikafka.spark.scan import Cell, Detail, Resume, SegmentSummary, scan_segments
-from minikafka.spark.sources import DELETE, UNKNOWN, Replica, SegmentTask, partition_tasks, split
+from minikafka.spark.sources import DELETE, UNKNOWN, Replica, SegmentTask, partition_tasks
+from minikafka.spark.splits import split
 from minikafka.spark.summary_codec import ANSWERS, FORMAT_DIGEST, digest_of
 from minikafka.spark.summary_file import SummaryError, SummaryReader, SummaryWriter
 from minikafka.spark.views import Key, is_limited, view

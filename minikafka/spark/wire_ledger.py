@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
 from minikafka.counted import counted
-from minikafka.spark import summary_codec
+from minikafka.spark import judging, summary_codec
 from minikafka.spark.findings import NOTE, Finding
 from minikafka.spark.scan import SegmentSummary, scan_segment
-from minikafka.spark.sources import COMPACT, Plan, Replica, Segment, SegmentTask, split
+from minikafka.spark.sources import COMPACT, Plan, Replica, Segment, SegmentTask
+from minikafka.spark.splits import split
 from minikafka.spark.summary_file import frame_of, read_frame
 
 Item = TypeVar("Item")
@@ -222,6 +223,12 @@ class WireLedger:
 def summaries_of(items: list[SegmentTask | Kept]) -> list[SegmentSummary]:
     """The summaries of some ranges: stored ones are decoded, the others are scanned. Runs in a task."""
     return [one.summary() if isinstance(one, Kept) else scan_segment(one) for one in items]
+
+
+def keys_of(items: list[SegmentTask | Kept]) -> list[Key]:
+    """The partition of each summary of some ranges; none if one was read over the network (judging.keys_of)."""
+    on_disk = [one for one in items if isinstance(one, SegmentTask)]
+    return judging.keys_of(on_disk) if len(on_disk) == len(items) else []
 
 
 def _open(path: str) -> BinaryIO:

@@ -91,7 +91,7 @@ class CountingEngine(LocalEngine):
         super().__init__(processes)
         self.tasks = self.task_bytes = self.summary_bytes = self.verdict_bytes = 0
 
-    def gather(self, function: Any, items: Any, key_of: Any, groups: Any, finish: Any, watch: Any) -> Iterator[Any]:
+    def gather(self, function: Any, items: Any, key_of: Any, groups: Any, finish: Any, watch: Any, keys_of: Any) -> Iterator[Any]:
         self.tasks = len(items)
         self.task_bytes = sum(len(pickle.dumps(one)) for one in [*items, *(context for context, _ in groups.values())])
 
@@ -99,7 +99,7 @@ class CountingEngine(LocalEngine):
             self.summary_bytes += len(pickle.dumps(values))
             watch(values)
 
-        for one in super().gather(function, items, key_of, groups, finish, counted):
+        for one in super().gather(function, items, key_of, groups, finish, counted, keys_of):
             self.verdict_bytes += len(pickle.dumps(one))
             yield one
 

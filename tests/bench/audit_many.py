@@ -15,9 +15,10 @@ import time
 from minikafka.spark.audit import Engine
 from minikafka.spark.coordination import Cluster
 from minikafka.spark.engine_local import LocalEngine
-from minikafka.spark.judging import Job, judge, key_of
+from minikafka.spark.judging import Job, judge, key_of, keys_of
 from minikafka.spark.scan import Cell, SegmentSummary
-from minikafka.spark.sources import DELETE, Replica, Segment, SegmentTask, partition_tasks, split
+from minikafka.spark.sources import DELETE, Replica, Segment, SegmentTask, partition_tasks
+from minikafka.spark.splits import split
 
 RECORDS = 1000
 
@@ -56,7 +57,7 @@ def main() -> int:
     verdicts: dict[str, int] = {}
     listed = peak_mb()
     results = []
-    for one in engine.gather(scanned, items, key_of, groups, judge, lambda _: None):
+    for one in engine.gather(scanned, items, key_of, groups, judge, lambda _: None, keys_of):
         verdicts[one.result.verdict] = verdicts.get(one.result.verdict, 0) + 1
         results.append(one)
     engine.close()

@@ -40,7 +40,8 @@ from minikafka.spark.engine_local import LocalEngine
 from minikafka.spark.engine_spark import GROUPS_A_TASK, SparkEngine
 from minikafka.spark.fetch_client import BrokerError, Connection
 from minikafka.spark.source_options import SHARES, SourceOptions
-from minikafka.spark.sources import SegmentTask, split
+from minikafka.spark.sources import SegmentTask
+from minikafka.spark.splits import split
 from minikafka.spark.summary_file import SummaryError, SummaryReader, SummaryWriter
 
 TIME_MS = 1_700_000_000_000

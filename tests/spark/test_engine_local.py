@@ -100,7 +100,7 @@ def test_groups_are_finished_as_soon_as_they_are_whole(processes: int) -> None:
     engine, seen, ahead = LocalEngine(processes), [], []
     groups = {("t", number): (str(number), 20 if number != 7 else 99) for number in range(10)}
     found = {}
-    for name, total in engine.gather(_values, list(range(90)), _key, groups, _sum, seen.extend):
+    for name, total in engine.gather(_values, list(range(90)), _key, groups, _sum, seen.extend, lambda _: []):
         found[name] = total
         ahead.append(len(seen) - 20 * len(found))
     assert found == {str(group): 2 * sum(range(10 * group, 10 * group + 10)) for group in range(9)} | {"9": 0}
