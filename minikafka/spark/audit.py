@@ -270,6 +270,7 @@ def _confirmed(
     A fault counts if it is seen twice and no segment was replaced, cut or deleted during the second reading. Over the network that
     cannot be observed. There the same fault must appear at the same offset in two readings, because a cleaner may have removed a record
     that a newer one, after the plan's end, replaced. A partition that never stops changing is not judged, and a finding says so.
+    A replica that lagged behind what is committed may have caught up. So it is read again, too, with new high watermarks.
     """
     results = {(one.topic, one.partition): one for one in partitions}
     first = {key: one.verdict for key, one in results.items()}
@@ -294,14 +295,14 @@ def _confirmed(
             results[key] = later
             replicas = again.replicas.get(key, [])
             on_wire = any(replica.place is not None for replica in replicas)
-            moved = _any_changed(replicas, again, engine) or (on_wire and not before[key] & _errors(later))
+            moved = _any_changed(replicas, again, engine) or (on_wire and not before[key] & _errors(later)) or _lags(later)
             before[key] = _errors(later)
             if not _is_doubtful(later) or not moved:
                 doubtful.discard(key)
             if later.verdict not in FAILING and key not in doubtful:
                 text = f"the first reading gave {first[key]}, a later one {later.verdict}: the files changed while they were read"
                 later.findings.add(Finding("replica-reread", text, *key, later.brokers, level=NOTE))
-    for key in doubtful:
+    for key in {key for key in doubtful if not _lags(results[key])}:
         text = f"its segments were replaced or cut during each of {ATTEMPTS_MAX} readings"
         unread = Finding("replica-reread", text, *key, results[key].brokers, level=NOTE)
         results[key] = dataclasses.replace(results[key], verdict=compare.SKIPPED, findings=FindingList())
@@ -315,9 +316,14 @@ def _errors(result: PartitionResult) -> set[tuple[str, tuple[str, ...], int]]:
     return {(one.check, one.brokers, one.offset) for one in result.findings.kept if one.level == "error"}
 
 
+def _lags(result: PartitionResult) -> bool:
+    """Whether a replica of a running broker was not compared as far as it answers for, which a later reading may show."""
+    return result.verdict in UNPROVEN and any(one.details.get("lags") for one in result.findings.kept)
+
+
 def _is_doubtful(result: PartitionResult) -> bool:
     gone = any(one.details.get("moved") for one in result.findings.kept)
-    moved = result.verdict in UNPROVEN and (gone or ("replica-reread", NOTE) in result.findings.counts)
+    moved = result.verdict in UNPROVEN and (gone or _lags(result) or ("replica-reread", NOTE) in result.findings.counts)
     live = any(row["clean_shutdown"] is False for row in result.replicas or [{"clean_shutdown": False}])
     return live and (moved or result.verdict in FAILING)
 

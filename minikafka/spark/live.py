@@ -91,7 +91,8 @@ def _report_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> No
             text = f"broker {one.node} is in sync, but considers offsets committed only up to {one.high_watermark}, "
             text += f"another replica up to {high_watermark}"
             text += f", also {FOLLOWERS_WAIT_S:.0f} s later: what it holds from there on was not compared"
-            one.findings.add(Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark))
+            found = Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark, details={"lags": True})
+            one.findings.add(found)
 
 
 def _wait_for_followers(plan: Plan) -> list[tuple[Replica, int]]:

@@ -57,9 +57,9 @@ class WireReplicas:
         monkeypatch.setattr(fetch_reader, "PAUSE_S", 0.0)
         monkeypatch.setattr(fetch_reader, "_away_since", {})
 
-    def audit(self, split_bytes: int = 512 << 20, **options: Any) -> AuditResult:
+    def audit(self, split_bytes: int = 512 << 20, confirm: bool = False, **options: Any) -> AuditResult:
         """An audit of it."""
-        return run_audit([], LocalEngine(1), AuditOptions(bootstrap="h:1", split_bytes=split_bytes, confirm=False, **options))
+        return run_audit([], LocalEngine(1), AuditOptions(bootstrap="h:1", split_bytes=split_bytes, confirm=confirm, **options))
 
 
 class _Connection:

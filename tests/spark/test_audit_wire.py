@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from helpers.log_clusters import plain
+from helpers.wire_replicas import WireReplicas
 
 from minikafka.client import TransactionalProducer
+from minikafka.spark import audit as auditing
 from minikafka.spark import live
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine
@@ -125,3 +128,23 @@ def test_a_follower_in_sync_that_never_knows_what_is_committed_was_not_compared(
     live.add_live_replicas(plan, "h:1", Security(), [], [], 20)
     found = [(one.broker, finding.offset) for one in plan.replicas["t", 0] for finding in one.findings.kept]
     assert found == expected
+
+
+@pytest.mark.parametrize("looks", [1, 3, auditing.ATTEMPTS_MAX, 99])
+def test_a_follower_that_lagged_is_looked_at_again(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+    """It learns at look `looks` + 1 what is committed; whoever never does is said to lag, after a bounded number of looks."""
+    batches = [plain(offset) for offset in range(4)]
+
+    def begun(broker: int, offset: int) -> None:
+        if (broker, offset) == (1, 0):
+            world.high_watermarks[3] = 0 if len([one for one in world.fetched if one == (1, 0)]) + 1 < looks else 4
+
+    world = WireReplicas({broker: batches for broker in (1, 2, 3)}, high_watermarks={3: 0}, on_fetch=begun, answer_bytes=1 << 20)
+    world.install(monkeypatch)
+    monkeypatch.setattr(auditing.time, "sleep", lambda _: None)
+    result = world.audit(confirm=True)
+    seen = [one.message for one in result.findings.kept]
+    assert result.outcome == ("PASS" if looks <= auditing.ATTEMPTS_MAX else "INCOMPLETE"), seen
+    assert world.fetched.count((1, 0)) == min(looks, auditing.ATTEMPTS_MAX) + 1
+    assert not any("replaced or cut" in text for text in seen)
+    assert any("broker 3 is in sync, but considers offsets committed only up to 0" in text for text in seen) == (looks == 99)
