@@ -33,6 +33,7 @@ from minikafka.spark.coordinator_log import (
     transaction_state,
 )
 from minikafka.spark.findings import Finding, FindingList
+from minikafka.spark.group_records import check_group_record
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.records import Unread
 from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
@@ -213,6 +214,8 @@ def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, Committed
     """(the name by which the coordinator is found, what the record says, if anything is made of it); "" for a key that is passed over.
     Raises FormatError."""
     name = group_of(key)
+    if topic == GROUPS:
+        check_group_record(key, value)
     if value is None:
         return name, None
     if topic == GROUPS:

@@ -2,7 +2,8 @@
 
 Keys and values begin with a two-byte version. For offsets: OffsetCommitKey 0 and 1, OffsetCommitValue 0 to 4. For transactions:
 TransactionLogKey 0, TransactionLogValue 0 and 1. For share groups: ShareSnapshotKey, ShareUpdateKey and their values of version 0 (the
-coordinator schemas of Apache Kafka 4.3). From other keys of groups only the group is read, which is the first field in all of them.
+coordinator schemas of Apache Kafka 4.3). The group is the first field of all keys of groups. group_records.py reads the
+groups' other records.
 """
 
 from __future__ import annotations

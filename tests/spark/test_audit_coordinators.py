@@ -31,6 +31,7 @@ from minikafka.spark import coordination, coordinator_log
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_log import CommittedOffset, committed_offset, home_of, transaction_state
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
+from minikafka.wire.records.group_records import ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue
 
 GROUPS, TRANSACTIONS = bytes([1] * 16), bytes([2] * 16)
 PARTITIONS = 2
@@ -161,6 +162,17 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
 @pytest.mark.parametrize("value", [struct.pack(">hq", 9, 5), commit_value(5)[:-3], commit_value(5, version=4)[:-2]])
 def test_records_that_a_coordinator_cannot_load_are_errors(tmp_path: Path, value: bytes) -> None:
     result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
+    assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
+
+
+def test_a_member_of_a_group_that_a_coordinator_cannot_load_is_an_error(tmp_path: Path) -> None:
+    key = encode_coordinator_key(ConsumerGroupCurrentMemberAssignmentKey(group_id=at_home("group"), member_id="m"))
+    member = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=3, previous_member_epoch=2, state=0, assigned_partitions=[], partitions_pending_revocation=[]
+    )
+    value = encode_coordinator_value(member, 0)
+    assert not messages_of(cluster(tmp_path / "right", kept([(key, value)])), "coordinator-record")
+    result = cluster(tmp_path / "cut", kept([(key, value[:-1])]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
 
 

@@ -1,0 +1,187 @@
+"""The audit's own reader of what groups' records other than offsets say: members, assignments, epochs, topologies.
+
+The kinds and layouts are those of the group coordinator of Apache Kafka 4.4. A coordinator loads none of its groups if it cannot read a
+value (CoordinatorLoaderImpl), and passes over kinds that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_log import Fields
+
+Layout = dict[str, Any]
+Values = dict[str, Any]
+CLASSIC, CONSUMER_CURRENT, SHARE_CURRENT, STREAMS_CURRENT = 2, 8, 14, 22
+#: The value of a classic group has fixed-width lengths before this version.
+FLEXIBLE_CLASSIC = 4
+
+# A field is a size in bytes, "string", "bytes" or "id", with "?" if it may be null, or a list of a layout or a field. `tags`: by number.
+_OF_TOPIC: Layout = {"id": "id", "partitions": [4]}
+_HELD: Layout = {**_OF_TOPIC, "tags": {0: ("epochs", [4])}}
+_TASKS: Layout = {"id": "string", "partitions": [4]}
+_HELD_TASKS: Layout = {**_TASKS, "tags": {0: ("epochs", [4])}}
+_PAIR: Layout = {"key": "string", "value": "string"}
+_NAMED: Layout = {"id": "id", "name": "string", "partitions": [4]}
+_TOPIC: Layout = {"name": "string", "partitions": 4, "replicas": 2, "configs": [_PAIR]}
+_OFFSET_BY_RACK: Layout = {"partition": 4, "racks": ["string"]}
+_SUBTOPOLOGY: Layout = {
+    "id": "string", "sources": ["string"], "patterns": ["string"], "changelogs": [_TOPIC], "sinks": ["string"], "repartitions": [_TOPIC],
+    "together": [{"sources": [2], "patterns": [2], "repartitions": [2]}],
+}  # fmt: skip
+_CLASSIC_MEMBER: Layout = {"timeout": 4, "protocols": [{"name": "string", "metadata": "bytes"}]}
+_TARGET_EPOCH: Layout = {"epoch": 4, "tags": {0: ("at", 8)}}
+_CURRENT: Layout = {"epoch of the member": 4, "epoch before": 4, "state": 1}
+LAYOUTS: dict[int, Layout] = {
+    3: {"epoch": 4, "tags": {0: ("hash", 8)}},
+    4: {"topics": [{"id": "id", "name": "string", "count": 4, "partitions by rack": [_OFFSET_BY_RACK]}]},
+    5: {
+        "instance": "string?", "rack": "string?", "client": "string", "host": "string", "topics": ["string"], "pattern": "string?",
+        "timeout": 4, "assignor": "string?", "tags": {0: ("classic", (_CLASSIC_MEMBER,))},
+    },
+    6: _TARGET_EPOCH,
+    7: {"target": [_OF_TOPIC]},
+    CONSUMER_CURRENT: {**_CURRENT, "assigned": [_HELD], "pending": [_HELD]},
+    10: {"rack": "string?", "client": "string", "host": "string", "topics": ["string"]},
+    11: {"epoch": 4, "hash": 8},
+    12: _TARGET_EPOCH,
+    13: {"target": [_OF_TOPIC]},
+    SHARE_CURRENT: {**_CURRENT, "assigned": [_OF_TOPIC]},
+    15: {"initializing": [_NAMED], "initialized": [_NAMED], "deleting": [{"id": "id", "name": "string"}]},
+    16: {"topics": ["string"], "version": 8, "at": 8},
+    17: {
+        "epoch": 4, "hash": 8,
+        "tags": {0: ("validated", 4), 1: ("configs", [_PAIR]), 2: ("stored description", 4), 3: ("failed description", 4)},
+    },
+    19: {
+        "instance": "string?", "rack": "string?", "client": "string", "host": "string", "timeout": 4, "topology": 4, "process": "string",
+        "endpoint": ({"host": "string", "port": 2},), "client tags": [_PAIR],
+    },
+    20: _TARGET_EPOCH,
+    21: {"active": [_TASKS], "standby": [_TASKS], "warmup": [_TASKS]},
+    STREAMS_CURRENT: {
+        **_CURRENT, "active": [_HELD_TASKS], "standby": [_HELD_TASKS], "warmup": [_HELD_TASKS], "active, pending": [_HELD_TASKS],
+        "standby, pending": [_HELD_TASKS], "warmup, pending": [_HELD_TASKS],
+    },
+    23: {"epoch": 4, "subtopologies": [_SUBTOPOLOGY]},
+}  # fmt: skip
+#: Kinds whose key names a member (or a pattern) behind the group.
+NAMED_TWICE = {5, 7, CONSUMER_CURRENT, 10, 13, SHARE_CURRENT, 16, 19, 21, STREAMS_CURRENT}
+#: Stable, with partitions to give up, with partitions that others have not given up.
+STATES = {CONSUMER_CURRENT: range(3), SHARE_CURRENT: range(3), STREAMS_CURRENT: range(1, 4)}
+#: Lists of what a member holds: nothing stands in one of them twice.
+TOGETHER = {
+    7: [("target",)], 13: [("target",)], 15: [("initializing",), ("initialized",)], 21: [("active",), ("standby",), ("warmup",)],
+    CONSUMER_CURRENT: [("assigned", "pending")], SHARE_CURRENT: [("assigned",)],
+    STREAMS_CURRENT: [("active", "active, pending"), ("standby", "standby, pending"), ("warmup", "warmup, pending")],
+}  # fmt: skip
+
+
+def check_group_record(key: bytes, value: bytes | None) -> None:
+    """Read a record of a group. Raises FormatError if its coordinator could not, or would never have written it."""
+    fields = Fields(key)
+    kind = fields.integer(2)
+    if kind != CLASSIC and kind not in LAYOUTS:
+        return
+    for _ in range(2 if kind in NAMED_TWICE else 1):
+        fields.raw(fields.integer(2))
+    if value is None:
+        return
+    fields = Fields(value)
+    version = fields.integer(2)
+    if kind == CLASSIC:
+        _check_classic(fields, version)
+        return
+    if version:
+        raise FormatError(f"a group's record of kind {kind} has the unknown version {version}")
+    found = _flexible(fields, LAYOUTS[kind])
+    if kind in STATES and found["state"] not in STATES[kind]:
+        raise FormatError(f"a member is in the unknown state {found['state']}")
+    if found.get("epoch", 0) < 0:
+        raise FormatError(f"a group is in epoch {found['epoch']}")
+    for names in TOGETHER.get(kind, ()):
+        _check_partitions([one for name in names for one in found[name]])
+
+
+def _check_partitions(lists: list[Values]) -> None:
+    counts: Counter[tuple[str, int]] = Counter()
+    for one in lists:
+        partitions, epochs = one["partitions"], one.get("epochs")
+        if epochs is not None and len(epochs) != len(partitions):
+            raise FormatError(f"{len(partitions)} assigned partitions have {len(epochs)} epochs")
+        counts.update((one["id"], number) for number in partitions)
+    wrong = next(((name, number) for (name, number), count in counts.items() if number < 0 or count > 1), None)
+    if wrong is not None:
+        raise FormatError(f"partition {wrong[1]} of {wrong[0]} stands in a list of partitions{' twice' if wrong[1] >= 0 else ''}")
+
+
+def _check_classic(fields: Fields, version: int) -> None:
+    """A classic group: its members, and who of them leads."""
+    if not 0 <= version <= FLEXIBLE_CLASSIC:
+        raise FormatError(f"a classic group has the unknown version {version}")
+    is_flexible = version >= FLEXIBLE_CLASSIC
+    text: Callable[[], str | None] = fields.nullable_string if is_flexible else lambda: _short_text(fields)
+    text(), fields.integer(4), text()
+    leader = text()
+    fields.integer(8 if version >= 2 else 0)
+    members = []
+    for _ in range(_count(fields) if is_flexible else fields.integer(4)):
+        members.append(text())
+        if version >= 3:
+            text()
+        text(), text(), fields.integer(8 if version >= 1 else 4)
+        for _ in range(2):
+            fields.raw(fields.varint() - 1 if is_flexible else fields.integer(4))
+        if is_flexible:
+            fields.tagged()
+    if is_flexible:
+        fields.tagged()
+    if len(set(members)) < len(members):
+        raise FormatError("a classic group has a member twice")
+    if members and leader is not None and leader not in members:
+        raise FormatError(f"a classic group is led by {leader}, who is no member")
+
+
+def _short_text(fields: Fields) -> str | None:
+    size = fields.integer(2)
+    return None if size == -1 else fields.raw(size).decode("utf-8", "replace")
+
+
+def _count(fields: Fields) -> int:
+    return fields.count(1)
+
+
+def _flexible(fields: Fields, layout: Layout) -> Values:
+    found: Values = {name: _value(fields, kind) for name, kind in layout.items() if name != "tags"}
+    tagged = fields.tagged()
+    for tag, (name, kind) in layout.get("tags", {}).items():
+        if tag in tagged:
+            found[name] = _tagged_value(tagged[tag], kind)
+    return found
+
+
+def _tagged_value(fields: Fields, kind: Any) -> Any:
+    """A tagged list or structure is null if it begins with 0."""
+    return None if isinstance(kind, list | tuple) and fields.data[:1] == b"\0" else _value(fields, kind)
+
+
+def _value(fields: Fields, kind: Any) -> Any:
+    if isinstance(kind, int):
+        return fields.integer(kind)
+    if isinstance(kind, tuple):  # a structure that may be null
+        return _flexible(fields, kind[0]) if fields.integer(1) >= 0 else None
+    if isinstance(kind, list):
+        return list(_elements(fields, kind[0]))
+    if kind == "id":
+        return fields.uuid()
+    if kind == "bytes":
+        return fields.raw(fields.varint() - 1)
+    return fields.nullable_string() if kind == "string?" else fields.string()
+
+
+def _elements(fields: Fields, kind: Any) -> Iterator[Any]:
+    for _ in range(_count(fields)):
+        yield _flexible(fields, kind) if isinstance(kind, dict) else _value(fields, kind)
