@@ -71,9 +71,9 @@ LAYOUTS: dict[int, Layout] = {
 #: Kinds whose key names a member (or a pattern) behind the group.
 NAMED_TWICE = {5, 7, CONSUMER_CURRENT, 10, 13, SHARE_CURRENT, 16, 19, 21, STREAMS_CURRENT}
 #: Stable, with partitions to give up, with partitions that others have not given up.
-STATES = {CONSUMER_CURRENT: range(3), SHARE_CURRENT: range(3), STREAMS_CURRENT: range(1, 4)}
+STATES: dict[int, range] = {CONSUMER_CURRENT: range(3), SHARE_CURRENT: range(3), STREAMS_CURRENT: range(1, 4)}
 #: Lists of what a member holds: nothing stands in one of them twice.
-TOGETHER = {
+TOGETHER: dict[int, list[tuple[str, ...]]] = {
     7: [("target",)], 13: [("target",)], 15: [("initializing",), ("initialized",)], 21: [("active",), ("standby",), ("warmup",)],
     CONSUMER_CURRENT: [("assigned", "pending")], SHARE_CURRENT: [("assigned",)],
     STREAMS_CURRENT: [("active", "active, pending"), ("standby", "standby, pending"), ("warmup", "warmup, pending")],

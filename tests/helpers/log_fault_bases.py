@@ -24,6 +24,7 @@ from helpers.log_clusters import (
     unsigned,
     write_broker,
 )
+from helpers.log_fault_groups import group_record, text
 from helpers.log_fault_mixed import MIXED, write_mixed
 from helpers.log_fault_quorums import added_voters, late_observers, removed_voters, uncopied_tail
 from helpers.log_oracle import Role
@@ -425,9 +426,6 @@ def _coordinator(topic: str, batches: Sequence[Batch]) -> Callable[[Path], None]
 def _group_records() -> list[Batch]:
     """Classic, consumer, share and streams groups: offsets, some of them committed in transactions, and the groups' other records."""
 
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
     def offset(group: str, at: int) -> tuple[bytes, bytes]:
         key = struct.pack(">h", 1) + text(group) + text("t") + struct.pack(">i", 0)
         return key, struct.pack(">hqi", 3, at, -1) + text("") + struct.pack(">q", 1_700_000_000_000)
@@ -435,8 +433,7 @@ def _group_records() -> list[Batch]:
     found: list[Batch] = []
     for number in range(36):
         group, at = f"g{number % 5}", found[-1].last + 1 if found else 0
-        other = (struct.pack(">h", 2 + number % 20) + text(group), b"\0\0" + bytes([number]))
-        records = [(0, *offset(group, number)), (1, *other)]
+        records = [(0, *offset(group, number)), (1, *group_record(2 + number % 22, group, number))]
         is_in_transaction = number % 6 == 3
         attributes, producer = (TRANSACTIONAL, 7) if is_in_transaction else (0, -1)
         sequence = 0 if is_in_transaction else -1  # a coordinator numbers nothing

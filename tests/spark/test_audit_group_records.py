@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.log_fault_groups import group_record
 from helpers.wire_values import random_message
 
 from minikafka.spark import group_records
@@ -89,3 +90,8 @@ def test_what_no_coordinator_writes_of_a_group_is_an_error() -> None:
         with pytest.raises(FormatError, match=text):
             check_group_record(key, encode_coordinator_value(value, 0))
     check_group_record(b"\0\x63rubbish", b"")  # of a kind that a coordinator passes over
+
+
+def test_records_that_were_put_together_by_hand_are_read() -> None:
+    for kind in range(2, 25):
+        check_group_record(*group_record(kind, "g", 7))

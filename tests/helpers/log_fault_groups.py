@@ -1,0 +1,29 @@
+"""Records of groups other than offsets, as a group coordinator writes them: short ones of every kind."""
+
+from __future__ import annotations
+
+import struct
+
+#: Kinds whose key names a member, or a pattern, behind the group.
+OF_A_MEMBER = {5, 7, 8, 10, 13, 14, 16, 19, 21, 22}
+CLIENT = b"\x02c\x02h"
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def group_record(kind: int, group: str, number: int) -> tuple[bytes, bytes]:
+    """Key and value of a record of this kind; coordinators pass over kinds that they do not know."""
+    key = struct.pack(">h", kind) + text(group) + (text("m") if kind in OF_A_MEMBER else b"")
+    epoch, time = struct.pack(">i", number), struct.pack(">q", number)
+    nothing = b"\x01"
+    body = {
+        2: text("consumer") + epoch + b"\xff\xff" * 2 + bytes(4),
+        3: epoch, 4: nothing, 5: bytes(2) + CLIENT + nothing + b"\0" + epoch + b"\0", 6: epoch, 7: nothing,
+        8: epoch * 2 + b"\0" + nothing * 2, 10: b"\0" + CLIENT + nothing, 11: epoch + time, 12: epoch, 13: nothing,
+        14: epoch * 2 + b"\0" + nothing, 15: nothing * 3, 16: nothing + time * 2, 17: epoch + time,
+        19: bytes(2) + CLIENT + epoch * 2 + b"\x02p\xff" + nothing, 20: epoch, 21: nothing * 3, 22: epoch * 2 + b"\x01" + nothing * 6,
+        23: epoch + nothing,
+    }.get(kind, bytes([number]))  # fmt: skip
+    return key, struct.pack(">h", 0) + body + (b"" if kind == 2 else b"\0")
