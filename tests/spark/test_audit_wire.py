@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -121,7 +122,9 @@ def test_a_follower_in_sync_that_never_knows_what_is_committed_was_not_compared(
     states = [ClusterState("c", brokers, {("t", 0): PartitionState(1, 0, [1, 2, 3], one)}, []) for one in isr]
     monkeypatch.setattr(live, "first_answer", lambda *_: states.pop(0) if len(states) > 1 else states[0])
     monkeypatch.setattr(live, "Connection", Answers)
-    monkeypatch.setattr(live, "FOLLOWERS_WAIT_S", 0.3)
+    passed_s: list[float] = []
+    clock = SimpleNamespace(time_ns=lambda: 0, monotonic=lambda: sum(passed_s), sleep=passed_s.append)
+    monkeypatch.setattr(live, "time", clock)
     monkeypatch.setattr(Answers, "high_watermarks", dict(high_watermarks))
     monkeypatch.setattr(Answers, "step", step)
     plan = Plan({}, [], FindingList(20), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -61,29 +62,23 @@ def test_what_a_broker_may_not_answer_is_judged_after_all_else_was_read(tasks: l
     assert list(wire_ledger.keys_of([tasks[1], wire_ledger.Kept(on_wire, b"")])) == []
 
 
-def _values(item: list[Key]) -> list[tuple[Key, int]]:
-    return [(key, number) for number, key in enumerate(item)]
-
-
-def _key(value: tuple[Key, int]) -> Key:
-    return value[0]
-
-
-def _finished(group: tuple[str, list[tuple[Key, int]]]) -> tuple[str, list[int]]:
-    return group[0], sorted(number for _, number in group[1])
-
-
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("items", [
     [["a", "b"], ["c", "a"], ["d", "e", "d"], ["f"]], [["d", "e", "d"], ["f"]], [["a"], ["a"]], [],
 ], ids=["both", "whole", "divided", "none"])  # fmt: skip
 def test_both_engines_give_each_group_its_values_once(session: Any, items: list[list[str]]) -> None:
+    def values(item: list[Key]) -> list[tuple[Key, int]]:  # in here, for Spark's processes do not know this module
+        return [(key, number) for number, key in enumerate(item)]
+
+    def finished(group: tuple[str, list[tuple[Key, int]]]) -> tuple[str, list[int]]:
+        return group[0], sorted(number for _, number in group[1])
+
     keyed = [[(name, 0) for name in item] for item in items]
     counts = Counter(key for item in keyed for key in item)
     groups = {(name, 0): (name.upper(), counts[name, 0]) for name in "abcdefg"}
     found = [
-        sorted(engine.gather(_values, keyed, _key, groups, _finished, lambda _: None, list))
+        sorted(engine.gather(values, keyed, operator.itemgetter(0), groups, finished, lambda _: None, list))
         for engine in (LocalEngine(1), SparkEngine(session))
     ]
     assert found[0] == found[1] and [name for name, _ in found[1]] == list("ABCDEFG")
