@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 #: What glibc and musl say of a library that a compiled module needs.
 _NO_LIBRARY = re.compile(r"(?:Error loading shared library )?([\w.+-]+\.so[\w.]*): (?:cannot open shared object file|No such file)")
@@ -21,6 +22,8 @@ def why_not_imported(error: ImportError) -> str | None:
     missing = _NO_LIBRARY.search(str(first))
     if missing is not None:
         return f"{package or 'a package'} cannot be loaded, because the system has no {missing[1]}{_where_from(missing[1])}"
+    if isinstance(first, ModuleNotFoundError) and package in sys.stdlib_module_names:
+        return f"{sys.executable} was built without {package.lstrip('_')}, which belongs to Python itself: use another build of Python"
     if isinstance(first, ModuleNotFoundError) and package != "minikafka":
         return f"the Python package {package} is not installed. `pip install` of minikafka brings it"
     return None

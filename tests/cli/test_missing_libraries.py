@@ -47,6 +47,12 @@ def test_what_is_missing_is_named(error: str, said: str) -> None:
     assert done.returncode == 2
 
 
+def test_a_python_that_was_built_without_one_of_its_own_modules() -> None:
+    """As without OpenSSL's headers. It said that pip brings the Python package _ssl."""
+    said = why_not_imported(ModuleNotFoundError("No module named '_ssl'", name="_ssl"))
+    assert said == f"{sys.executable} was built without ssl, which belongs to Python itself: use another build of Python"
+
+
 def test_our_own_mistakes_are_not_hidden() -> None:
     assert why_not_imported(ImportError("cannot import name 'x' from 'minikafka.net'", name="minikafka.net")) is None
     assert why_not_imported(ModuleNotFoundError("No module named 'minikafka.nett'", name="minikafka.nett")) is None
