@@ -25,7 +25,7 @@ from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, MAX_TIMESTAMP
 #: Batches after which the thread gives up the interpreter lock: the event loop must not wait for a whole switch interval.
 _BATCHES_PER_SLICE = 8
 #: Aborted transactions that are looked up in one step on the loop.
-_ABORTED_AT_ONCE = 256
+ABORTED_AT_ONCE = 256
 #: Segments that are open at a time, and so the most that are merged into one.
 PINNED_MAX = 64
 
@@ -179,7 +179,7 @@ class Cleaning:
         """Look up the aborted transactions, some in a step. Raises StorageError."""
         log, start_offset = self.log, self.log.segments.bases[0]
         found: list[AbortedTransaction] = []
-        while some := log.aborted_transactions(start_offset, self._end_offset, _ABORTED_AT_ONCE):
+        while some := log.aborted_transactions(start_offset, self._end_offset, ABORTED_AT_ONCE):
             found += some
             start_offset = some[-1].last_offset + 1
             yield

@@ -176,7 +176,7 @@ def test_the_operations_on_a_consumer_group_are_listed_on_request(asks: bool) ->
     image: Any = SimpleNamespace(image=SimpleNamespace(features={"group.version": 1}))
     environment: Any = SimpleNamespace(clock=None)
     nobody: Any = None
-    config: Any = SimpleNamespace(group_coordinator_rebalance_protocols=["classic", "consumer"])
+    config: Any = SimpleNamespace(group_coordinator_rebalance_protocols=["classic", "consumer"], group_consumer_assignors=[])
     request = ConsumerGroupDescribeRequest(group_ids=["g", ""], include_authorized_operations=asks)
     served = ConsumerGroupHandlers(config, groups, nobody, image, environment, nobody).describe(nobody, request).groups
     assert [group.authorized_operations for group in served] == [GROUP_OPERATIONS if asks else -(2**31), -(2**31)]

@@ -183,7 +183,7 @@ async def test_a_corrupt_batch_of_the_leader_is_refused_and_fetched_again_after_
     log = MetadataLog(directory, config, lambda: 1)
     log.load(VoterSet([]))
     records = bytearray(log.read(0, log.log.log_end_offset, 1 << 20))
-    log.truncate(0)
+    log.log.truncate_to(0)
     records[-2] ^= 1
     assert log.append_fetched(memoryview(records), 1) is None and log.log.log_end_offset == 0
     records[-2] ^= 1

@@ -124,7 +124,7 @@ def test_wrong_use_is_reported_in_one_line(tmp_path: Path, forked: Cluster) -> N
         (("explain", str(tmp_path / "other.json"), "F1"), "not a report"),
         (("explain", str(tmp_path / "report"), "F99"), "no finding F99"),
         (("--rerun", str(tmp_path / "other.json")), "not a report"),
-        (("--bootstrap-server", "nonsense"), "not host:port"),
+        (("--bootstrap-server", "localhost:none"), "not host:port"),
         (("--bootstrap-server", "localhost:1", "--command-config", str(tmp_path / "none")), "No such file"),
         ((str(forked.paths[0]), "--acked", str(tmp_path / "none")), "No such file"),
     ):

@@ -12,7 +12,7 @@ AUDIT = [
     "scan", "sources", "spark_master",
 ]  # fmt: skip
 #: How a client connects and says who it is; it sees no record, and the audit checks none of it.
-LOGGING_IN = ("minikafka.security", "minikafka.core.scram", "minikafka.openssl")
+LOGGING_IN = ("minikafka.addresses", "minikafka.security", "minikafka.core.scram", "minikafka.openssl")
 #: Puts "1 partition" into words.
 IN_WORDS = "minikafka.counted"
 #: Makes the methods of data classes, those that log in among them.

@@ -13,7 +13,7 @@ import pytest
 from helpers import golden_logs
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.storage.cleaner import PINNED_MAX, Cleaning, cleaning_need
+from minikafka.storage.cleaner import ABORTED_AT_ONCE, PINNED_MAX, Cleaning, cleaning_need
 from minikafka.storage.config import LogConfig
 from minikafka.storage.due_work import in_one_go
 from minikafka.storage.filesystem import OsFileSystem
@@ -206,6 +206,23 @@ def test_an_aborted_transaction_goes_and_its_marker_follows(open_log: Callable[.
     # The producer's last batch stays, empty, for its sequence number; and as long as it does, its marker.
     assert [(b.base_offset, b.records_count) for b in batches_of(log) if b.has_producer] == [(3, 0), (4, 1)]
     assert log.producer_state.entries[7].last_sequence == 1
+
+
+def test_aborted_transactions_that_overlap_are_found_some_in_a_step(open_log: Callable[..., Log]) -> None:
+    log = open_log(**COMPACT)
+    count = ABORTED_AT_ONCE + 3
+    for producer_id in range(count + 1):
+        if producer_id < count:
+            put(log, [(f"k{producer_id}", "aborted")], base_sequence=0, producer_id=producer_id, producer_epoch=0, is_transactional=True)
+        if producer_id > 0:
+            marker(log, producer_id - 1, 0)
+    roll(log)
+    put(log, [("end", "x")])
+    cleaning = Cleaning(cleaning_need(log, None, WALL_MS), WALL_MS, DEDUPE_BYTES)
+    assert sum(1 for _ in cleaning.find_aborted()) == 2
+    assert cleaning._aborted == log.aborted_transactions(0, log.log_end_offset) and len(cleaning._aborted) == count
+    clean(log)
+    assert [r.value for r in records_of(log)] == [b"x"]
 
 
 def marker(log: Log, producer_id: int, epoch: int) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
 from minikafka.core.group.config import CONSUMER
+from minikafka.core.group.consumer.checks import check_heartbeat
 from minikafka.core.pattern import InvalidPattern
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -77,9 +78,6 @@ class ConsumerGroupHandlers:
         self._answer(context, self._heartbeat(context, request))
 
     def _is_refused(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
-        # A broker without groups does not need their code.
-        from minikafka.core.group.consumer.checks import check_heartbeat
-
         try:
             check_heartbeat(request, context.api_version, self._assignors)
         except ApiError:
