@@ -21,7 +21,8 @@ from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.registry import api
 
 NO_ANSWER = "no answer"
-ANSWER_S, HEARD_S = 15.0, 15.0
+#: Apache Kafka answers the first question about share groups' offsets after half a minute: the topic of their states is made meanwhile.
+ANSWER_S, HEARD_S = 60.0, 15.0
 #: Pauses between two questions, from the shortest, each twice the one before.
 PAUSES_S = 0.002, 0.032
 FENCE = "fence"

@@ -8,7 +8,7 @@ import pytest
 from differential.run import brokers, differing
 from helpers import apache_kafka
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
