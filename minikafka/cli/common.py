@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -184,15 +185,11 @@ def output_option(command: Command) -> Command:
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
     """Run a coroutine function. An error becomes one line on stderr and an exit code."""
-    from minikafka.cli.starting_cluster import is_starting
-    from minikafka.client.cluster import first_answer_ms, may_be_starting, on_silence
     from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
 
-    first_answer_ms.set(FIRST_ANSWER_MS)
-    may_be_starting.set(is_starting)
-    on_silence.set(_said_once())
     try:
-        return _runner()(work())
+        # In a context of its own: clients that the caller makes later do not wait as those of commands do.
+        return copy_context().run(_patiently, work)
     except WrongAddress as error:
         _fail(str(error), EXIT_USAGE, traceback)
     except NoBrokers as error:
@@ -206,6 +203,17 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
         sys.exit(0)
     except ConnectionError as error:
         _fail(f"the connection broke: {error}", EXIT_UNREACHABLE, traceback)
+
+
+def _patiently(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run it with clients that wait for a cluster that is starting, and say so."""
+    from minikafka.cli.starting_cluster import is_starting
+    from minikafka.client.cluster import first_answer_ms, may_be_starting, on_silence
+
+    first_answer_ms.set(FIRST_ANSWER_MS)
+    may_be_starting.set(is_starting)
+    on_silence.set(_said_once())
+    return _runner()(work())
 
 
 def _advice(error: ClientError) -> str:

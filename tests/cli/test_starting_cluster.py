@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from minikafka.cli import cluster_control, common, starting_cluster
 from minikafka.cli.main import cli
 from minikafka.cli.starting_cluster import StartingCluster, is_starting
+from minikafka.client.cluster import may_be_starting
 from minikafka.testing import EmbeddedCluster
 
 
@@ -72,6 +73,7 @@ def test_a_command_waits_for_the_start(port: int, asked: threading.Event) -> Non
 
 def test_without_a_start_it_does_not_wait(port: int) -> None:
     assert CliRunner().invoke(cli, ["topics", "--list", "-b", f"localhost:{port}"]).exit_code == common.EXIT_UNREACHABLE
+    assert may_be_starting.get() is None, "a command leaves its patience to clients that are made after it"
 
 
 def test_the_commands_of_cluster_wait_too(port: int, asked: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
