@@ -173,12 +173,12 @@ def test_a_frame_that_is_being_left_names_nothing(names: object) -> None:
     assert loop_watch.describe(SimpleNamespace(f_globals=names, f_back=None)) == UNKNOWN  # type: ignore[arg-type]
 
 
-async def test_a_watch_that_fails_says_so(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(*_: object) -> None:
-        raise RuntimeError("a bug")
+async def test_a_watch_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    class FailingWatch(LoopWatch):
+        def _look(self, *_: object) -> None:
+            raise RuntimeError("a bug")
 
-    monkeypatch.setattr(LoopWatch, "_look", look)
-    watch = LoopWatch(asyncio.get_running_loop())
+    watch = FailingWatch(asyncio.get_running_loop())
     watch.start()
     assert watch._thread is not None
     await asyncio.to_thread(watch._thread.join, 30)
