@@ -10,7 +10,7 @@ from helpers.batches import T0, batch, marker
 from helpers.replica_world import SilentEvents
 
 from minikafka.broker.partitions import fetch_read
-from minikafka.broker.partitions.fetch_read import READ_COMMITTED, FetchParams, PartitionReader
+from minikafka.broker.partitions.fetch_read import READ_COMMITTED, FetchParams, PartitionRead, PartitionReader
 from minikafka.broker.partitions.partition import LeaderRules, Partition
 from minikafka.broker.share import fetch_read as share_fetch_read
 from minikafka.core.fetch_session import FetchPartition
@@ -45,18 +45,24 @@ def partition() -> Partition:
     return made
 
 
-def test_a_read_ends_where_it_has_enough_aborted_transactions_and_the_next_goes_on(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def reader(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> PartitionReader:
     monkeypatch.setattr(fetch_read, "ABORTED_MAX", MAX)
     replicas: Any = SimpleNamespace(require=lambda *_: partition, throttles=SimpleNamespace(leader=SimpleNamespace(is_active=False)))
-    reader = PartitionReader(replicas, is_rack_aware=False)
+    return PartitionReader(replicas, is_rack_aware=False)
+
+
+def read_committed(reader: PartitionReader, offset: int) -> PartitionRead:
+    wanted = FetchPartition("t", bytes(16), 0)
+    wanted.fetch_offset, wanted.max_bytes = offset, 1 << 20
     params = FetchParams(-1, -1, READ_COMMITTED, "", by_id=False, may_read_follower=True, listener="L")
+    return reader.read(wanted, params, 1 << 20, True, 0, empty_image())
+
+
+def test_a_read_ends_where_it_has_enough_aborted_transactions_and_the_next_goes_on(partition: Partition, reader: PartitionReader) -> None:
     offset, committed, reads = 0, list[int](), 0
     while offset < partition.log.log_end_offset:
-        wanted = FetchPartition("t", bytes(16), 0)
-        wanted.fetch_offset, wanted.max_bytes = offset, 1 << 20
-        result = reader.read(wanted, params, 1 << 20, True, 0, empty_image())
+        result = read_committed(reader, offset)
         assert result.slice is not None and result.aborted is not None and len(result.aborted) <= MAX + 2
         for one in iterate_batches(memoryview(result.slice.read())):
             is_aborted = any(
@@ -70,6 +76,25 @@ def test_a_read_ends_where_it_has_enough_aborted_transactions_and_the_next_goes_
         reads += 1
     assert committed == [4 * number for number in range(0, ROUNDS, 3)], "nothing aborted is seen, and all that is not"
     assert reads >= 6
+
+
+@pytest.mark.parametrize("aborted", [MAX, MAX + 1, 3 * MAX])
+def test_a_read_with_many_aborted_transactions_ends_before_an_open_one(partition: Partition, reader: PartitionReader, aborted: int) -> None:
+    """Their markers are behind the last stable offset, and the read was made to end behind one of them: it gave out what was open."""
+    log, start = partition.log, partition.log.log_end_offset
+    for number in range(aborted):
+        data = batch(b"v", producer=(100 + number, 0, 0), attributes=TRANSACTIONAL)
+        log.append_as_leader(memoryview(data), 0, T0)
+    stable = log.append_as_leader(memoryview(batch(b"open", producer=(99, 0, 0), attributes=TRANSACTIONAL)), 0, T0).first_offset
+    for number in range(aborted):
+        log.append_as_leader(memoryview(marker(100 + number, 0, abort=True)), 0, T0, origin="coordinator")
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == stable
+    result = read_committed(reader, start)
+    assert result.slice is not None and result.aborted is not None
+    offsets = [one.base_offset for one in iterate_batches(memoryview(result.slice.read()))]
+    assert offsets == list(range(start, stable)) and len(result.aborted) == aborted
+    result.release()
 
 
 def test_a_share_fetch_finds_the_transaction_of_each_batch(partition: Partition) -> None:

@@ -238,7 +238,9 @@ class PartitionReader:
             aborted = log.aborted_transactions(offset, log.upper_bound_offset(found), ABORTED_MAX + 1)
         if len(aborted) > ABORTED_MAX:
             found.slice.release()
-            found = log.read(offset, size_max, end_offset=aborted[ABORTED_MAX - 1].last_offset + 1, at_least_one=at_least_one)
+            # The marker may be behind the last stable offset, if the transaction began before it.
+            end = min(aborted[ABORTED_MAX - 1].last_offset + 1, result.end)
+            found = log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
             aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
         result.aborted = aborted
         return found
