@@ -106,6 +106,16 @@ def _held_records_given_up(original: Any) -> Any:
     return restore
 
 
+def _gaps_take_room(original: Any) -> Any:
+    """Offsets without records count for the limit of locks."""
+
+    def take_new(self: Any, acquisition: Any, last: int) -> None:
+        if acquisition.batches[0][0] - self.next_offset < self._room:
+            original(self, acquisition, last)
+
+    return take_new
+
+
 def _letters_lost_with_their_leader(original: Any) -> Any:
     """A new leader does not write what the previous one was about to write."""
 
@@ -207,6 +217,9 @@ MEMBER_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{SHARE}.partition:SharePartition.on_deadline", _locks_without_end),)},
     {"name": "failed-writes-count", "breaks": "an acknowledgement counts although the share coordinator could not store it",
      "patches": ((f"{SHARE}.partition:SharePartition.failed", _failed_counts),), "tests": ("tests/core/share/test_share_partition.py",)},
+    {"name": "gaps-take-room", "breaks": "a gap in the log that is longer than the limit of locks is never passed",
+     "patches": ((f"{SHARE}.partition:SharePartition._take_new", _gaps_take_room),),
+     "tests": ("tests/core/share/test_share_partition.py",)},
     {"name": "state-batches-replaced", "breaks": "an update of a share partition's state loses what was stored before", "options": SHARERS,
      "profile": "crashes", "patches": ((f"{SHARE}.state:combine", _batches_not_combined),)},
     {"name": "removals-tried-once", "breaks": "a member whose removal could not be written stays in its group for ever",

@@ -233,7 +233,8 @@ class SharePartition:
 
     def _take_new(self, acquisition: _Acquisition, last: int) -> None:
         first = max(self.next_offset, acquisition.batches[0][0])
-        room = min(acquisition.left, self._room - (first - self.next_offset))
+        # A gap before them takes no room: one that is longer than the limit would never be passed.
+        room = min(acquisition.left, self._room)
         if room <= 0:
             return
         if first > self.next_offset:

@@ -35,6 +35,8 @@ class World:
     def __init__(self, end: int = 100, batch: int = 10, **rules: Any) -> None:
         self.rules = ShareRules(**rules)
         self.end, self.batch, self.log_start = end, batch, 0
+        #: The base offsets of batches that compaction has removed.
+        self.removed: set[int] = set()
         self.now_ms = 0
         self.state = NEW
         self.is_held = False
@@ -46,8 +48,12 @@ class World:
         self.partition = SharePartition(self.state, self.start, lambda: self.rules)
 
     def fetched(self, offset: int) -> Fetched:
-        bases = range(offset // self.batch * self.batch, self.end, self.batch)
+        bases = [base for base in range(offset // self.batch * self.batch, self.end, self.batch) if base not in self.removed]
         return Fetched(offset, [(base, min(base + self.batch, self.end) - 1) for base in bases])
+
+    def compact(self, first: int, end: int) -> None:
+        """Remove the batches of a range."""
+        self.removed.update(range(first, end, self.batch))
 
     def fetch(self, member: str = "m", count: int = 500, mode: int = BATCH_OPTIMIZED, batch_size: int = 500) -> list[tuple[int, int, int]]:
         if not self.partition.can_acquire:
@@ -230,6 +236,30 @@ def test_the_number_of_locks_has_an_end() -> None:
     assert world.fetch() == [(10, 19, 2)]
 
 
+@pytest.mark.parametrize("mode", [BATCH_OPTIMIZED, RECORD_LIMIT])
+def test_a_gap_longer_than_the_limit_of_locks_is_passed(mode: int) -> None:
+    world = World(end=1000, record_locks_max=100)
+    world.compact(0, 300)
+    assert world.fetch(count=50, mode=mode) == [(300, 349, 1)], "nothing is in flight before it"
+    assert world.partition.start_offset == 300
+    world.compact(350, 700)
+    assert world.fetch("other", count=10, mode=mode) == [(700, 709, 1)], "records before it are in flight"
+    assert not world.partition.can_acquire, "what is in flight reaches over more than the limit"
+    assert world.acknowledge(300, 349, ACCEPT) == [ErrorCode.NONE]
+    assert world.partition.start_offset == 700
+    assert world.fetch(mode=mode) == [(710, 799, 1)]
+
+
+def test_a_gap_inside_what_was_read_is_passed_in_portions() -> None:
+    world = World(end=1000, record_locks_max=100)
+    world.compact(10, 990)
+    assert world.fetch() == [(0, 99, 1)], "an answer may reach into a gap"
+    assert world.acknowledge(0, 9, ACCEPT) == [ErrorCode.NONE]
+    assert world.acknowledge(10, 99, GAP) == [ErrorCode.NONE]
+    assert world.fetch() == [(990, 999, 1)]
+    assert world.partition.start_offset == 990
+
+
 def test_limits_are_strict_or_keep_batches_whole() -> None:
     assert World().fetch(count=15) == [(0, 19, 1)]
     strict = World()
@@ -330,13 +360,18 @@ def test_acknowledgements_out_of_order_are_refused() -> None:
     assert valid(Acknowledgement(0, 0, [RENEW]), renew=True)
 
 
+#: The end of the log that generated members read.
+END = 160
+
+
 class Consumers:
-    """Members that acquire, keep, release and forget records, while leaders and writes fail. `accepted`: acknowledged acceptances."""
+    """Members that acquire, keep, release and forget records, while leaders and writes fail and compaction removes batches, more in a row
+    than may be locked. `accepted`: acknowledged acceptances."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.limit = self.draw.choice((2, 3, 5))
-        self.world = World(end=60, batch=self.draw.choice((1, 4, 10)), delivery_count_limit=self.limit, record_locks_max=40)
+        self.world = World(end=END, batch=self.draw.choice((1, 4, 10)), delivery_count_limit=self.limit, record_locks_max=40)
         self.world.is_held = True
         self.accepted: set[int] = set()
         self.deliveries: dict[int, int] = {}
@@ -355,17 +390,21 @@ class Consumers:
         elif choice < 0.93:
             world.now_ms += draw.choice((1, LOCK_MS // 2, LOCK_MS))
             world.partition.on_deadline(world.now_ms)
-        elif choice < 0.97:
+        elif choice < 0.96:
             member = draw.choice("abc")
             world.partition.release(member, lambda code, message: None)
             self.held[member].clear()
+        elif choice < 0.97:
+            first = draw.randrange(0, END, world.batch)
+            # As in a log, the last batch stays.
+            world.compact(first, min(first + draw.choice((1, 20, 80)), END - world.batch))
         else:
             self.die()
 
     def die(self) -> None:
         """The leader dies: its last deliveries are not counted."""
         world = self.world
-        for one in range(60):
+        for one in range(END):
             count_before = next((b.delivery_count for b in world.state.batches if b.first_offset <= one <= b.last_offset), 0)
             counted = self.deliveries.get(one, 0) - self.excused.get(one, 0)
             self.excused[one] = self.excused.get(one, 0) + max(counted - count_before, 0)
@@ -417,6 +456,23 @@ class Consumers:
         else:
             world.partition.failed(write.ticket, ErrorCode.REQUEST_TIMED_OUT, None, world.now_ms)
 
+    def settle(self) -> None:
+        """Nothing fails any more, members fetch until no lock is left, and accept: every record was delivered or is gone."""
+        world = self.world
+        for held in self.held.values():
+            held.clear()
+        for member in "abc":
+            world.partition.release(member, lambda code, message: None)
+        for _ in range(4 * END):
+            self.write(0)
+            self.fetch("a")
+            while self.held["a"]:
+                first, last = self.held["a"].pop()
+                world.partition.acknowledge("a", [Acknowledgement(first, last, [ACCEPT])], lambda code, message: None, world.now_ms)
+            if world.partition.start_offset == END:
+                return
+        raise AssertionError(f"no record is delivered any more from {world.partition.start_offset} on")
+
 
 @pytest.mark.parametrize("seed", range(60))
 def test_acknowledged_records_are_never_redelivered_and_none_beyond_the_limit(seed: int) -> None:
@@ -426,6 +482,7 @@ def test_acknowledged_records_are_never_redelivered_and_none_beyond_the_limit(se
     runs = consumers.world.partition._flight.runs
     assert all(before.last + 1 == after.first for before, after in pairwise(runs))
     assert not runs or (runs[0].first, runs[-1].last + 1) == (consumers.world.partition.start_offset, consumers.world.partition.next_offset)
+    consumers.settle()
 
 
 def test_records_that_are_given_up_go_to_the_dead_letter_queue_before_they_are_archived() -> None:
