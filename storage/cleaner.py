@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import time
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps
 from minikafka.storage.batch_scan import INT32_MAX, checked_batches
 from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
 from minikafka.storage.log import Log
@@ -175,7 +176,7 @@ class Cleaning:
 
     # -- on the loop
 
-    def find_aborted(self) -> Generator[None, None, None]:
+    def find_aborted(self) -> Steps[None]:
         """Look up the aborted transactions, some in a step. Raises StorageError."""
         log, start_offset = self.log, self.log.segments.bases[0]
         found: list[AbortedTransaction] = []

@@ -3,13 +3,13 @@ of milliseconds, so it goes in steps."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from minikafka.steps import Steps
     from minikafka.storage.log import Log
 
-T = TypeVar("T")
 #: Logs of a step, at some microseconds each.
 STEP_LOGS = 64
 
@@ -23,7 +23,7 @@ class DueWork(NamedTuple):
     has_stale_points: bool
 
 
-def due_work(logs: Iterable[Log], wall_ms: int, excess: int) -> Generator[None, None, DueWork]:
+def due_work(logs: Iterable[Log], wall_ms: int, excess: int) -> Steps[DueWork]:
     """Look at the logs, in steps. `excess`: how many more files are open than should be. Of logs whose active segments can only be closed
     once they are synced, so many are to be flushed as a whole. A log may have been closed when the result is used."""
     paths: list[str] = []
@@ -47,13 +47,3 @@ def due_work(logs: Iterable[Log], wall_ms: int, excess: int) -> Generator[None, 
         if durability.is_flush_requested or durability.should_sync_ahead:
             flushes.append(log)
     return DueWork(paths, flushes, has_stale_points)
-
-
-def in_one_go(steps: Generator[None, None, T]) -> T:
-    """Take all steps; their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as over:
-            result: T = over.value
-            return result

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps, at_once
 from minikafka.storage import checkpoint, directory_files
 from minikafka.storage.config import LogConfig
 from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
-from minikafka.storage.due_work import DueWork, due_work, in_one_go
+from minikafka.storage.due_work import DueWork, due_work
 from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, Lock, is_shortage
 from minikafka.storage.log import Log
@@ -376,9 +377,9 @@ class LogDirectory:
 
     def retain(self, wall_ms: int) -> int:
         """`retaining` in one go."""
-        return in_one_go(self.retaining(wall_ms, wall_ms))
+        return at_once(self.retaining(wall_ms, wall_ms))
 
-    def retaining(self, wall_ms: int, now_ms: int) -> Generator[None, None, int]:
+    def retaining(self, wall_ms: int, now_ms: int) -> Steps[int]:
         """Apply retention to all logs (every log.retention.check.interval.ms) and forget idle producers, in steps of a few milliseconds.
         Returns the number of dropped segments. Raises StorageError."""
         count, cost = 0, 0
@@ -396,14 +397,14 @@ class LogDirectory:
                 log.producer_state.expire(wall_ms, now_ms)
         return count
 
-    def due_work(self, wall_ms: int) -> Generator[None, None, DueWork]:
+    def due_work(self, wall_ms: int) -> Steps[DueWork]:
         """Look at all logs, in steps; see `due_work`."""
         self._open_files.shrink()
         return due_work(list(self.logs.values()), wall_ms, self._open_files.excess)
 
     def delete_files(self, wall_ms: int) -> None:
         """Unlink files and directories whose delay has passed."""
-        paths = in_one_go(self.due_work(wall_ms)).paths + self.take_due_deletions(wall_ms)
+        paths = at_once(self.due_work(wall_ms)).paths + self.take_due_deletions(wall_ms)
         if self.failure is not None:
             raise self.failure
         try:

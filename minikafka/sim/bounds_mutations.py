@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 
 
 def _returns(value: Any) -> Any:

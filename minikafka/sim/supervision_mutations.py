@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any
 
-from minikafka.core.steps import at_once
 from minikafka.net.channel import ConnectionLost, RequestTimeout
 from minikafka.sim.replacements import nothing
+from minikafka.steps import at_once
 
 SUPERVISOR = "minikafka.broker.supervise:Supervisor"
 CHANNEL = "minikafka.net.channel:Channel"

@@ -20,8 +20,8 @@ from minikafka.broker.quorum.controller_host import STEP_LINES, STEP_RECORDS
 from minikafka.core.controller import state, topics
 from minikafka.core.controller.change import PartitionChange
 from minikafka.core.metadata.image import PartitionRegistration
-from minikafka.core.steps import STEP_ITEMS
 from minikafka.net.turn_share import TurnShares
+from minikafka.steps import STEP_ITEMS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -13,9 +13,9 @@ from minikafka.broker.partitions.handover import HandoverHost, is_handed_on
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.partition.handover import HINT_MS_MAX
 from minikafka.core.partition.handover_lines import HELD_BYTES_MAX, RETRY_MS
-from minikafka.core.steps import STEP_ITEMS
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.turn_share import SHARE_S, TurnShares
+from minikafka.steps import STEP_ITEMS
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 

@@ -14,9 +14,9 @@ from minikafka.broker.partitions.in_sync_sets import InSyncSets
 from minikafka.broker.partitions.partition import LeaderRules, Partition
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import PartitionRegistration
-from minikafka.core.steps import STEP_ITEMS, at_once
 from minikafka.net.turn_share import SHARE_S, TurnShares
 from minikafka.sim.disk import Disk, DiskView
+from minikafka.steps import STEP_ITEMS, at_once
 from minikafka.storage.config import LogConfig
 from minikafka.storage.recovery import load_log
 from minikafka.wire.batch import build_batch

@@ -10,7 +10,7 @@ from helpers.control_plane import FakeClock, FakeRaft
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, empty_image
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 from minikafka.wire.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,

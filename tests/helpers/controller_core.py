@@ -13,7 +13,7 @@ from minikafka.core.controller.forwarded import Forwarded
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, PartitionRegistration, empty_image
 from minikafka.core.metadata.versions import NEWEST, versioned
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -27,7 +27,7 @@ from minikafka.core.group.streams.model import (
     TasksTuple,
     Topology,
 )
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
 Case = dict[str, Any]

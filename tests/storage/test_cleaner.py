@@ -13,9 +13,9 @@ import pytest
 from helpers import golden_logs
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.steps import at_once
 from minikafka.storage.cleaner import ABORTED_AT_ONCE, PINNED_MAX, Cleaning, cleaning_need
 from minikafka.storage.config import LogConfig
-from minikafka.storage.due_work import in_one_go
 from minikafka.storage.filesystem import OsFileSystem
 from minikafka.storage.log import Log
 from minikafka.storage.recovery import load_log
@@ -42,7 +42,7 @@ def clean(log: Log, checkpoint: int | None = None, wall_ms: int = WALL_MS, dedup
 
 
 def read(cleaning: Cleaning) -> None:
-    in_one_go(cleaning.find_aborted())
+    at_once(cleaning.find_aborted())
     for window in cleaning.windows():
         with cleaning.pinned(window) as are_there:
             assert are_there
@@ -295,7 +295,7 @@ def test_a_round_opens_a_bounded_number_of_segments_at_a_time(open_log: Callable
             yield
 
     gc.collect()
-    in_one_go(cleaning.find_aborted())
+    at_once(cleaning.find_aborted())
     for window in cleaning.windows():
         with pinned(window):
             cleaning.build_map(window)

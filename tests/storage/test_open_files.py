@@ -13,9 +13,9 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.steps import at_once
 from minikafka.storage import sparse_index
 from minikafka.storage.config import LogConfig
-from minikafka.storage.due_work import in_one_go
 from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, OsFileSystem
 from minikafka.storage.log import Log
@@ -281,12 +281,12 @@ def test_logs_that_were_written_lately_are_synced_so_that_their_files_can_be_clo
         append(log, number)
     assert descriptors(tmp_path) >= 30
     for _ in range(2):  # a sync counts as use, and what was just used stays open for a round
-        in_one_go(directory.due_work(T0))
+        at_once(directory.due_work(T0))
         for log in logs:
             if log.durability.should_sync_ahead:
                 log.flush()
     assert descriptors(tmp_path) <= 10
-    in_one_go(directory.due_work(T0))
+    at_once(directory.due_work(T0))
     assert not any(log.durability.should_sync_ahead for log in logs), "nothing more than is needed is synced"
     for number, log in enumerate(logs):
         append(log, number)
@@ -301,7 +301,7 @@ def test_files_that_are_closed_already_are_none_too_many(tmp_path: Path) -> None
         append(log)
     for number in range(1, 30):
         directory.remove("t", number, T0)
-    in_one_go(directory.due_work(T0))
+    at_once(directory.due_work(T0))
     assert not logs[0].durability.should_sync_ahead
     directory.close()
 

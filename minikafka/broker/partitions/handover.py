@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.core.partition import handover_lines as lines
 from minikafka.core.partition.handover_lines import Effect, HandOn, HandoverLines, Key, Leadership, PartitionStatus, Target
-from minikafka.core.steps import Steps, paced
 from minikafka.counted import counted
+from minikafka.steps import Steps, paced
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 

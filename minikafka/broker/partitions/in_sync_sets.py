@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.partitions.alter_partition import AlterPartitionManager
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal
-from minikafka.core.steps import Steps, paced
+from minikafka.steps import Steps, paced
 from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from minikafka.storage.errors import StorageError
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
-    from minikafka.core.steps import Steps
+    from minikafka.steps import Steps
     from minikafka.storage.directory_files import DirectoryTask
     from minikafka.storage.durability import FlushTask
     from minikafka.storage.log import Log

@@ -22,7 +22,7 @@ from minikafka.core.metadata.image import empty_image
 from minikafka.core.partition.isr import IsrProposal
 from minikafka.core.partition.refusals import Refusals
 from minikafka.core.partition.replication_wait import ReplicationWait
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.storage.log_dir import NAME_MAX, future_name
 from minikafka.wire.errors import ApiError, ErrorCode

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol
 
 from minikafka.broker.measures.durations import Durations
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment

@@ -21,7 +21,7 @@ from minikafka.core.controller.state import RECORDS_PER_BATCH
 from minikafka.core.controller.topics import random_uuid
 from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
-from minikafka.core.steps import Steps, paced
+from minikafka.steps import Steps, paced
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.quorum.snapshots import decoding_snapshot, parse_name
 from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 from minikafka.storage.errors import CorruptFile
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import WireError

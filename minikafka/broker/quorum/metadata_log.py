@@ -12,8 +12,8 @@ from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.metadata.versions import NEWEST, versioned
-from minikafka.core.steps import Steps
 from minikafka.net.tasks import within
+from minikafka.steps import Steps
 from minikafka.wire.records.frame import encode_metadata_record
 from minikafka.wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 

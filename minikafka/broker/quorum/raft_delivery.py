@@ -11,8 +11,8 @@ from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.core.raft.events import LeaderChanged
 from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import NO_NODE
-from minikafka.core.steps import Steps, paced
 from minikafka.net.turn_share import TurnShares
+from minikafka.steps import Steps, paced
 from minikafka.storage.errors import CorruptFile, ResourceShortage, StorageError
 from minikafka.wire.batch import RecordBatch
 from minikafka.wire.records.frame import decode_metadata_record

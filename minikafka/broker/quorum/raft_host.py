@@ -22,8 +22,8 @@ from minikafka.core.raft import messages as m
 from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Resigned
 from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, ReplicaKey
-from minikafka.core.steps import at_once
 from minikafka.net.tasks import within
+from minikafka.steps import at_once
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 

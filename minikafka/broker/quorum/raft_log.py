@@ -30,7 +30,7 @@ from minikafka.core.raft.events import AppendLeaderChange, BatchAppended
 from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import ElectionState, OffsetAndEpoch
 from minikafka.core.raft.voters import VoterHistory, VoterSet
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 from minikafka.storage.config import LogConfig
 from minikafka.storage.durability import FlushTask
 from minikafka.storage.errors import CorruptFile, StorageError, UnexpectedAppendOffset

@@ -13,8 +13,8 @@ from typing import Any
 
 from minikafka.core.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
-from minikafka.core.steps import Steps, at_once, paced
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps, at_once, paced
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import FileSystem, write_all
 from minikafka.wire.batch import RecordBatch, build_batch, iterate_batches

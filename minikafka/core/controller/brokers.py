@@ -16,7 +16,7 @@ from minikafka.core.metadata.image import (
     is_reserved_directory,
 )
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, UNREGISTERED_CONTROLLERS
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

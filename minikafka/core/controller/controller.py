@@ -3,7 +3,7 @@
     result = controller.handle(request, version, now_ms)
     base = log.append(result.records); controller.replay(result.records, base); answer result.response once committed
 
-Each of these is made in steps (`core/steps.py`), one after the other: the state does not change between the steps of a decision.
+Each of these is made in steps (`minikafka/steps.py`), one after the other: the state does not change between the steps of a decision.
 
 Only `replay` changes the state (except sessions, which are not in the log), so live operation and a restart follow the same path.
 """
@@ -29,7 +29,7 @@ from minikafka.core.controller.tokens import TokenControl, TokenRequest, TokenSw
 from minikafka.core.controller.topics import Spend, TopicControl
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest

@@ -19,7 +19,7 @@ from minikafka.core.metadata.image import (
     TopicImage,
     is_reserved_directory,
 )
-from minikafka.core.steps import Steps, paced
+from minikafka.steps import Steps, paced
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse

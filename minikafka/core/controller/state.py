@@ -19,8 +19,8 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
-from minikafka.core.steps import Steps, paced
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps, paced
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"

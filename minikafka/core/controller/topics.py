@@ -16,8 +16,8 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
-from minikafka.core.steps import Steps, paced
 from minikafka.core.topic_name import topic_name_fault
+from minikafka.steps import Steps, paced
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse

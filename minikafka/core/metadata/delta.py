@@ -19,7 +19,7 @@ from minikafka.core.metadata.image import (
     TopicImage,
     empty_image,
 )
-from minikafka.core.steps import Steps, at_once, paced
+from minikafka.steps import Steps, at_once, paced
 from minikafka.wire.records.metadata_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,

@@ -12,7 +12,7 @@ from minikafka.core.controller.state import ControllerState
 from minikafka.core.controller.tokens import INT64_MAX, PRINCIPALS_BYTES_MAX, REMOVALS_MAX, TokenControl, TokenRequest, TokenSweep
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage
 from minikafka.core.metadata.versions import DELEGATION_TOKENS
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from minikafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest

@@ -14,8 +14,8 @@ from minikafka.core.client_quota import MUTATION, Meter, MutationBudget
 from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.topics import TopicControl
-from minikafka.core.steps import at_once
 from minikafka.core.topic_name import topic_name_fault
+from minikafka.steps import at_once
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest

@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any
 
+from minikafka import steps
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.wire.errors import ApiError
 from minikafka.wire.message import Response
@@ -27,13 +28,7 @@ Guard = GuardAtOnce | Callable[[Any, Any, Any], Generator[None, None, Verdict]]
 
 def at_once(found: Any) -> Any:
     """The result of a generator, run in one go. Other values are returned unchanged."""
-    if not isinstance(found, Generator):
-        return found
-    while True:
-        try:
-            next(found)
-        except StopIteration as over:
-            return over.value
+    return steps.at_once(found) if isinstance(found, Generator) else found
 
 
 async def in_turns(found: Any) -> Any:

@@ -13,7 +13,7 @@ from minikafka.core.coordinator.shard import Append, CoordinatorRecord
 from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.group.effects import Effects
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 from minikafka.wire.errors import ErrorCode
 
 #: Target records in one batch: a few milliseconds to write.

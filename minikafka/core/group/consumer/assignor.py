@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from minikafka.core.group.consumer.member import Assignment
-from minikafka.core.steps import Steps
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps
 
 #: Partitions, members or topics that are processed in one step: about a millisecond.
 STEP_UNITS = 2_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from minikafka.core.group.consumer.assignor import GroupSpec, Pace
 from minikafka.core.group.consumer.member import Assignment
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 
 
 def assign_range(spec: GroupSpec) -> Steps[dict[str, Assignment]]:

@@ -14,7 +14,7 @@ from minikafka.core.group.consumer.records import Records, target_epoch_record, 
 from minikafka.core.group.consumer.settings import GroupIntervals
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.consumer.uniform_assignor import assign_uniform
-from minikafka.core.steps import Steps, at_once
+from minikafka.steps import Steps, at_once
 
 #: Assignors by the names that `group.consumer.assignors` and members use.
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

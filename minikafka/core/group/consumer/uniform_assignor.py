@@ -9,7 +9,7 @@ import heapq
 
 from minikafka.core.group.consumer.assignor import GroupSpec, Pace, target_owners
 from minikafka.core.group.consumer.member import Assignment
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 
 #: Most rounds over all topics that move partitions from members with more to members with fewer.
 ROUNDS_MAX = 16

@@ -27,9 +27,9 @@ from minikafka.core.group.streams.plans import Plan, without
 from minikafka.core.group.streams.records import description_record, group_tombstones, replay_record
 from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.streams.targets import StreamsTargets, assignor_name
-from minikafka.core.steps import Steps
 from minikafka.core.timers import TimerQueue
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse

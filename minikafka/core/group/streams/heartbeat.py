@@ -31,8 +31,8 @@ from minikafka.core.group.streams.records import (
 from minikafka.core.group.streams.settings import StreamsIntervals, StreamsSettings
 from minikafka.core.group.streams.targets import is_large, target_changes, target_steps
 from minikafka.core.group.streams.topology import InvalidTopology, configure, configure_steps
-from minikafka.core.steps import Steps, at_once
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps, at_once
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 

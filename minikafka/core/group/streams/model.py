@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import IntEnum
 
-from minikafka.core.steps import Steps
 from minikafka.late_dataclass import dataclass
+from minikafka.steps import Steps
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
 #: Partitions by subtopology id: each is a task. No entry is empty.

@@ -12,7 +12,7 @@ from minikafka.core.group.consumer.assignor import Pace
 from minikafka.core.group.streams.model import ConfiguredTopology, GroupSpec, MemberSpec, Tasks, TasksTuple
 from minikafka.core.java_hash import names_in_computed_order, names_in_table_order, text_order
 from minikafka.core.java_queue import PriorityQueue
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 
 #: Subtopology id and partition.
 Task = tuple[str, int]

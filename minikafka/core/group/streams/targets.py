@@ -15,7 +15,7 @@ from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import ConfiguredTopology, GroupSpec, MemberSpec, TasksTuple
 from minikafka.core.group.streams.records import target_epoch_record, target_record
 from minikafka.core.group.streams.settings import StreamsIntervals, StreamsSettings
-from minikafka.core.steps import Steps
+from minikafka.steps import Steps
 
 
 def is_large(group: StreamsGroup, configured: ConfiguredTopology) -> bool:

@@ -13,8 +13,8 @@ from minikafka.core.group.consumer.assignor import Pace
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.streams.model import ConfiguredSubtopology, ConfiguredTopology, InternalTopic, Status, Topology
 from minikafka.core.java_hash import by_place, names_in_table_order, string_hash, text_order
-from minikafka.core.steps import Steps, at_once
 from minikafka.core.topic_name import topic_name_fault
+from minikafka.steps import Steps, at_once
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 

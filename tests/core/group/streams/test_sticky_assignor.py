@@ -10,7 +10,7 @@ from helpers.streams_cases import LIVES, Case, Life, listed, spec_of
 
 from minikafka.core.group.streams.model import GroupSpec, TasksTuple
 from minikafka.core.group.streams.sticky_assignor import assign_sticky
-from minikafka.core.steps import at_once
+from minikafka.steps import at_once
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "streams" / "cases.jsonl"
 
