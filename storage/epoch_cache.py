@@ -136,12 +136,20 @@ class EpochCache:
             if write:
                 self.write()
 
-    def on_recovered_batch(self, epoch: int, offset: int, previous_end: int) -> None:
-        """Recovery found a batch: entries that contradict it belonged to records that are lost, and are dropped. Writes no file."""
-        if 0 <= epoch < self.latest and self.epoch_for_offset(offset) > epoch:
-            self._keep(bisect_right(self.epochs, epoch))
-        if epoch > self.latest:
-            self.assign(epoch, previous_end, write=False)
+    def on_recovered_batch(self, epoch: int, begin: int, last_offset: int) -> None:
+        """Recovery found that the offsets from `begin` to `last_offset` are of this epoch: entries that contradict it belonged to records
+        that are lost. Those of other offsets stay, for not all of the log may be looked at. Writes no file."""
+        epochs, starts = self.epochs, self._starts
+        index = bisect_right(starts, last_offset) - 1
+        if epoch < 0 or (index >= 0 and epochs[index] == epoch and starts[index] <= begin):
+            return
+        known = self.start_offset_of(epoch)
+        begin = begin if known is None else min(begin, known)
+        keep = min(bisect_left(epochs, epoch), bisect_left(starts, begin))
+        after = max(bisect_right(epochs, epoch), bisect_right(starts, last_offset))
+        epochs[keep:after], starts[keep:after] = [epoch], [begin]
+        self._update_latest()
+        self._changes += 1
 
     def precede(self, earlier: list[tuple[int, int]]) -> None:
         """Put epochs before the first one, which began earlier than known if it is among them, and write the file. Without any, nothing

@@ -89,10 +89,13 @@ def _load(
     ]
     log.watermarks.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
     log.producer_state.snapshots.find()
-    _load_epochs(log, segments)
+    is_known = _read_epochs(log)
     epochs_before = log.epochs.entries
     log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
     segments = _recover(log, segments, unflushed_from, wall_ms)
+    if not is_known and any(segment.size for segment in segments):
+        _rebuild_epochs(log, segments)
+    _find_earlier_epochs(log, segments)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
         # The checkpointed log start lies beyond the records that the crash left (KAFKA-10101).
@@ -220,7 +223,7 @@ def _recover(
         rebuild_producers(log.producer_state, segments, log.log_start_offset, segment.base_offset, wall_ms)
         if not is_unflushed:
             _log.warning("%s: an index of segment %d is missing or wrong, rebuilding it", log.name, segment.base_offset)
-        cut = segment.recover(log.producer_state, log.epochs)
+        cut = segment.recover(log.producer_state, log.epochs, _end_before(segments, index), log.log_start_offset)
         if cut:
             _log.warning("%s: truncated %d bytes without a valid batch from %s", log.name, cut, segment.log_path)
         log.producer_state.save_snapshot()
@@ -235,6 +238,14 @@ def _recover(
             log.filesystem.fsync_dir(log.directory)
             return segments[: index + 1]
     return segments
+
+
+def _end_before(segments: list[Segment], index: int) -> int:
+    """Where the last batch before a segment ended. Compaction leaves gaps, and segments without a batch."""
+    for segment in reversed(segments[:index]):
+        if segment.size:
+            return segment.next_offset()
+    return segments[0].base_offset
 
 
 def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: bool, wall_ms: int) -> None:
@@ -252,15 +263,14 @@ def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: b
     rebuild_producers(producers, segments, log.log_start_offset, log_end, wall_ms)
 
 
-def _load_epochs(log: Log, segments: list[Segment]) -> None:
+def _read_epochs(log: Log) -> bool:
+    """Read the file of the epochs. False if there are none in it, or if it is not valid: then they are rebuilt from the log."""
     try:
         log.epochs.load()
     except CorruptFile as error:
         _log.warning("%s: leader-epoch-checkpoint is not valid (%s), rebuilding it from the log", log.name, error)
-        _rebuild_epochs(log, segments)
-    if not log.epochs.epochs and any(segment.size for segment in segments):
-        _rebuild_epochs(log, segments)
-    _find_earlier_epochs(log, segments)
+        return False
+    return bool(log.epochs.epochs)
 
 
 def _find_earlier_epochs(log: Log, segments: list[Segment]) -> None:

@@ -405,8 +405,9 @@ class Segment:
 
     # -- recovery and truncation
 
-    def recover(self, producers: ProducerStateManager, epochs: EpochCache) -> int:
-        """Keep the longest valid prefix; rebuild the indexes, the producers (from the state at the base offset) and missing epochs.
+    def recover(self, producers: ProducerStateManager, epochs: EpochCache, previous_end: int, log_start_offset: int) -> int:
+        """Keep the longest valid prefix; rebuild the indexes, the producers (from the state at the base offset) and the epochs of its
+        batches. `previous_end`: where the batch before the segment ended.
 
         Returns the number of bytes cut. The indexes are left in memory: trim or activate them.
         """
@@ -418,7 +419,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.forget_recent(NO_RECENT)
         valid = last_indexed = 0
-        end = self.base_offset
+        end = previous_end
         aborted: list[AbortedTransaction] = []
         for position, size, header, view in valid_batches(self.file, self.size, self.base_offset):
             last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
@@ -429,8 +430,10 @@ class Segment:
                 self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
                 last_indexed = position
             valid = position + size
-            if header[LEADER_EPOCH] != epochs.latest:
-                epochs.on_recovered_batch(header[LEADER_EPOCH], header[BASE_OFFSET], min(end, header[BASE_OFFSET]))
+            begin = min(end, header[BASE_OFFSET])
+            if begin < log_start_offset:
+                begin = log_start_offset if log_start_offset <= last_offset else header[BASE_OFFSET]
+            epochs.on_recovered_batch(header[LEADER_EPOCH], begin, last_offset)
             end = last_offset + 1
             if header[PRODUCER_ID] >= 0:
                 aborted += self._replay(producers, view, header)
