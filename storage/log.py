@@ -268,18 +268,14 @@ class Log:
     def aborted_transactions(self, start_offset: int, end_offset: int, most: int = sys.maxsize) -> list[AbortedTransaction]:
         """The aborted transactions that overlap [start_offset, end_offset), in the order of their markers. Of more than `most`, only the
         first; the others follow behind the marker of the last of these.
-
-        If an entry's last stable offset lies beyond the offset after its marker, an Apache Kafka follower that appended several
-        transactions at once wrote it: the right value is the offset after the marker.
         """
         found: list[AbortedTransaction] = []
         with self.disk("read the transaction index"):
             for segment in self.segments.from_offset(start_offset):
-                for entry in segment.txn_index.from_offset(start_offset):
-                    if entry.first_offset < end_offset:
-                        found.append(entry)
-                    if min(entry.last_stable_offset, entry.last_offset + 1) >= end_offset or len(found) == most:
-                        return found
+                some, is_end = segment.txn_index.search(start_offset, end_offset, most - len(found))
+                found += some
+                if is_end:
+                    break
         return found
 
     def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:

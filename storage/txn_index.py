@@ -4,17 +4,20 @@ The first abort creates the file, which is never preallocated. It is opened for 
 The aborted transactions of one append, or of a recovered segment, are written together.
 
 Clients decide how many there are. So no look reads the whole file: entries are found by bisection, and one page of them stays in memory,
-which is all of most files.
+which is all of most files. While one transaction is open, any number of others may begin and end: a look for those that began before some
+offset passes over whole pages of others, whose smallest first offset is known.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from struct import Struct
 
+from minikafka.storage.config import INT64_MAX
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import File, FileSystem, read_all, write_all
 from minikafka.storage.types import AbortedTransaction
@@ -28,7 +31,7 @@ class TransactionIndex:
     """The aborted transactions in the order of their markers. Methods raise OSError, also if the file is no longer what it was when the log
     was loaded."""
 
-    __slots__ = ("_count", "_filesystem", "_last_offset", "_page", "_page_number", "path")
+    __slots__ = ("_begins", "_count", "_filesystem", "_last_offset", "_page", "_page_number", "path")
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
@@ -40,30 +43,57 @@ class TransactionIndex:
         #: The page that was used last, as in the file.
         self._page = b""
         self._page_number = 0
+        #: Of the pages that were looked at or written: the smallest first offset, and the last stable offset of the first entry.
+        self._begins: dict[int, tuple[int, int]] = {}
 
     # -- reading
 
     @property
     def entries(self) -> list[AbortedTransaction]:
         """All entries."""
-        return list(self.from_offset(0))
+        found, _ = self.search(0, INT64_MAX)
+        return found
 
-    def from_offset(self, offset: int) -> Iterator[AbortedTransaction]:
-        """The entries whose markers are at or beyond `offset`. Nothing may change the index during the iteration."""
+    def search(self, start_offset: int, end_offset: int, most: int = sys.maxsize) -> tuple[list[AbortedTransaction], bool]:
+        """The first `most` entries that overlap [start_offset, end_offset), and whether the search ends with them: if not, entries of later
+        segments may overlap it, too (TransactionIndex.collectAbortedTxns)."""
+        found: list[AbortedTransaction] = []
         count = self._look()
-        if self._last_offset < offset:
-            return
-        for number in range(self._count_before(offset, count), count):
-            yield self._entry(number, count)
+        if self._last_offset < start_offset:
+            return found, False
+        first, pages = self._count_before(start_offset, count), -(-count // _PAGE_ENTRIES)
+        for page in range(first // _PAGE_ENTRIES, pages):
+            begin, stable = self._begins_of(page, count)
+            if begin >= end_offset:
+                if stable >= end_offset:
+                    return found, True
+                continue
+            for number in range(max(first, page * _PAGE_ENTRIES), min((page + 1) * _PAGE_ENTRIES, count)):
+                entry = self._entry(number, count)
+                if entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.stable_after >= end_offset or len(found) == most:
+                    return found, True
+        return found, False
+
+    def _begins_of(self, page: int, count: int) -> tuple[int, int]:
+        """See `_begins`."""
+        known = self._begins.get(page)
+        if known is None:
+            start = page * _PAGE_ENTRIES
+            known = self._begins[page] = _begins([self._entry(number, count) for number in range(start, min(start + _PAGE_ENTRIES, count))])
+        return known
 
     def check(self, base_offset: int) -> None:
         """Check that the file holds whole entries of this version, in order. Reads all of it, and keeps nothing of it in memory. Raises
         CorruptFile, too."""
         last = base_offset - 1
-        for entry in self._in_file():
+        self._begins.clear()
+        for number, entry in enumerate(self._in_file()):
             if entry.last_offset <= last or entry.first_offset < 0 or entry.last_stable_offset < 0:
                 raise CorruptFile(f"{self.path}: {entry} is out of order")
             last = entry.last_offset
+            self._note_begin(number, entry)
 
     def _in_file(self) -> Iterator[AbortedTransaction]:
         with self._opened(read_only=True) as file:
@@ -143,9 +173,18 @@ class TransactionIndex:
         data = b"".join(_ENTRY.pack(0, *entry) for entry in aborted)
         self._write(lambda file: write_all(file, data, count * _SIZE))
         in_page = count % _PAGE_ENTRIES
+        if not in_page or count // _PAGE_ENTRIES in self._begins:
+            for number, entry in enumerate(aborted, count):
+                self._note_begin(number, entry)
         if self._page_number == count // _PAGE_ENTRIES and len(self._page) == in_page * _SIZE:
             self._page += data[: (_PAGE_ENTRIES - in_page) * _SIZE]
         self._count, self._last_offset = count + len(aborted), aborted[-1].last_offset
+
+    def _note_begin(self, number: int, entry: AbortedTransaction) -> None:
+        """An entry is added to `_begins`, in which those before it in its page are."""
+        page = number // _PAGE_ENTRIES
+        known = self._begins.get(page)
+        self._begins[page] = _begins([entry]) if known is None else (min(known[0], entry.first_offset), known[1])
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or beyond `offset`."""
@@ -157,12 +196,14 @@ class TransactionIndex:
         self._write(lambda file: file.truncate(kept * _SIZE))
         self._page = self._page[: max(kept - self._page_number * _PAGE_ENTRIES, 0) * _SIZE]
         self._count, self._last_offset = kept, last_offset
+        self._begins = {page: begin for page, begin in self._begins.items() if page < kept // _PAGE_ENTRIES}
 
     def reset(self) -> None:
         """Remove all entries and the file, before the index is rebuilt."""
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.unlink(self.path)
         self.forget()
+        self._begins.clear()
         self._count, self._last_offset = 0, -1
 
     def rename(self, suffix: str) -> str | None:
@@ -198,3 +239,8 @@ class TransactionIndex:
         with self._opened(read_only=False) as file:
             assert file is not None
             change(file)
+
+
+def _begins(entries: list[AbortedTransaction]) -> tuple[int, int]:
+    """The smallest first offset of some entries, and the last stable offset of the first."""
+    return min(entry.first_offset for entry in entries), entries[0].stable_after

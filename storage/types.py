@@ -93,6 +93,15 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
     last_stable_offset: int
 
+    @property
+    def stable_after(self) -> int:
+        """No transaction that ends later began before this offset.
+
+        An Apache Kafka follower that appended several transactions at once may write a last stable offset beyond the offset after the
+        marker; the right one is the offset after the marker.
+        """
+        return min(self.last_stable_offset, self.last_offset + 1)
+
 
 class EpochEnd(NamedTuple):
     """The answer to OffsetForLeaderEpoch; (-1, -1) if undefined."""

@@ -267,6 +267,8 @@ def aborted_transactions(path: str, begin: int, end: int) -> tuple[tuple[int, in
         except FormatError as error:
             raise FormatError(f"{file_name}: {error}") from error
         found += [(int(one["producer_id"]), int(one["first_offset"]), int(one["last_offset"])) for one in entries]
-        if len(entries) and int(entries["stable_offset"][-1]) >= end:
-            break  # as TransactionIndex.collectAbortedTxns: all that follow began later
+        if len(entries) and min(int(entries["stable_offset"][-1]), int(entries["last_offset"][-1]) + 1) >= end:
+            # As TransactionIndex.collectAbortedTxns: all that follow began later. A follower of Apache Kafka may write a stable offset
+            # behind the marker that passes over an open transaction of the same producer.
+            break
     return tuple(one for one in found if one[1] < end and one[2] >= begin)

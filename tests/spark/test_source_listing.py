@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -320,3 +321,14 @@ def test_another_replica_has_the_beginning(tmp_path: Path) -> None:
              "first segment" if broker == 1 else "nothing")  # fmt: skip
     read = source_ranges.batch_ranges(SourceOptions.parse({"logdirs": str(tmp_path), "subscribe": "t"}))
     assert [(one.broker, one.begin, one.end) for one in read] == [("2", 0, 30)]
+
+
+def test_aborted_transactions_behind_an_entry_of_a_kafka_follower_are_found(tmp_path: Path) -> None:
+    """The follower appended at once what one producer aborted, the beginning of its next transaction, and another producer's at 100: as
+    last stable offset it noted 100. The next one ends in the next segment, and was read as committed."""
+    entries = {0: (7, 0, 5, 100), 200: (7, 6, 203, 100)}
+    for base, fields in entries.items():
+        (tmp_path / f"{base:020d}.log").touch()
+        (tmp_path / f"{base:020d}.txnindex").write_bytes(struct.pack(">hqqqq", 0, *fields))
+    assert source_files.aborted_transactions(str(tmp_path), 0, 50) == ((7, 0, 5), (7, 6, 203))
+    assert source_files.aborted_transactions(str(tmp_path), 0, 6) == ((7, 0, 5),)
