@@ -75,7 +75,7 @@ class Log:
         self._rolling = Rolling(parts, config, jitter_ms)
         self._truncation = Truncation(parts)
         self._appender = LogAppender(parts, config, self._rolling, self._truncation)
-        #: Whether an append may sync (flush.messages), and so may fail with its batch in the log.
+        #: Whether an append may make a sync due (flush.messages).
         self.flushes_by_count = config.flush_messages < INT64_MAX
         # Bound directly: an extra call for every batch would cost.
         self.append_as_leader = self._appender.append_as_leader
@@ -137,6 +137,16 @@ class Log:
     def recovery_point(self) -> int:
         """See Durability."""
         return self.durability.recovery_point
+
+    @property
+    def counted_end(self) -> int:
+        """Records below this offset may count as stored: behind the recovery point there are fewer than flush.messages of them."""
+        return self.durability.recovery_point + self.config.flush_messages - 1
+
+    @property
+    def is_sync_due(self) -> bool:
+        """Whether flush.messages asks for a flush now. Who appends flushes the log, on another thread, before the append is answered."""
+        return self.watermarks.log_end_offset >= self.durability.recovery_point + self.config.flush_messages
 
     @property
     def truncations(self) -> int:

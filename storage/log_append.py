@@ -138,7 +138,6 @@ class LogAppender:
         "_durability",
         "_epochs",
         "_flush_messages",
-        "_flushes_by_count",
         "_is_plain",
         "_producers",
         "_records_bytes_max",
@@ -168,7 +167,6 @@ class LogAppender:
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._flush_messages = config.flush_messages - 1
-        self._flushes_by_count = config.flush_messages < INT64_MAX
         # With such a configuration, batches as clients usually send them skip fit_to_topic.
         self._is_plain = config.compression_type == "producer" and not config.is_log_append_time and not config.is_compacted
 
@@ -304,8 +302,6 @@ class LogAppender:
             else:
                 self._producers.publish(admitted)
         self._producers.advance(last + 1, 1, size)
-        if self._flushes_by_count and last - self._durability.recovery_point >= self._flush_messages:
-            self._durability.flush()
         return AppendInfo(first, last, timestamp, append_time, watermarks.log_start_offset, False, 1, leader_epoch)
 
     def begin_run(self, wall_ms: int) -> BatchRun:
@@ -553,8 +549,6 @@ class LogAppender:
             self._undo(error)
             raise
         self._producers.advance(last + 1, len(headers), end)
-        if last - self._durability.recovery_point >= self._flush_messages:
-            self._durability.flush()
         return AppendInfo(first_offset, last, largest, -1, watermarks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
 
     def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate | None) -> None:

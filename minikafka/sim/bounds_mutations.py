@@ -198,6 +198,7 @@ COORDINATORS = ("tests/broker/test_coordinator_turns.py",)
 FORWARDED = ("tests/broker/test_forwarded_turns.py",)
 CLEANER = ("tests/storage/test_cleaner.py",)
 CONTROLLER = ("tests/broker/test_controller_turns.py",)
+COUNTED = ("tests/broker/test_counted_flushes.py",)
 DELIVERY = ("tests/broker/test_delivery_turns.py",)
 FETCHES = ("tests/broker/test_long_fetches.py",)
 STEPS = (("step_s", 0.02), ("transactors", 2))
@@ -340,6 +341,15 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.transaction.effects:Markers.parts", lambda original: lambda markers: iter([markers])),)},
     {"name": "large-values-in-one-step", "breaks": "a coordinator that loads replays a bounded number of bytes in a step",
      "tests": COORDINATORS, "patches": (("minikafka.broker.coordinators.loader:STEP_VALUE_BYTES", lambda original: 1 << 40),)},
+    {"name": "unsynced-records-count", "breaks": "the high watermark waits for the leader's syncs (flush.messages)", "tests": COUNTED,
+     "patches": (("minikafka.core.partition.leader:PartitionLeader.hold", _returns(None)),)},
+    {"name": "unsynced-records-answered", "breaks": "a produce with acks=1 waits for its sync (flush.messages)", "tests": COUNTED,
+     "patches": (("minikafka.storage.log:Log.counted_end", lambda original: property(lambda self: 1 << 62)),)},
+    {"name": "unsynced-records-fetched", "breaks": "a follower fetches on behind its sync (flush.messages)",
+     "tests": ("tests/broker/test_rolls_beside.py",),
+     "patches": (("minikafka.broker.partitions.fetcher:Fetcher._sync_counted", _returns(None)),)},
+    {"name": "counted-once", "breaks": "records that come during a sync are synced by the next (flush.messages)", "tests": COUNTED,
+     "patches": (("minikafka.broker.partitions.partition:Partition.count_synced", _returns(None)),)},
     {"name": "replicas-not-finished", "breaks": "replicas that could not be made in one turn are made in later ones", "options": STEPS,
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager._place_late_soon", _returns(None)),)},
 ]  # fmt: skip

@@ -67,7 +67,7 @@ def fetch(topic: str, correlation_id: int) -> bytes:
 @pytest.mark.parametrize("seed", range(6))
 async def test_answers_logs_and_counters_are_those_of_requests_one_by_one(tmp_path: Path, seed: int) -> None:
     async with live_node(tmp_path, turn_clock_s=still) as node:
-        ids = await prepare(node, **{"segment.bytes": "1048576", **({"flush.messages": "40"} if seed == 5 else {})})
+        ids = await prepare(node, **{"segment.bytes": "1048576"})
         assert node.broker is not None
         together, one_by_one = Side(node.broker.dispatcher, fast=True), Side(node.broker.dispatcher, fast=False)
         generator, sequences, put_off = random.Random(seed), dict[int, int](), 0
@@ -363,27 +363,3 @@ async def test_over_a_socket_many_requests_at_once(tmp_path: Path) -> None:
         writer.close()
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
             assert (await admin.list_offsets({(TOGETHER, 0): "latest"}))[(TOGETHER, 0)].offset == len(frames)
-
-
-@pytest.mark.parametrize("is_together", [False, True])
-async def test_a_batch_that_cannot_be_synced_for_a_shortage_is_appended_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
-) -> None:
-    """flush.messages promises a synced batch, so the answer is an error. The batch is in the log all the same, and the leader knows it."""
-    async with live_node(tmp_path, turn_clock_s=still) as node:
-        side, frames = await begun(node, await prepare(node, **{"flush.messages": "1"}))
-        partition = partition_of(node, TOGETHER)
-        end, original, failures = partition.log.log_end_offset, OsFile.fsync, [OSError(errno.ENOMEM, "injected")]
-
-        def fsync(self: OsFile) -> None:
-            if self.path.endswith(".log") and f"/{TOGETHER}-" in self.path and failures:
-                raise failures.pop()
-            original(self)
-
-        monkeypatch.setattr(OsFile, "fsync", fsync)
-        (answer,) = side.ask_together(frames[:1]) if is_together else [side.ask(frames[0])]
-        assert answer is not None and not failures
-        assert decoded(answer, VERSION)[1].responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert partition.log.failure is None and partition.log.log_end_offset == end + 1
-        assert partition.leader.log_end_offset == end + 1, "the next batch must not be what tells it"
-        assert decoded(side.ask(frames[1]), VERSION)[1].responses[0].partition_responses[0].base_offset == end + 1

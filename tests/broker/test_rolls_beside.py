@@ -195,3 +195,36 @@ async def test_a_log_that_is_replaced_before_it_is_synced(tmp_path: Path, caplog
                 await asyncio.sleep(0)
     assert ("stopped following" in caplog.text) is not is_moved
     fetcher.close("the test is over")
+
+
+@pytest.mark.parametrize("is_followed_anew", [False, True])
+async def test_a_follower_says_that_it_has_records_when_flush_messages_has_let_them_be_synced(
+    tmp_path: Path, synced_here: list[str], is_followed_anew: bool
+) -> None:
+    log = load_log(OsFileSystem(), f"{tmp_path}/t-0", "t", 0, LogConfig(flush_messages=1), wall_ms=T0)
+    go_on = asyncio.Event()
+
+    async def later(function: Any, *arguments: Any) -> Any:
+        await go_on.wait()
+        return await beside(function, *arguments)
+
+    fetcher, partition, sent = following(log, later)
+    synced_here.clear()
+    async with asyncio.timeout(60):
+        await answer_one(partition, sent)
+        if is_followed_anew:
+            fetcher.remove(partition)
+            fetcher.add(partition)
+            fetcher.wake()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert log.log_end_offset == 1 and not [request for request, _ in sent._queue if request.topics]  # type: ignore[attr-defined]
+        go_on.set()
+        while True:
+            request, answered = await sent.get()
+            if request.topics:
+                break
+            answered(FetchResponse(session_id=9), None)
+        assert request.topics[0].partitions[0].fetch_offset == log.recovery_point == 1
+    assert not synced_here
+    fetcher.close("the test is over")

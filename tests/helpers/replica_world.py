@@ -134,6 +134,9 @@ class SilentEvents:
     async def cut_is_synced(self, partition: Partition) -> None:
         pass
 
+    def sync_due(self, partition: Partition) -> None:
+        pass
+
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         pass
 

@@ -86,12 +86,14 @@ def test_a_truncation_during_a_flush_voids_it(log: Log) -> None:
     assert log.recovery_point <= 1
 
 
-def test_flush_messages(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+def test_flush_messages_says_when_a_sync_is_due_and_what_counts_before_it(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
     log = open_log(flush_messages=2)
     append(log)
-    assert log.recovery_point == 0
+    assert (log.is_sync_due, log.counted_end, log.recovery_point) == (False, 1, 0)
     append(log)
-    assert log.recovery_point == 2
+    assert (log.is_sync_due, log.counted_end, log.recovery_point) == (True, 1, 0)
+    log.flush()
+    assert (log.is_sync_due, log.counted_end, log.recovery_point) == (False, 3, 2)
     assert len(disk.names[LOG].durable) == log.size
 
 

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.broker.log_flush import flush, sync_cut, truncate, truncate_fully
+from minikafka.broker.partitions.counted_flushes import sync_followed
 from minikafka.broker.partitions.partition import Partition, PartitionEvents
 from minikafka.broker.supervise import Ends
 from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
@@ -71,6 +72,8 @@ class Fetcher:
         """Fetch a partition from the end of its local log."""
         self.partitions[(partition.topic_id, partition.index)] = partition
         self.follower.add(partition)
+        if partition.log.is_sync_due:
+            self._sync_counted(self.follower.partitions[(partition.topic_id, partition.index)], partition)
 
     def remove(self, partition: Partition) -> None:
         """Leave a partition out of the next fetch and drop its part of the fetch in flight."""
@@ -350,6 +353,15 @@ class Fetcher:
         if data.log_start_offset > watermarks.log_start_offset:
             log.increment_log_start_offset(min(data.log_start_offset, log.high_watermark))
         self.follower.appended(followed)
+        if log.is_sync_due:
+            self._sync_counted(followed, partition)
+
+    def _sync_counted(self, followed: FollowedPartition, partition: Partition) -> None:
+        """Sync the log as flush.messages asks. The next fetch waits, because it tells the leader that the records are here."""
+        self.follower.syncing(followed)
+        is_followed = self._is_followed(partition, followed.leader_epoch)
+        sync = sync_followed(partition.log, self._replication.environment, is_followed)
+        self._start(self._go_on_behind(sync, followed, partition), f"syncing {partition} for flush.messages")
 
     async def _truncate(self, partition: Partition, leader_epoch: int, diverging_epoch: int, leader_end_offset: int) -> None:
         """Truncate what diverges from the leader of `leader_epoch`. Raises StorageError, ApiError(CORRUPT_MESSAGE)."""

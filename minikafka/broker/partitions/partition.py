@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from minikafka.core.partition.leader import Eligible, PartitionLeader
+from minikafka.core.partition.leader import ALL_COUNTS, Eligible, PartitionLeader
 from minikafka.late_dataclass import dataclass
 from minikafka.storage.errors import StorageError
 from minikafka.storage.producer_state import LAST_OFFSET, add_to_sequence
@@ -51,6 +51,9 @@ class PartitionEvents(Protocol):
     async def cut_is_synced(self, partition: Partition) -> None:
         """A truncation is durable. Returns when nothing on disk says more of the log. Raises StorageError."""
 
+    def sync_due(self, partition: Partition) -> None:
+        """flush.messages asks for a sync before the leader's last records count."""
+
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """The leader asks the controller to change the in-sync set."""
 
@@ -81,6 +84,7 @@ class Partition:
         "bytes_in",
         "bytes_out",
         "bytes_rejected",
+        "failed_syncs",
         "fetches",
         "fetches_failed",
         "index",
@@ -121,6 +125,8 @@ class Partition:
         self.bytes_out = 0
         self.messages_in = 0
         self.bytes_rejected = 0
+        #: Syncs for flush.messages that a shortage has prevented.
+        self.failed_syncs = 0
         #: Requests to append, those that failed through no fault of the client, requests to read, and failed ones.
         self.produces = 0
         self.produces_failed = 0
@@ -190,9 +196,12 @@ class Partition:
             lag_ms_max=self._rules.lag_ms_max,
             eligible=self._rules.is_eligible,
             now_ms=now_ms,
+            counted_end=log.recovery_point if log.is_sync_due else ALL_COUNTS,
         )
         if self.leader.advance(now_ms):
             self.high_watermark_moved()
+        if log.is_sync_due:
+            self._events.sync_due(self)
         return True
 
     def make_follower(self, registration: PartitionRegistration) -> bool:
@@ -271,23 +280,39 @@ class Partition:
         try:
             info = self.log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin, verification=verification, fitting=fitting)
         except StorageError as error:
-            if self.log.failure is None and self.log.log_end_offset > leader.log_end_offset:
-                # The batch is in the log, but flush.messages asks for a sync, which failed for a shortage.
-                self._appended(leader, self.log.log_end_offset, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not info.is_duplicate:
+            if self.log.flushes_by_count:
+                self._appended(leader, info.last_offset + 1, now_ms)
             # As in `_appended`, without its call: this is every append.
-            if leader.appended(info.last_offset + 1, now_ms):
+            elif leader.appended(info.last_offset + 1, now_ms):
                 self.high_watermark_moved()
             else:
                 self._events.appended(self)
         return info
 
     def _appended(self, leader: PartitionLeader, end_offset: int, now_ms: int) -> None:
+        is_sync_due = self.log.is_sync_due
+        if is_sync_due:
+            leader.hold()
         if leader.appended(end_offset, now_ms):
             self.high_watermark_moved()
         else:
             self._events.appended(self)
+        if is_sync_due:
+            self._events.sync_due(self)
+
+    def count_synced(self, now_ms: int) -> None:
+        """Let those records of the leader count that flush.messages allows: some were synced, or the configuration changed. If it asks for
+        another sync, that begins."""
+        leader, log = self.leader, self.log
+        if leader is None or log.failure is not None:
+            return
+        is_sync_due = log.is_sync_due
+        if leader.counts_to(log.recovery_point if is_sync_due else ALL_COUNTS, now_ms):
+            self.high_watermark_moved()
+        if is_sync_due:
+            self._events.sync_due(self)
 
     def append_run(self, run: BatchRun, now_ms: int) -> bool:
         """Append the batches of a run as leader and wake waiting requests once. False, with nothing appended, if they must be appended one

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+from minikafka.broker.partitions.counted_flushes import SyncWait
 from minikafka.broker.partitions.handover import is_handed_on
 from minikafka.broker.partitions.leader_hint import name_leader
 from minikafka.broker.partitions.produce_answer import (
@@ -106,6 +107,28 @@ class _AppendWait(ReplicationWait):
         self._run.close(reason)
 
 
+class _SyncedAppend(SyncWait):
+    """One partition of a request that waits for a sync, and with acks=all then for replication."""
+
+    __slots__ = ("_answer", "_run", "key")
+
+    def __init__(self, run: ProduceRun, appended: Appended, answer: _Answer) -> None:
+        super().__init__(appended.partition, appended.leader, appended.info.last_offset + 1)
+        self._run = run
+        self._answer = answer
+        self.key = appended.partition.key
+
+    def settled(self, code: ErrorCode) -> None:
+        """It is synced, or the partition's answer is final."""
+        if code is not ErrorCode.NONE:
+            fail(self._answer, code)
+        self._run.synced(self._partition, self._leader, self._required, self._answer)
+
+    def close(self, reason: str) -> None:
+        """Close the client's connection, because the request failed unexpectedly."""
+        self._run.close(reason)
+
+
 class ProduceRun:
     """One request. Its records are views of the receive buffer, or copies; offsets are written into them in place. The request's
     partitions are handled in several turns of the loop if they take long; meanwhile its connection accepts no further request.
@@ -141,7 +164,7 @@ class ProduceRun:
         self._response = ProduceResponse()
         #: The partitions that have not been handled yet.
         self._left: deque[tuple[_Topic, _Data, _Answer]] = deque()
-        self._waits: list[_AppendWait] = []
+        self._waits: list[_AppendWait | _SyncedAppend] = []
         self._waits_left = 0
         self._held: HeldRequest | None = None
         self._has_failed = False
@@ -226,7 +249,9 @@ class ProduceRun:
         answer.log_append_time_ms = info.log_append_time_ms
         answer.log_start_offset = info.log_start_offset
         leader = appended.leader
-        if self._request.acks < 0 and leader is not None and not appended.is_replicated:
+        if info.last_offset >= appended.partition.log.counted_end and self._request.acks:
+            self._waits.append(_SyncedAppend(self, appended, answer))
+        elif self._request.acks < 0 and leader is not None and not appended.is_replicated:
             self._waits.append(_AppendWait(self, appended.partition, leader, info.last_offset + 1, answer))
 
     def _admit(self, partition: Partition, topic: _Topic, data: _Data) -> Verification | None:
@@ -319,11 +344,21 @@ class ProduceRun:
         elif not waits:
             return self._response
         self._waits_left = len(waits)
-        waiting, timeout_ms = self._parts.replicas.waiting, max(self._request.timeout_ms, 0)
         for wait in waits:
-            if not wait.try_complete():
-                waiting.park(waiting.produces, wait, [wait.key], timeout_ms)
+            self._wait(wait)
         return None
+
+    def _wait(self, wait: _AppendWait | _SyncedAppend) -> None:
+        waiting = self._parts.replicas.waiting
+        if not wait.try_complete():
+            waiting.park(waiting.produces, wait, [wait.key], max(self._request.timeout_ms, 0))
+
+    def synced(self, partition: Partition, leader: PartitionLeader | None, required: int, answer: _Answer) -> None:
+        """Records are synced, or their partition's answer says why they are not."""
+        if self._request.acks < 0 and leader is not None and not answer.error_code:
+            self._wait(_AppendWait(self, partition, leader, required, answer))
+        else:
+            self.wait_settled()
 
     def wait_settled(self) -> None:
         """One more partition is settled: its records are replicated, or never will be."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minikafka.broker.partitions.counted_flushes import CountedFlushes
 from minikafka.broker.partitions.directory_assignments import DirectoryAssignments
 from minikafka.broker.partitions.directory_moves import DirectoryMoves
 from minikafka.broker.partitions.fetcher_manager import FetcherManager
@@ -95,6 +96,7 @@ class ReplicaManager:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.partitions_by_id: dict[tuple[bytes, int], Partition] = {}
         self.waiting = Waiting(environment)
+        self._counted_flushes = CountedFlushes(environment, self.waiting)
         #: Recently refused batches of idempotent producers.
         self.refusals = Refusals()
         self._topics = TopicSettings(config)
@@ -395,6 +397,7 @@ class ReplicaManager:
                 partition.leader.update_replicas(registration.replicas, min_isr, self._clock.now_ms())
                 if partition.leader.advance(self._clock.now_ms()):
                     partition.high_watermark_moved()
+                partition.count_synced(self._clock.now_ms())
         self._on_topic_configs()
 
     # -- PartitionEvents -------------------------------------------------------------------------------------------
@@ -440,6 +443,10 @@ class ReplicaManager:
     async def cut_is_synced(self, partition: Partition) -> None:
         """Take a lowered recovery point out of the checkpoint. Raises StorageError."""
         await self.upkeep.lower_recovery_point(partition.log)
+
+    def sync_due(self, partition: Partition) -> None:
+        """Sync the log on another thread."""
+        self._counted_flushes.begin(partition)
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask the controller for a change of the in-sync set."""
@@ -528,6 +535,7 @@ class ReplicaManager:
         for partition in self.partitions.values():
             # Connections are still open, so make sure that nothing is written to a log that is being closed.
             partition.resign()
+        await self._counted_flushes.finish()
         await self.upkeep.finish()
         await self.upkeep.flush_all()
         for directory in self.directories:

@@ -12,6 +12,8 @@ from minikafka.core.partition.isr import AlterOutcome, IsrProposal, IsrState, ou
 from minikafka.wire.errors import ApiError, ErrorCode
 
 UNKNOWN_OFFSET = -1
+#: Beyond every offset.
+ALL_COUNTS = 2**63 - 1
 
 #: (broker id, broker epoch of its fetch) -> whether it may be in the in-sync set: alive, not shutting down, of this epoch.
 Eligible = Callable[[int, int], bool]
@@ -75,6 +77,7 @@ class PartitionLeader:
         "_eligible",
         "_lag_ms_max",
         "broker_id",
+        "counted_end",
         "epoch_start_offset",
         "followers",
         "gaps_refused",
@@ -100,6 +103,7 @@ class PartitionLeader:
         lag_ms_max: int,
         eligible: Eligible,
         now_ms: int,
+        counted_end: int = ALL_COUNTS,
     ) -> None:
         self.broker_id = broker_id
         self.leader_epoch = leader_epoch
@@ -108,6 +112,8 @@ class PartitionLeader:
         self.isr = IsrState(isr, partition_epoch)
         #: The end of the leader's log. The host reports every append in the same turn of the event loop.
         self.log_end_offset = log_end_offset
+        #: The leader's own records count up to this offset, the end of a batch: flush.messages asks that what follows is synced first.
+        self.counted_end = counted_end
         #: Where this leadership began. A high watermark below it may be behind that of an earlier leader.
         self.epoch_start_offset = log_end_offset
         #: Ids of producers whose first gap in this epoch was refused (minikafka/core/partition/refusals.py).
@@ -126,10 +132,19 @@ class PartitionLeader:
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
         """The leader's log grew. Returns whether the high watermark moved, which happens only without followers in sync."""
         self.log_end_offset = log_end_offset
-        if not self.followers and self.min_isr <= 1:
+        if not self.followers and self.min_isr <= 1 and log_end_offset <= self.counted_end:
             self.high_watermark = log_end_offset
             return True
         return len(self.isr.maximal) == 1 and self.advance(now_ms)
+
+    def hold(self) -> None:
+        """What is appended next does not count before `counts_to` says so."""
+        self.counted_end = min(self.counted_end, self.log_end_offset)
+
+    def counts_to(self, offset: int, now_ms: int) -> bool:
+        """The leader's own records count up to `offset` now. Returns whether the high watermark moved."""
+        self.counted_end = offset
+        return self.advance(now_ms)
 
     def fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
         """A follower fetched from `offset`. Returns whether the high watermark moved.
@@ -158,7 +173,7 @@ class PartitionLeader:
         maximal = self.isr.maximal
         if len(self.isr.committed) < self.min_isr:
             return False
-        lowest = self.log_end_offset
+        lowest = min(self.log_end_offset, self.counted_end)
         for broker_id, follower in self.followers.items():
             end = follower.log_end_offset
             if end < lowest and (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from minikafka.core.partition.isr import AlterOutcome, outcome_of
-from minikafka.core.partition.leader import PartitionLeader
+from minikafka.core.partition.leader import ALL_COUNTS, PartitionLeader
 from minikafka.wire.errors import ApiError, ErrorCode
 
 LAG_MS = 1000
@@ -105,6 +105,16 @@ def test_a_lone_leader_moves_it_with_every_append() -> None:
     world = World(isr=(1,))
     assert world.append() is True
     assert world.leader.high_watermark == 11
+
+
+def test_records_that_must_be_synced_first_do_not_count() -> None:
+    world = World(isr=(1,))
+    world.leader.hold()
+    assert world.append(3) is False and world.leader.high_watermark == 10
+    world.leader.hold()
+    assert world.append(3) is False and world.leader.counted_end == 10
+    assert world.leader.counts_to(13, world.now_ms) is True and world.leader.high_watermark == 13
+    assert world.leader.counts_to(ALL_COUNTS, world.now_ms) is True and world.leader.high_watermark == 16
 
 
 def test_no_progress_below_min_insync_replicas() -> None:
