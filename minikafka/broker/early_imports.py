@@ -12,8 +12,8 @@ NEEDED_LATER = (
 )  # fmt: skip
 #: What the HTTP server of a node imports, 40 ms in all.
 OF_PAGE = (
-    "minikafka.broker.observe.cluster_view", "minikafka.broker.observe.metrics.node", "minikafka.broker.observe.topic_view",
-    "minikafka.client.maintenance",
+    "minikafka.broker.observe.http", "minikafka.broker.observe.cluster_view", "minikafka.broker.observe.metrics.node",
+    "minikafka.broker.observe.topic_view", "minikafka.client.maintenance",
 )  # fmt: skip
 
 

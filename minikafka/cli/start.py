@@ -181,9 +181,21 @@ def run(config: BrokerConfig, first_topics: Sequence[FirstTopic] = ()) -> NoRetu
         import uvloop
 
         new_loop = uvloop.new_event_loop
+    garbage = GarbagePauses()
+    # The command's modules leave next to no garbage: the collection before the start looks at what follows alone.
+    garbage.keep()
+    _import(config)
     # Do not close or drop the loop: both would wait for pending name lookups.
     runner = asyncio.Runner(loop_factory=new_loop)
-    _leave_process(runner.run(_run(config, list(first_topics))))
+    _leave_process(runner.run(_run(config, garbage, list(first_topics))))
+
+
+def _import(config: BrokerConfig) -> None:
+    """Import what the node needs before its loop runs: no turn may take so long."""
+    from minikafka.broker.early_imports import NEEDED_LATER, OF_PAGE, import_early
+
+    with no_collections():
+        import_early(("minikafka.broker.node", *NEEDED_LATER, *(OF_PAGE if config.minikafka_http_port >= 0 else ())))
 
 
 def _leave_process(status: int) -> NoReturn:
@@ -195,13 +207,9 @@ def _leave_process(status: int) -> NoReturn:
     os._exit(status)
 
 
-async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
+async def _run(config: BrokerConfig, garbage: GarbagePauses, first_topics: list[FirstTopic]) -> int:
     """Run the node from start to stop. Returns the exit status."""
-    garbage = GarbagePauses()
-    # The command's modules leave next to no garbage: the collection before the start looks at what follows alone.
-    garbage.keep()
-    with no_collections():
-        from minikafka.broker.node import Node
+    from minikafka.broker.node import Node
 
     executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
     node = Node(config, _environment(config, executor))
@@ -275,12 +283,9 @@ async def _http(node: Node) -> HttpServer | None:
     config = node.config
     if config.minikafka_http_port < 0:
         return None
-    with no_collections():
-        from minikafka.broker.early_imports import OF_PAGE, import_early
-        from minikafka.broker.observe.http import HttpServer
+    from minikafka.broker.observe.http import HttpServer
 
     http = HttpServer(node)
-    import_early(OF_PAGE)
     await http.start(config.minikafka_http_host, config.minikafka_http_port)
     logger.info("metrics and probes on port %d", http.port)
     return http

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config.broker_config import BrokerConfig
+from minikafka.broker.early_imports import OF_PAGE, import_early
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
 from minikafka.net import descriptors
@@ -59,6 +60,7 @@ class NodeRunner:
         """Start, and return when the node is in service. Raises what Node.start raises."""
         self._loop_watch.start()
         if self.config.minikafka_http_port >= 0:
+            await self.node.environment.run_blocking(import_early, OF_PAGE)
             from minikafka.broker.observe.http import HttpServer
 
             self._http = HttpServer(self.node)
