@@ -99,11 +99,11 @@ class Member:
                 return [(a.first_offset, a.last_offset, a.delivery_count) for p in found for a in p.acquired_records]
         return []
 
-    async def acknowledge(self, first: int, last: int, how: int, epoch: int | None = None) -> Any:
+    async def acknowledge(self, first: int, last: int, how: int, epoch: int | None = None, index: int = 0) -> Any:
         kind = ShareAcknowledgeRequest
         batch = kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[how])
         topic = kind.AcknowledgeTopic(
-            topic_id=self.topic_id, partitions=[kind.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])]
+            topic_id=self.topic_id, partitions=[kind.AcknowledgePartition(partition_index=index, acknowledgement_batches=[batch])]
         )
         asked = self.epoch if epoch is None else epoch
         answer: Any = await self.channel.request(
@@ -190,6 +190,8 @@ async def second_life(node: Node) -> None:
     await c.acknowledge(4, 9, ACCEPT)
     await produce(c.channel, c.topic_id, 1)
     assert await c.take() == [(10, 10, 1)]
+    order = [(await c.acknowledge(10, last, ACCEPT, index=7)).responses[0].partitions[0].error_code for last in (9, 10)]
+    assert order == [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "as in Apache Kafka"
     wrong = await c.acknowledge(10, 10, ACCEPT, epoch=99)
     assert wrong.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     newcomer = Member(node, c.channel, "newcomer")

@@ -290,6 +290,8 @@ class ShareFetchHandlers:
         results: Results = {}
         waiting = len(acknowledged) + 1
         may_renew = context.api_version >= RENEWAL_VERSION_MIN
+        empty: list[Partition] = []
+        is_any_processed = False
 
         def settle(partition: Partition | None, code: ErrorCode, message: str | None) -> None:
             nonlocal waiting
@@ -297,6 +299,9 @@ class ShareFetchHandlers:
                 results[partition] = (code, message if code is not ErrorCode.NONE else None)
             waiting -= 1
             if waiting == 0:
+                # As in Apache Kafka, partitions without acknowledgements are named beside those whose acknowledgements were processed.
+                for name in () if is_any_processed else empty:
+                    del results[name]
                 on_results(results)
 
         for partition, batches in acknowledged.items():
@@ -304,14 +309,15 @@ class ShareFetchHandlers:
             def done(code: ErrorCode, message: str | None, partition: Partition = partition) -> None:
                 settle(partition, code, message)
 
-            fault = self.fault_of(context, partition)
-            if fault is None and not is_valid(batches, may_renew=may_renew, is_renewal=is_renewal):
-                fault = ErrorCode.INVALID_REQUEST
+            is_sound = is_valid(batches, may_renew=may_renew, is_renewal=is_renewal)
+            fault = self.fault_of(context, partition) if is_sound else ErrorCode.INVALID_REQUEST
             if fault is not None:
                 done(fault, None)
             elif not batches:
+                empty.append(partition)
                 done(ErrorCode.NONE, None)
             else:
+                is_any_processed = True
                 self.leader.acknowledge(SharePartitionKey(session.group_id, *partition), session.member_id, batches, done)
             yield
         settle(None, ErrorCode.NONE, None)

@@ -50,6 +50,11 @@ class Run:
         return self.state in _TERMINAL and not self.ticket
 
     @property
+    def is_gap(self) -> bool:
+        """Whether the log had no records here when what follows was delivered."""
+        return self.state is DeliveryState.ARCHIVED and not self.count
+
+    @property
     def will_be_done(self) -> bool:
         """Whether the run will not be delivered again if the pending write succeeds."""
         return (self.target if self.ticket else self.state) in _TERMINAL

@@ -278,6 +278,8 @@ class SharePartition:
         for acknowledgement in acknowledgements:
             for first, last, kind in acknowledgement.stretches():
                 for run in self._flight.cut(max(first, self.start_offset), last):
+                    if run.is_gap:
+                        continue
                     if kind == RENEW:
                         self._watch(run, now_ms + rules.lock_ms)
                     else:
@@ -296,27 +298,36 @@ class SharePartition:
 
     def _check(self, member_id: str, acknowledgements: Sequence[Acknowledgement], rules: ShareRules) -> None:
         """Raises INVALID_REQUEST or INVALID_RECORD_STATE."""
-        checked = -1
+        settled = -1
         for one in acknowledgements:
             if one.last_offset < self.start_offset:
                 continue
             first = max(one.first_offset, self.start_offset)
-            if first >= self.next_offset:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The first offset in request is past acquired records.")
-            if one.last_offset >= self.next_offset:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The last offset in request is past acquired records.")
-            if first <= checked:
+            self._check_offsets(first, one.last_offset)
+            if first <= settled:
                 raise _not_acquired("The offset cannot be acknowledged. The offset is not acquired.")
-            checked = one.last_offset
+            if one.types[-1] != RENEW:
+                settled = one.last_offset
             if RENEW in one.types and not rules.is_renew_enabled:
                 raise _not_acquired("Renewing acquisition locks is not enabled for the group.")
             for run in self._flight.between(first, one.last_offset):
+                if run.is_gap:
+                    continue
                 if run.state is not DeliveryState.ACQUIRED:
                     raise _not_acquired("The batch cannot be acknowledged. The batch is not in the acquired state.")
                 if run.ticket:
                     raise _not_acquired("The record state is invalid. The acknowledgement of delivery could not be completed.")
                 if run.member_id != member_id:
                     raise _not_acquired("Member is not the owner of batch record")
+
+    def _check_offsets(self, first: int, last: int) -> None:
+        """Check that the offsets are in flight. There may be a gap between them, but not at their end."""
+        if not self._flight.runs:
+            raise _not_acquired("Batch record not found. The request batch offsets are not found in the cache.")
+        if first >= self.next_offset:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The first offset in request is past acquired records.")
+        if last >= self.next_offset or next(self._flight.between(last, last)).is_gap:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The last offset in request is past acquired records.")
 
     def release(self, member_id: str, done: Done) -> None:
         """A member's session has ended: release the records that it holds."""

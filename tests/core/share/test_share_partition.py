@@ -297,6 +297,32 @@ def test_only_the_holder_of_records_may_acknowledge_them(first: int, last: int, 
     assert again == [ErrorCode.NONE], "none of a refused request counts, and what is done is done"
 
 
+def test_offsets_that_nobody_got_are_refused_as_by_apache_kafka() -> None:
+    world = World(end=1000)
+    assert world.acknowledge(0, 0, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE], "nothing is in flight"
+    world.compact(10, 50)
+    assert world.fetch(count=10) == [(0, 9, 1)]
+    assert world.fetch(count=10) == [(50, 59, 1)]
+    assert world.acknowledge(20, 30, ACCEPT) == [ErrorCode.INVALID_REQUEST], "all of them are in a gap"
+    assert world.acknowledge(5, 20, ACCEPT) == [ErrorCode.INVALID_REQUEST], "the last of them is in a gap"
+    assert world.acknowledge(5, 54, ACCEPT) == [ErrorCode.NONE], "a gap in the midst of them does no harm"
+    assert world.acknowledge(0, 4, ACCEPT) == [ErrorCode.NONE]
+    assert world.partition.start_offset == 55
+    assert world.acknowledge(20, 59, ACCEPT) == [ErrorCode.NONE]
+    assert world.acknowledge(60, 60, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+
+
+def test_an_offset_whose_lock_was_renewed_may_be_acknowledged_in_the_same_request() -> None:
+    world = World(end=10)
+    world.fetch()
+    codes: list[ErrorCode] = []
+    for second in (ACCEPT, RENEW):
+        batches = [Acknowledgement(0, 5, [RENEW]), Acknowledgement(5, 5, [second]), Acknowledgement(5, 9, [ACCEPT])]
+        world.partition.acknowledge("m", batches, lambda code, message: codes.append(code), world.now_ms)
+        world.pump()
+    assert codes == [ErrorCode.INVALID_RECORD_STATE, ErrorCode.NONE]
+
+
 def test_nothing_counts_before_it_is_written() -> None:
     world = World(end=10)
     world.fetch()
