@@ -18,6 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
+from minikafka.cli.demo_discarded import LeftLogs
 from minikafka.cli.last_words import full, last_error
 from minikafka.cli.reasons import reason
 from minikafka.client.admin import Admin
@@ -290,6 +291,7 @@ class Demo:
             await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writes to resume")
             story.say(f"writes resumed: the longest pause between two acknowledgements was {self._ledger.longest_gap_s:.2f} s")
             story.chapter("The dead broker comes back")
+            left = await asyncio.to_thread(LeftLogs, cluster.nodes[victim].log_dir, TOPIC)
             with story.working(f"starting node {victim} again"):
                 restarted = time.monotonic()
                 await asyncio.to_thread(cluster.restart, victim)
@@ -298,6 +300,8 @@ class Demo:
             story.say(f"{TOPIC}-{partition}: leader {healed.leader}, epoch {healed.leader_epoch}, in sync [bold]{healed.isr}[/]")
             for line in self._truncations(cluster, victim):
                 story.say(f"   {line}")
+                if which := left.explain(line):
+                    story.say(f"   {which}")
             await self._lose_the_controller(cluster, admin)
             stop.set()
             await writer
