@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from minikafka.addresses import host_port
 from minikafka.broker.admin.acls import ControllerAclHandlers
 from minikafka.broker.admin.cluster import ControllerClusterHandlers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
@@ -306,7 +307,7 @@ class Node:
 
     def _inter_broker_address(self) -> str:
         host, port, _ = self.registered_listeners[self.config.inter_broker_listener]
-        return f"{host}:{port}"
+        return host_port(host, port)
 
     async def _prepare_broker(self) -> None:
         settings = Settings(self.config, self.metadata)

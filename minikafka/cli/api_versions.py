@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.addresses import host_port
 from minikafka.cli.common import emit
 from minikafka.cli.session import operator_command, with_admin
 from minikafka.wire.registry import api
@@ -44,7 +45,7 @@ def broker_api_versions(bootstrap: str, output: str, traceback: bool) -> None:
                 shown = f"usable: {usable}" if usable >= 0 else "unusable: node too new or too old"
                 lines.append(f"\t{name}({key}): {_versions(entry.min_version, entry.max_version)} [{shown}]")
             if output == "table":
-                click.echo(f"{broker.host}:{broker.port} (id: {node_id} rack: {broker.rack or 'null'} isFenced: false) -> (")
+                click.echo(f"{host_port(broker.host, broker.port)} (id: {node_id} rack: {broker.rack or 'null'} isFenced: false) -> (")
                 click.echo(",\n".join(lines) + "\n)")
         if output != "table":
             emit(rows, output, ["broker", "api", "key", "min", "max", "usable"])

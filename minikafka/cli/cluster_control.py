@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.addresses import split_addresses
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE
 from minikafka.cli.control_socket import socket_path
 
@@ -223,7 +224,10 @@ ACTIONS: dict[str, Callable[[ControlServer, list[int], bool], str]] = {
 
 def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool = False) -> str:
     """Send a request to the cluster that listens on one of these addresses, and return its answer. Exits with an error on failure."""
-    ports = [int(port) for port in (address.rpartition(":")[2] for address in bootstrap.split(",")) if port.isdigit()]
+    try:
+        ports = [port for _, port in split_addresses(bootstrap)]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     _wait_for_the_start(ports)
     for port in ports:
         connection = socket.socket(socket.AF_UNIX)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from minikafka.addresses import host_port
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
 from minikafka.cli.doctor_findings import Finding, mismatch, refusal_advice
 from minikafka.cli.session import operator_command
@@ -56,16 +57,16 @@ async def _examine(bootstrap: str) -> list[Finding]:
     findings: list[Finding] = []
     reached: list[tuple[str, int]] = []
     for host, port in parse_bootstrap(bootstrap):
-        problem = await _dial(host, port)
+        where, problem = host_port(host, port), await _dial(host, port)
         if problem is None:
             reached.append((host, port))
-            findings.append(Finding("bootstrap", "ok", f"{host}:{port} answers"))
+            findings.append(Finding("bootstrap", "ok", f"{where} answers"))
         else:
-            findings.append(Finding("bootstrap", "error" if not reached else "warning", f"{host}:{port}: {problem[0]}", problem[1]))
+            findings.append(Finding("bootstrap", "error" if not reached else "warning", f"{where}: {problem[0]}", problem[1]))
     if not reached:
         return findings
     findings = [Finding(f.check, "warning", f.text, f.advice) if f.state == "error" else f for f in findings]
-    servers = [f"{host}:{port}" for host, port in reached]
+    servers = [host_port(host, port) for host, port in reached]
     async with Maintenance(",".join(servers), client_id="minikafka-doctor", timeout_ms=5000) as admin:
         for broker in sorted(admin.cluster.brokers.values(), key=lambda b: b.node_id):
             findings += await _broker(broker, reached)
@@ -100,7 +101,7 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
     except ConnectionRefusedError:
         return "the connection is refused", "Nothing listens there. Is the broker running? Does its container publish this port?"
     except AuthenticationFailed as error:
-        text = str(error).removeprefix(f"{host}:{port}: ")
+        text = str(error).removeprefix(f"{host_port(host, port)}: ")
         return await _mismatch(host, port, properties) or (text, refusal_advice(text))
     except TimeoutError:
         return await _mismatch(host, port, properties) or (
@@ -134,13 +135,13 @@ def _unresolved(host: str) -> str:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
 async def _broker(broker: BrokerInfo, bootstrap: list[tuple[str, int]]) -> list[Finding]:
-    where = f"{broker.host}:{broker.port}"
+    where = host_port(broker.host, broker.port)
     check = f"broker {broker.node_id} advertises {where}"
     if broker.host in ("0.0.0.0", "::", ""):
         return [Finding(check, "error", "this is not an address", "Set advertised.listeners to a host that clients can reach.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from minikafka.addresses import host_port
 from minikafka.cli.doctor_findings import Finding
 from minikafka.counted import counted
 
@@ -41,7 +42,7 @@ def addresses(advertised: Mapping[int, tuple[str, int]]) -> list[Finding]:
         by_address.setdefault(address, []).append(broker)
     return [
         Finding(
-            "advertised addresses", "error", f"brokers {_list(brokers)} all advertise {host}:{port}",
+            "advertised addresses", "error", f"brokers {_list(brokers)} all advertise {host_port(host, port)}",
             "Give each broker a port of its own in advertised.listeners.",
         )
         for (host, port), brokers in by_address.items()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.cli import doctor_cluster as judge
 from minikafka.cli.doctor_findings import Finding
 from minikafka.counted import counted
@@ -27,7 +28,7 @@ async def examine(admin: Maintenance, bootstrap: list[str]) -> list[Finding]:
     findings, count = await _health(admin)
     brokers = dict(admin.cluster.brokers)
     findings += judge.addresses({node_id: (b.host, b.port) for node_id, b in brokers.items()})
-    findings += judge.cluster_ids(await _cluster_ids([*bootstrap, *(f"{b.host}:{b.port}" for b in brokers.values())]))
+    findings += judge.cluster_ids(await _cluster_ids([*bootstrap, *(host_port(b.host, b.port) for b in brokers.values())]))
     findings += await _topics(admin, count)
     names = await _answer(admin.list_topics()) or []
     for node_id in sorted(brokers):

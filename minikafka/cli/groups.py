@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.addresses import host_port
 from minikafka.cli.common import EXIT_REFUSED, emit
 from minikafka.cli.group_offsets import check_reset, echo_csv, partitions_of, reset_options, targets
 from minikafka.cli.group_tables import delete_groups, echo_deletion, kafka_table, outcome_rows
@@ -201,7 +202,7 @@ async def _members_view(admin: Maintenance, group: Any, verbose: bool) -> list[d
 
 
 async def _state_view(admin: Maintenance, group: Any, verbose: bool) -> list[dict[str, Any]]:
-    where = f"{group.coordinator.host}:{group.coordinator.port}  ({group.coordinator.node_id})"
+    where = f"{host_port(group.coordinator.host, group.coordinator.port)}  ({group.coordinator.node_id})"
     return [
         {
             "group": group.group_id, "coordinator": where, "assignment_strategy": group.protocol or None, "state": group.state,

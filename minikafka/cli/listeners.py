@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from minikafka.addresses import host_port
 from minikafka.net.tasks import within
 
 logger = logging.getLogger("minikafka.node")
@@ -60,15 +61,11 @@ def table(listeners: list[Listener]) -> list[str]:
     """Lines, aligned."""
     rows = [("listener", "protocol", "bound to", "advertised as", "works from")]
     rows += [
-        (e.name, e.protocol, _address(e.host or "0.0.0.0", e.port), _address(*e.registered) if e.registered else "-", works_from(e))
+        (e.name, e.protocol, host_port(e.host or "0.0.0.0", e.port), host_port(*e.registered) if e.registered else "-", works_from(e))
         for e in listeners
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:4], widths, strict=True)), row[4]]) for row in rows]
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def problems(
@@ -88,7 +85,7 @@ def problems(
         if listener.registered is None:
             continue
         host, port = listener.registered
-        what = f"listener {listener.name} is advertised as {host}:{port}"
+        what = f"listener {listener.name} is advertised as {host_port(host, port)}"
         if listener.registered in seen:
             found.append(f"{what}, and so is {seen[listener.registered]}: clients reach the wrong one; give each its own port")
         seen.setdefault(listener.registered, listener.name)

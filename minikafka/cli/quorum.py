@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.addresses import host_port, split_host_port
 from minikafka.cli.common import (
     CommandGroup,
     bootstrap_controller_option,
@@ -107,7 +108,7 @@ def _status(response: Any, cluster_id: str, output: str) -> None:
         lag_ms = max(leader.last_caught_up_timestamp - slowest.last_caught_up_timestamp, 0)
     elif slowest is not None:
         lag_ms = -1
-    nodes = {node.node_id: [f"{e.name}://{e.host}:{e.port}" for e in node.listeners] for node in getattr(response, "nodes", [])}
+    nodes = {node.node_id: [f"{e.name}://{host_port(e.host, e.port)}" for e in node.listeners] for node in getattr(response, "nodes", [])}
 
     def member(replica: Any) -> dict[str, Any]:
         directory = getattr(replica, "replica_directory_id", NO_DIRECTORY)
@@ -185,17 +186,17 @@ def add_controller(
     endpoints = []
     for text in listeners:
         name, separator, address = text.partition("://")
-        host, _, port = address.rpartition(":")
-        if not separator or not port.isdigit():
-            raise click.BadParameter(f"{text!r} is not NAME://host:port", param_hint="--listener")
-        endpoints.append((name, host.strip("[]"), int(port)))
+        try:
+            endpoints.append((name, *split_host_port(address if separator else "")))
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is not NAME://host:port", param_hint="--listener") from None
     directory = _directory(directory_id)
 
     async def work(admin: Maintenance) -> None:
         await admin.cluster.refresh([])
         if not dry_run:
             await admin.add_controller(admin.cluster.cluster_id or "", controller_id, directory, endpoints)
-        where = " and ".join(f"{name}://{host}:{port}" for name, host, port in endpoints)
+        where = " and ".join(f"{name}://{host_port(host, port)}" for name, host, port in endpoints)
         did = "DRY RUN of adding" if dry_run else "Added"
         click.echo(f"{did} controller {controller_id} with directory id {directory_id} and endpoints: {where}")
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from minikafka.addresses import host_port
 from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError, load_properties
 from minikafka.broker.config.image_environment import (
     SINGLE_NODE,
@@ -295,7 +296,7 @@ def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] 
     if not topics or not node.config.is_broker:
         return None
     host, port, _ = node.registered_listeners[node.config.inter_broker_listener]
-    return _beside(node, create_topics(f"{host}:{port}", topics, node.security.inter_broker), "creation of the first topics")
+    return _beside(node, create_topics(host_port(host, port), topics, node.security.inter_broker), "creation of the first topics")
 
 
 def _announce(node: Any) -> asyncio.Task[None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from minikafka.addresses import host_port
 from minikafka.client.assignors import decode_assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
 from minikafka.client.controllers import ControllerCluster
@@ -153,7 +154,7 @@ class Admin:
         except UnsupportedVersion as error:
             raise ClientError(str(error)) from error
         except NotEncodable as error:
-            raise ClientError(f"{channel.host}:{channel.port} cannot take the request: {error}") from error
+            raise ClientError(f"{host_port(channel.host, channel.port)} cannot take the request: {error}") from error
 
     # -- cluster and topics ----------------------------------------------------------------------------------------
 

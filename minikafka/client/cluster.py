@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from minikafka.addresses import split_addresses
+from minikafka.addresses import host_port, split_addresses
 from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers, WrongAddress, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
@@ -195,7 +195,7 @@ class Cluster:
             try:
                 return await self.channel_at(host, port)
             except TRANSPORT_ERRORS as error:
-                where = f"{host}:{port}: "
+                where = f"{host_port(host, port)}: "
                 failures[where + _reason(error).removeprefix(where)] = None
         hint = ", and does it speak TLS (--command-config)" if self._security is None and any("closed" in text for text in failures) else ""
         raise NoBrokers(f"no broker answers ({'; '.join(failures)}). Is the cluster running, and is this the right address{hint}?")
@@ -208,7 +208,7 @@ class Cluster:
             await asyncio.sleep(START_POLL_S)
 
     def _addresses(self) -> str:
-        return ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+        return ", ".join(host_port(host, port) for host, port in self._bootstrap)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Cluster:
         except UnsupportedVersion as error:
             raise ClientError(str(error)) from error
         except NotEncodable as error:
-            raise ClientError(f"{channel.host}:{channel.port} cannot take the request: {error}") from error
+            raise ClientError(f"{host_port(channel.host, channel.port)} cannot take the request: {error}") from error
 
     async def retry(self, work: Callable[[], Any], timeout_ms: int | None = None) -> Any:
         """Call the coroutine function `work` until it returns something other than None; transport errors count as None.

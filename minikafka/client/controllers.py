@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import cast
 
+from minikafka.addresses import host_port
 from minikafka.client.cluster import METADATA_TIMEOUT_MS, BrokerInfo, Cluster
 from minikafka.client.errors import ClientError, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
@@ -36,13 +37,13 @@ class ControllerCluster(Cluster):
         try:
             answer = await channel.request(request, None, min(self.request_timeout_ms, METADATA_TIMEOUT_MS))
         except UnsupportedVersion as error:
-            raise ClientError(f"{channel.host}:{channel.port} is not a controller of Apache Kafka 3.7 or newer") from error
+            raise ClientError(f"{host_port(channel.host, channel.port)} is not a controller of Apache Kafka 3.7 or newer") from error
         except (TimeoutError, asyncio.CancelledError):
             channel.close("no answer in time")
             raise
         response = cast(DescribeClusterResponse, answer)
         if response.error_code:
-            raise refusal(response.error_code, f"{channel.host}:{channel.port}", response.error_message)
+            raise refusal(response.error_code, host_port(channel.host, channel.port), response.error_message)
         self.brokers = {b.broker_id: BrokerInfo(b.broker_id, b.host, b.port) for b in response.brokers}
         self.cluster_id, self.controller_id = response.cluster_id, response.controller_id
         return MetadataResponse(cluster_id=response.cluster_id, controller_id=response.controller_id)

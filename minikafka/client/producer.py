@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from minikafka.addresses import host_port
 from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, NoBrokers, refusal
 from minikafka.client.partitioner import StickyPartitioner
@@ -479,7 +480,8 @@ class Producer:
             try:
                 future.set_result(cast(ProduceResponse, response).responses[0].partition_responses[0])
             except IndexError:
-                future.set_exception(UnreadableResponse(f"{channel.host}:{channel.port} sent a Produce response without the partition"))
+                where = host_port(channel.host, channel.port)
+                future.set_exception(UnreadableResponse(f"{where} sent a Produce response without the partition"))
 
         try:
             if self._acks == 0:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.client.errors import refusal
 from minikafka.client.group import find_coordinator
 from minikafka.wire.errors import ErrorCode
@@ -66,7 +67,7 @@ class ShareGroupAdmin:
             )
             for member in group.members
         ]  # fmt: skip
-        where = (f"{coordinator.host}:{coordinator.port}", coordinator.node_id)
+        where = (host_port(coordinator.host, coordinator.port), coordinator.node_id)
         return ShareGroupDescription(group_id, group.group_state, group.group_epoch, group.assignment_epoch, where, members)
 
     async def offsets(self, group_id: str) -> dict[Partition, ShareOffset]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.client.errors import ClientError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.net.channel import UnsupportedVersion
@@ -106,7 +107,7 @@ async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeR
     try:
         response: Any = await channel.request(request, channel.version_for(request, None), TIMEOUT_MS)
     except (UnsupportedVersion, NotEncodable) as error:
-        raise ClientError(f"{coordinator.host}:{coordinator.port} cannot describe streams groups like this: {error}") from error
+        raise ClientError(f"{host_port(coordinator.host, coordinator.port)} cannot describe streams groups like this: {error}") from error
     group = response.groups[0]
     if group.error_code:
         raise refusal(group.error_code, f"streams group {group_id}", group.error_message)
@@ -133,7 +134,7 @@ async def describe_streams_group(admin: Maintenance, group_id: str) -> StreamsGr
     ]  # fmt: skip
     return StreamsGroupDescription(
         group_id, group.group_state, group.group_epoch, group.assignment_epoch, group.topology.epoch if group.topology else None,
-        (f"{coordinator.host}:{coordinator.port}", coordinator.node_id), subtopologies, members,
+        (host_port(coordinator.host, coordinator.port), coordinator.node_id), subtopologies, members,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from minikafka.addresses import host_port
 from minikafka.net import tasks
 from minikafka.net.network import Connection, Network
 from minikafka.net.tasks import within
@@ -112,7 +113,7 @@ class Channel:
         self._on_end = on_end
 
     def __repr__(self) -> str:
-        return f"Channel({self.host}:{self.port})"
+        return f"Channel({host_port(self.host, self.port)})"
 
     @classmethod
     async def open(
@@ -142,10 +143,10 @@ class Channel:
                 await channel._authenticate(security, timeout_ms)
         except TimeoutError as error:
             channel.close()
-            raise RequestTimeout(f"{host}:{port} did not answer within {timeout_ms} ms") from error
+            raise RequestTimeout(f"{host_port(host, port)} did not answer within {timeout_ms} ms") from error
         except UnsupportedVersion as error:
             channel.close()
-            raise ConnectionLost(f"{host}:{port} is not compatible: {error}") from error
+            raise ConnectionLost(f"{host_port(host, port)} is not compatible: {error}") from error
         except BaseException:
             channel.close()
             raise
@@ -158,7 +159,7 @@ class Channel:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             response = cast(ApiVersionsResponse, await self.request(ApiVersionsRequest(), API_VERSIONS_FALLBACK, timeout_ms))
         if response.error_code:
-            raise ConnectionLost(f"{self.host}:{self.port} refused ApiVersions: {ErrorCode(response.error_code).name}")
+            raise ConnectionLost(f"{host_port(self.host, self.port)} refused ApiVersions: {ErrorCode(response.error_code).name}")
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
         self._chosen.clear()
 
@@ -211,11 +212,11 @@ class Channel:
         assert api_spec is not None
         theirs = self._versions.get(request.API_KEY)
         if theirs is None:
-            raise UnsupportedVersion(f"{self.host}:{self.port} does not serve {api_spec.name}")
+            raise UnsupportedVersion(f"{host_port(self.host, self.port)} does not serve {api_spec.name}")
         highest = min(api_spec.max_version, theirs[1], api_spec.max_version if version_max is None else version_max)
         if highest < max(api_spec.min_version, theirs[0]):
-            ours = f"v{api_spec.min_version}-{api_spec.max_version}"
-            raise UnsupportedVersion(f"{self.host}:{self.port} supports {api_spec.name} v{theirs[0]}-{theirs[1]}, this side {ours}")
+            ours, where = f"v{api_spec.min_version}-{api_spec.max_version}", host_port(self.host, self.port)
+            raise UnsupportedVersion(f"{where} supports {api_spec.name} v{theirs[0]}-{theirs[1]}, this side {ours}")
         self._chosen[request.API_KEY, version_max] = highest
         return highest
 
@@ -234,7 +235,7 @@ class Channel:
         """
         connection = self._connection
         if self.closed or connection is None:
-            raise ConnectionLost(f"the connection to {self.host}:{self.port} is closed")
+            raise ConnectionLost(f"the connection to {host_port(self.host, self.port)} is closed")
         if version is None:
             version = self.version_for(request)
         correlation_id = self._correlation_id
@@ -258,7 +259,7 @@ class Channel:
     def send_unanswered(self, request: Request, version: int | None) -> None:
         """Send a request that has no response (Produce with acks=0)."""
         if self.closed or self._connection is None:
-            raise ConnectionLost(f"the connection to {self.host}:{self.port} is closed")
+            raise ConnectionLost(f"the connection to {host_port(self.host, self.port)} is closed")
         if version is None:
             version = self.version_for(request)
         pieces = encode_request(request, version, self._correlation_id, self._client_id)
@@ -299,7 +300,7 @@ class Channel:
                 version = 0
             response = waiting.response_class.decode(version, data, position)
         except WireError as error:
-            reason = f"{self.host}:{self.port} sent a response that cannot be read: {error}"
+            reason = f"{host_port(self.host, self.port)} sent a response that cannot be read: {error}"
             self._call_back(waiting, None, UnreadableResponse(reason))
             self.close(reason)
             return
@@ -332,7 +333,7 @@ class Channel:
             self._renewal.cancel()
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
-            self._call_back(entry, None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
+            self._call_back(entry, None, ConnectionLost(f"the connection to {host_port(self.host, self.port)} ended: {reason}"))
         if self._on_end is not None:
             self._on_end()
 
@@ -356,9 +357,9 @@ class Channel:
     def _time_out(self, late: list[_Waiting]) -> None:
         """Time out these requests. The connection ends before the callbacks run, so that a retry uses another one."""
         names = [cast(Any, api(entry.api_key)).name for entry in late]
-        self.close(f"{self.host}:{self.port} did not answer {names[0]} in time")
+        self.close(f"{host_port(self.host, self.port)} did not answer {names[0]} in time")
         for entry, name in zip(late, names, strict=True):
-            self._call_back(entry, None, RequestTimeout(f"{self.host}:{self.port} did not answer {name} in time"))
+            self._call_back(entry, None, RequestTimeout(f"{host_port(self.host, self.port)} did not answer {name} in time"))
 
 
 def _error_code(frame: memoryview, position: int) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from minikafka.addresses import host_port
 from minikafka.net.flush_queue import Flushable, FlushQueue
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
@@ -97,7 +98,7 @@ class SocketConnection(SocketWriter):
         self.received_bytes = 0
 
     def __repr__(self) -> str:
-        return f"{self.peer_host}:{self.peer_port}"
+        return host_port(self.peer_host, self.peer_port)
 
     def start(self, handler: ConnectionHandler) -> None:
         """Begin to read; `handler` gets the frames."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from minikafka.addresses import host_port
 from minikafka.net.connection import SocketConnection
 from minikafka.net.descriptors import SHORTAGES
 from minikafka.net.flush_queue import FlushQueue
@@ -50,7 +51,7 @@ class SocketNetwork:
         try:
             sock = _bind(host, port)
         except OSError as error:
-            raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
+            raise OSError(error.errno, f"cannot listen on {host_port(host or '*', port)}: {error.strerror or error}") from error
         set_congestion_control(sock, self._congestion_control)
         # Accepted connections inherit it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from minikafka.addresses import host_port
 from minikafka.net.connection import SocketConnection
 from minikafka.net.flush_queue import FlushQueue
 from minikafka.net.network import AuthenticationFailed, ConnectionLimits
@@ -276,7 +277,7 @@ async def connect_tls(
         raise
     if not reason:
         return connection
-    where = f"{address[0]}:{address[1]}"
+    where = host_port(address[0], address[1])
     if "closed the connection" in reason or "too long" in reason:
         raise ConnectionError(f"{where}: {reason}; does it speak TLS (security.protocol)?")
     raise AuthenticationFailed(f"{where}: {reason}")

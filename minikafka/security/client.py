@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from minikafka.addresses import host_port
 from minikafka.net.network import AuthenticationFailed
 from minikafka.net.tls_settings import ClientTls
 from minikafka.security.errors import SecurityError
@@ -68,7 +69,7 @@ class ClientSecurity:
         Raises AuthenticationFailed, and what Channel.request raises."""
         if not self.mechanism:
             return 0
-        where = f"{channel.host}:{channel.port}"
+        where = host_port(channel.host, channel.port)
         handshake = SaslHandshakeRequest(mechanism=self.mechanism)
         agreed = cast(SaslHandshakeResponse, await channel.request(handshake, HANDSHAKE_VERSION, timeout_ms))
         if agreed.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
+from minikafka.addresses import host_port
 from minikafka.net.network import ANONYMOUS, ConnectionHandler
 from minikafka.sim.loop import Handle, ProcessLoop
 
@@ -123,7 +124,7 @@ class SimConnection:
         self.is_forgotten = False
 
     def __repr__(self) -> str:
-        return f"{self.peer_host}:{self.peer_port}"
+        return host_port(self.peer_host, self.peer_port)
 
     @property
     def holds_back(self) -> bool:

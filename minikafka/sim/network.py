@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from math import log
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Slots
 from minikafka.net.peer_lines import PeerLines
 from minikafka.sim.connection import DELAY_S_MAX, EPHEMERAL_PORT_MIN, RETRANSMIT_S, Link, SimConnection
@@ -116,7 +117,7 @@ class Fabric:
             self._next_port[listener.host] = listener.port + 1
         key = (listener.host, listener.port)
         if key in self._listeners:
-            raise OSError(errno.EADDRINUSE, f"{listener.host}:{listener.port} is in use")
+            raise OSError(errno.EADDRINUSE, f"{host_port(listener.host, listener.port)} is in use")
         self._listeners[key] = listener
 
     def unbind(self, listener: SimListener) -> None:
@@ -310,7 +311,7 @@ class _Attempt:
                 connection.close("the caller has given up")
             return
         if connection is None:
-            refused = ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {self._host}:{self._port}: refused")
+            refused = ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {host_port(self._host, self._port)}: refused")
             self.future.set_exception(refused)
         else:
             self.future.set_result(connection)

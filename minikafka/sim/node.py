@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import minikafka.core.group.coordinator  # noqa: F401 - what brokers import late is there from the beginning, in every run
+from minikafka.addresses import host_port
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
@@ -143,7 +144,7 @@ class SimNode:
         voters = None
         if world.options.is_dynamic and self.config.is_controller:
             voters = ",".join(
-                f"{node.node_id}@{node.host}:{node.config.advertised['CONTROLLER'].port}:"
+                f"{node.node_id}@{host_port(node.host, node.config.advertised['CONTROLLER'].port)}:"
                 + uuid_to_text(world.voter_directory_id(node.node_id))
                 for node in world.controllers
             )

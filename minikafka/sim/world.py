@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from minikafka.addresses import host_port
 from minikafka.sim.chaos import Chaos
 from minikafka.sim.invariants import Invariants
 from minikafka.sim.loop import ProcessLoop, Scheduler
@@ -148,7 +149,7 @@ class World:
     @property
     def bootstrap(self) -> str:
         """bootstrap.servers for clients."""
-        return ",".join(f"{node.host}:{BROKER_PORT}" for node in self.nodes.values() if node.config.is_broker)
+        return ",".join(host_port(node.host, BROKER_PORT) for node in self.nodes.values() if node.config.is_broker)
 
     @property
     def brokers(self) -> list[SimNode]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from minikafka.addresses import host_port
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.config.rules import BrokerConfigRules
 from minikafka.broker.config.topic_config import log_config
@@ -189,7 +190,7 @@ def _initial_controllers(plan: ClusterPlan, configs: Mapping[int, BrokerConfig])
             config = configs[node.node_id]
             endpoint = config.advertised[config.controller_listener]
             host = "localhost" if endpoint.host in ("", "0.0.0.0", "::") else endpoint.host
-            entries.append(f"{node.node_id}@{host}:{endpoint.port}:{uuid_to_text(random_uuid(os.urandom))}")
+            entries.append(f"{node.node_id}@{host_port(host, endpoint.port)}:{uuid_to_text(random_uuid(os.urandom))}")
     return ",".join(entries)
 
 

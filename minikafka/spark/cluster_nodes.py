@@ -10,13 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minikafka.addresses import host_port, split_host_port
 from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError, load_properties
 from minikafka.spark.cluster_segments import FilesFailed
 
 FIRST_PORT = 9092
 NODE_ID_MAX = 2**31 - 1
 _NODE = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]\s]+):(?P<port>\d+)(?::(?P<controller>\d+))?")
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Properties that set log directories. They are replaced by the directory that is written.
 _PLACES = ("log.dir", "log.dirs", "metadata.log.dir")
 
@@ -93,26 +94,29 @@ def _parse(text: str) -> _Address:
     found = _NODE.fullmatch(text.strip())
     if found is None:
         raise FilesFailed(f"--node {text}: expected ID@HOST:PORT[:CONTROLLER_PORT], as in 1@kafka1:9092, or a server.properties file")
-    port = int(found["port"])
-    address = _Address(int(found["id"]), found["host"], port, int(found["controller"] or port + 1))
+    try:
+        host, port = split_host_port(f"{found['host']}:{found['port']}")
+    except ValueError:
+        raise FilesFailed(f"--node {text}: ports are 1 to 65535, and an IPv6 address is in brackets, as in 1@[::1]:9092") from None
+    address = _Address(int(found["id"]), host, port, int(found["controller"] or port + 1))
     if not (0 < port < 65536 and 0 < address.controller_port < 65536 and address.node_id <= NODE_ID_MAX):
         raise FilesFailed(f"--node {text}: ports are 1 to 65535, node ids 0 to {NODE_ID_MAX}")
     return address
 
 
 def _from_addresses(addresses: Sequence[_Address]) -> list[NodePlan]:
-    voters = ",".join(f"{one.node_id}@{one.host}:{one.controller_port}" for one in sorted(addresses, key=lambda one: one.node_id))
+    voters = ",".join(f"{one.node_id}@{host_port(one.host, one.controller_port)}" for one in sorted(addresses, key=lambda one: one.node_id))
     replicas = str(min(3, len(addresses)))
     plans = []
     for one in addresses:
-        bind = one.host if one.host in _LOOPBACK else "0.0.0.0"
+        bind = one.host if one.host in _LOOPBACK else "::" if ":" in one.host else "0.0.0.0"
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(one.node_id),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{bind}:{one.port},CONTROLLER://{bind}:{one.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{one.host}:{one.port}",
+            "listeners": f"PLAINTEXT://{host_port(bind, one.port)},CONTROLLER://{host_port(bind, one.controller_port)}",
+            "advertised.listeners": f"PLAINTEXT://{host_port(one.host, one.port)}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
@@ -163,4 +167,4 @@ def _check_addresses(plans: Sequence[NodePlan]) -> None:
         for host, port in sorted(own):
             other = taken.setdefault((host, port), plan.node_id)
             if other != plan.node_id:
-                raise FilesFailed(f"--node: nodes {other} and {plan.node_id} would both listen on {host}:{port}")
+                raise FilesFailed(f"--node: nodes {other} and {plan.node_id} would both listen on {host_port(host, port)}")

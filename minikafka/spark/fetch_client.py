@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minikafka.addresses import split_addresses
+from minikafka.addresses import host_port, split_addresses
 from minikafka.security.mechanisms import SaslRefused
 from minikafka.spark.security import PLAIN_TEXT, Security
 
@@ -161,7 +161,7 @@ class Connection:
     """A connection to one broker, for one request at a time. Every failure is a BrokerError."""
 
     def __init__(self, host: str, port: int, security: Security | None = None, timeout_s: float = 30.0) -> None:
-        self.place = f"{host}:{port}"
+        self.place = host_port(host, port)
         security = security or Security()
         try:
             self.socket = security.connect(host, port, timeout_s)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from minikafka.addresses import host_port
 from minikafka.spark.fetch_client import OFFSET_NOT_AVAILABLE, OUT_OF_RANGE, BrokerError, Connection, Place, name_of
 from minikafka.spark.logformat import Batches, walk
 
@@ -77,13 +78,13 @@ class FetchReader:
                 self.stopped = "shrunk"
                 return
             if found.error and found.error != OFFSET_NOT_AVAILABLE:
-                where = f"{self.place.host}:{self.place.port}"
+                where = host_port(self.place.host, self.place.port)
                 raise BrokerError(f"broker {where} refuses {self.key[0]}-{self.key[1]}: {name_of(found.error)}")
             _away_since.pop((self.place.host, self.place.port), None)
             batches, _, why = walk(found.records, self.position)
             if len(batches) == 0:
                 if why == "length":
-                    raise BrokerError(f"broker {self.place.host}:{self.place.port} sends bytes at offset {self.offset} that are "
+                    raise BrokerError(f"broker {host_port(self.place.host, self.place.port)} sends bytes at offset {self.offset} that are "
                                       "not a batch")
                 empty += 1
                 if empty > EMPTY_MAX:
@@ -111,5 +112,5 @@ class FetchReader:
                 batches.position[kept], batches.size[kept], batches.crc[kept], batches.header[kept], batches.window, batches.window_start
             )
         if self.offset <= asked:
-            where = f"broker {self.place.host}:{self.place.port}"
+            where = f"broker {host_port(self.place.host, self.place.port)}"
             raise BrokerError(f"{where} sent a batch that ends at {self.offset - 1} when asked for offset {asked}")

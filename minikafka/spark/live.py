@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable
 
+from minikafka.addresses import host_port
 from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.directories import LogDirectory
 from minikafka.spark.fetch_client import (
@@ -61,7 +62,7 @@ def add_live_replicas(
     for node, keys in sorted(by_broker.items()):
         name = f"{node}/live" if str(node) in brokers_with_directories else str(node)
         place = Place(*state.brokers[node], security) if node in state.brokers else None
-        path = f"kafka://{place.host}:{place.port}" if place else "kafka:// (down)"
+        path = f"kafka://{host_port(place.host, place.port)}" if place else "kafka:// (down)"
         plan.directories.append(LogDirectory(path, name, state.cluster_id, clean=False))
         asked.append((node, name, place, sorted(keys)))
     for of_coordinators in (True, False):  # first the committed offsets of groups, then the logs that they refer to
@@ -209,7 +210,7 @@ def _add(
     on_disk = [one.cleaned_to for one in plan.replicas.get(key, []) if one.place is None]
     cleaned = max(on_disk, default=high_watermark) if key[0] in compacted else 0
     replica = Replica(
-        *key, name, f"kafka://{place.host}:{place.port}", stretches, [], False, high_watermark, True,
+        *key, name, f"kafka://{host_port(place.host, place.port)}", stretches, [], False, high_watermark, True,
         begin, None, cleaned, cleaned_to=cleaned, findings=FindingList(each_max), place=place,
         node=name.partition("/")[0], policy=COMPACT if key[0] in compacted else UNKNOWN,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from minikafka.addresses import host_port
 from minikafka.spark.findings import Finding
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import (
@@ -81,7 +82,7 @@ def _broker_text(broker: Registration | None) -> str:
     if broker is None:
         return "no registration"
     states = ", fenced" * broker.is_fenced + ", shutting down" * broker.is_shutting_down
-    listeners = ", ".join(f"{name}://{host}:{port}" for name, host, port, _ in broker.endpoints)
+    listeners = ", ".join(f"{name}://{host_port(str(host), str(port))}" for name, host, port, _ in broker.endpoints)
     text = f"epoch {broker.epoch}, incarnation {broker.incarnation}{states}, listeners {listeners or '-'}, rack {broker.rack or '-'}"
     return text + f", the log directories {', '.join(sorted(broker.directories)) or '-'}"
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from minikafka.addresses import host_port
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.source_files import Held, cuts, segment_path
 from minikafka.spark.source_listing import OTHER_REPLICAS, Available, available
@@ -163,7 +164,7 @@ def place_of(found: Available, key: Key) -> str:
         return found.files[key].path
     if key in found.places:
         broker, place = found.places[key]
-        return f"broker {broker} at {place.host}:{place.port}"
+        return f"broker {broker} at {host_port(place.host, place.port)}"
     return found.where
 
 

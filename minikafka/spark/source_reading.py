@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from minikafka.addresses import host_port
 from minikafka.spark.fetch_client import BrokerError, Connection, Place, first_answer
 from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.logformat import MAGIC, Batches, SegmentReader
@@ -263,7 +264,7 @@ class _WireWalk:
 
     @property
     def _where(self) -> str:
-        return f"broker {self._place.host}:{self._place.port}"
+        return f"broker {host_port(self._place.host, self._place.port)}"
 
     def _bounds_have_changed(self) -> None:
         key = self._range.topic, self._range.partition

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from minikafka.addresses import host_port
 from minikafka.spark.fetch_client import BrokerError, Connection, Place, name_of
 from minikafka.spark.logformat import TIMESTAMP_TYPE_BIT, Batches, SegmentReader
 from minikafka.spark.records import decode_records
@@ -29,7 +30,7 @@ def on_brokers(places: Mapping[Key, tuple[str, Place]], timestamps: Mapping[Key,
         with Connection(place.host, place.port, place.security) as connection:
             for key, (error, offset) in connection.offsets_at(asked).items():
                 if error:
-                    raise BrokerError(f"broker {place.host}:{place.port} does not report the offsets of {key[0]}-{key[1]}: "
+                    raise BrokerError(f"broker {host_port(place.host, place.port)} does not report the offsets of {key[0]}-{key[1]}: "
                                       f"{name_of(error)}")
                 found[key] = offset
     return found

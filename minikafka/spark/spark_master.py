@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from minikafka.addresses import split_host_port
 from minikafka.spark.spark_pods import PodWatch
 
 
@@ -48,12 +49,13 @@ def probe(master: str, timeout_s: float = PROBE_SECONDS) -> None:
         return
     refused = ""
     for place in master.removeprefix("spark://").split(","):
-        host, _, port = place.rpartition(":")
-        if not host or not port.isdigit():
-            raise SparkUnavailable(f"--master {master}: expected spark://HOST:PORT")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
-        except (OSError, OverflowError) as error:
+            address = split_host_port(place)
+        except ValueError:
+            raise SparkUnavailable(f"--master {master}: expected spark://HOST:PORT") from None
+        try:
+            socket.create_connection(address, timeout_s).close()
+        except OSError as error:
             refused = refused or f"{getattr(error, 'strerror', None) or error}"
         else:
             return

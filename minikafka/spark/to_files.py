@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.counted import counted
 from minikafka.spark.cluster_assembly import Assembled, AssembleTask, assemble_tasks
 from minikafka.spark.cluster_files import ClusterOptions, ClusterPlan, plan_cluster, write_cluster
@@ -314,7 +315,7 @@ def _manifest(plan: ClusterPlan, made: Sequence[Assembled], records_of: Sequence
 
 
 def _addresses(listeners: Sequence[Any], advertised: Mapping[str, Any]) -> list[str]:
-    return [f"{advertised[one.name].host or 'localhost'}:{advertised[one.name].port}" for one in listeners]
+    return [host_port(advertised[one.name].host or "localhost", advertised[one.name].port) for one in listeners]
 
 
 def instructions(report: FilesReport) -> list[str]:

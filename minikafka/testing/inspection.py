@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minikafka.addresses import split_host_port
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.probe import exchange, metadata
 from minikafka.wire.errors import WireError
@@ -36,32 +37,27 @@ class PartitionState:
     partition_epoch: int
 
 
-def _at(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 def brokers_of(address: str, security: ClientSecurity | None = None) -> set[int]:
     """Node ids of the live brokers in a broker's metadata."""
-    return {broker.node_id for broker in metadata(*_at(address), [], PROBE_TIMEOUT_S, security).brokers}
+    return {broker.node_id for broker in metadata(*split_host_port(address), [], PROBE_TIMEOUT_S, security).brokers}
 
 
 def has_coordinator(address: str, security: ClientSecurity | None = None) -> bool:
     """Whether a group's coordinator can be found, which means that __consumer_offsets exists and has a leader."""
     request = FindCoordinatorRequest(key=PROBE_GROUP, key_type=0)
-    answer: Any = exchange(*_at(address), request, COORDINATOR_VERSION, PROBE_TIMEOUT_S, security)
+    answer: Any = exchange(*split_host_port(address), request, COORDINATOR_VERSION, PROBE_TIMEOUT_S, security)
     return not answer.error_code
 
 
 def topic_of(address: str, name: str, security: ClientSecurity | None = None) -> Any | None:
     """The topic in a broker's metadata, or None."""
-    found = metadata(*_at(address), [name], PROBE_TIMEOUT_S, security).topics
+    found = metadata(*split_host_port(address), [name], PROBE_TIMEOUT_S, security).topics
     return found[0] if found and not found[0].error_code else None
 
 
 def is_healthy(address: str, names: list[str] | None, security: ClientSecurity | None = None) -> bool:
     """Whether every partition has a leader and all its replicas in sync."""
-    topics = metadata(*_at(address), names, PROBE_TIMEOUT_S, security).topics
+    topics = metadata(*split_host_port(address), names, PROBE_TIMEOUT_S, security).topics
     return all(
         not topic.error_code
         and topic.partitions
@@ -129,7 +125,7 @@ def describe(cluster: Cluster) -> str:
             lines.append(f"  {error}")
     for broker in alive:
         try:
-            topics = metadata(*_at(broker.address), None, PROBE_TIMEOUT_S, cluster.client_security).topics
+            topics = metadata(*split_host_port(broker.address), None, PROBE_TIMEOUT_S, cluster.client_security).topics
         except (OSError, WireError) as error:
             lines.append(f"  broker {broker.node_id} does not answer: {error}")
             continue

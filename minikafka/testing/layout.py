@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minikafka.addresses import host_port
 from minikafka.testing.errors import ClusterError, WrongConfiguration
 from minikafka.testing.ports import HOST, ReservedPorts
 
@@ -68,14 +69,14 @@ class NodeLayout:
     @property
     def address(self) -> str:
         """host:port for clients."""
-        return f"{HOST}:{self.port}"
+        return host_port(HOST, self.port)
 
 
 def _node_properties(node: NodeLayout, voters: str) -> dict[str, str]:
     """Role, name, listeners and log directory of a node; `voters`: `controller.quorum.voters`."""
-    listeners = f"{LISTENER}://{HOST}:{node.port}"
+    listeners = f"{LISTENER}://{host_port(HOST, node.port)}"
     if node.controller_port is not None:
-        listeners += f",{CONTROLLER_LISTENER}://{HOST}:{node.controller_port}"
+        listeners += f",{CONTROLLER_LISTENER}://{host_port(HOST, node.controller_port)}"
     return {
         "process.roles": "broker" if node.controller_port is None else "broker,controller",
         "node.id": str(node.node_id),
@@ -130,7 +131,7 @@ class ClusterLayout:
         http_ports = tuple(range(first_http_port, first_http_port + brokers)) if first_http_port else ()
         self._http_ports = ReservedPorts(http, http_ports)
         numbers = self.ports.numbers
-        voters = ",".join(f"{n + 1}@{HOST}:{numbers[brokers + n]}" for n in range(controllers))
+        voters = ",".join(f"{n + 1}@{host_port(HOST, numbers[brokers + n])}" for n in range(controllers))
         self.nodes: dict[int, NodeLayout] = {}
         for index in range(brokers):
             node_id = index + 1

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from minikafka.addresses import split_host_port
 from minikafka.broker.config.attributes import BrokerProperties
 from minikafka.broker.config.endpoints import SECURITY_PROTOCOLS, Endpoint, on_every_address, parse_endpoints
 from minikafka.broker.config.listener_security import is_security_property, security_problems
@@ -189,8 +190,8 @@ class BrokerConfig(BrokerProperties):
         """A controller without `listeners` listens on its address in `controller.quorum.voters`."""
         if not self.is_controller or any(text.partition("://")[0].upper() in controller_names for text in texts):
             return []
-        own = [entry.rpartition(":")[2] for entry in self.controller_quorum_voters if entry.partition("@")[0] == str(self.node_id)]
-        return [f"{controller_names[0]}://0.0.0.0:{port}" for port in own[:1] if controller_names]
+        own = [entry.partition("@")[2] for entry in self.controller_quorum_voters if entry.partition("@")[0] == str(self.node_id)]
+        return [on_every_address(f"{controller_names[0]}://{address}") for address in own[:1] if controller_names]
 
     def _derive_inter_broker(self, problems: list[str]) -> None:
         names = [e.name for e in self.broker_listeners]
@@ -221,18 +222,16 @@ class BrokerConfig(BrokerProperties):
         self.voters = {}
         for entry in self.controller_quorum_voters:
             number, _, address = entry.partition("@")
-            host, _, port = address.rpartition(":")
-            if not (number.isdigit() and host and port.isdigit() and int(port) <= 65535):
+            try:
+                self.voters[int(number)] = split_host_port(address)
+            except ValueError:
                 problems.append(f"controller.quorum.voters={entry}: must be id@host:port")
-                continue
-            self.voters[int(number)] = (host.strip("[]"), int(port))
         self.bootstrap_controllers = []
         for entry in self.controller_quorum_bootstrap_servers:
-            host, _, port = entry.rpartition(":")
-            if not host or not port.isdigit():
+            try:
+                self.bootstrap_controllers.append(split_host_port(entry))
+            except ValueError:
                 problems.append(f"controller.quorum.bootstrap.servers={entry}: must be host:port")
-                continue
-            self.bootstrap_controllers.append((host.strip("[]"), int(port)))
         if not self.voters and not self.bootstrap_controllers and not problems:
             problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: the controllers' addresses")
         if self.voters and self.is_controller and self.node_id is not None and self.node_id not in self.voters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minikafka.addresses import host_port, split_host_port
 from minikafka.late_dataclass import dataclass
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = range(4)
@@ -18,14 +19,14 @@ class Endpoint:
     security_protocol: int = PLAINTEXT
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{host_port(self.host, self.port)}"
 
 
 def on_every_address(text: str) -> str:
     """The same listener, bound to every address."""
     name, _, address = text.partition("://")
-    return f"{name}://0.0.0.0:{address.rpartition(':')[2]}"
+    every = "[::]" if address.startswith("[") else "0.0.0.0"
+    return f"{name}://{every}:{address.rpartition(':')[2]}"
 
 
 def parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], problems: list[str]) -> list[Endpoint]:
@@ -33,8 +34,9 @@ def parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], prob
     endpoints: list[Endpoint] = []
     for text in texts:
         listener, separator, address = text.partition("://")
-        host, _, port = address.rpartition(":")
-        if not separator or not port.isdigit() or int(port) > 65535:
+        try:
+            host, port = split_host_port(address if separator else "", is_any_host=True)
+        except ValueError:
             problems.append(f"{name}={text}: must be NAME://host:port")
             continue
         listener = listener.upper()
@@ -44,5 +46,5 @@ def parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], prob
         if listener in {e.name for e in endpoints}:
             problems.append(f"{name}={text}: the name {listener} is used twice")
             continue
-        endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocols[listener]))
+        endpoints.append(Endpoint(listener, host, port, protocols[listener]))
     return endpoints

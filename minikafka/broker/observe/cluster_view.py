@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.broker.front.turns import in_steps
 from minikafka.broker.observe.clients_view import clients_that_push
 from minikafka.broker.observe.last_audit import LastAudit
@@ -105,7 +106,7 @@ class ClusterView:
             from minikafka.client.maintenance import Maintenance
 
             host, port, _ = node.registered_listeners[node.config.inter_broker_listener]
-            self._admin = Maintenance(f"{host}:{port}", client_id="minikafka-ui", timeout_ms=int(ASK_TIMEOUT_S * 1000))
+            self._admin = Maintenance(host_port(host, port), client_id="minikafka-ui", timeout_ms=int(ASK_TIMEOUT_S * 1000))
         try:
             await within(ASK_TIMEOUT_S, self._admin.cluster.refresh([]))
         except _UNREACHABLE:

@@ -7,6 +7,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from minikafka.addresses import split_host_port
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot, file_name, read_snapshot, write_snapshot_file
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES
@@ -69,14 +70,17 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
     for entry in text.split(","):
         number, at, rest = entry.strip().partition("@")
         address, _, directory = rest.rpartition(":")
-        host, _, port = address.rpartition(":")
-        if not at or not number.isdigit() or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        try:
+            host, port = split_host_port(address)
+        except ValueError:
+            port = 0
+        if not at or not number.isdigit() or not port:
             raise FormatError(f"--initial-controllers: {entry!r} is not id@host:port:directory-id")
         try:
             directory_id = uuid_from_text(directory)
         except ValueError as error:
             raise FormatError(f"--initial-controllers: {entry!r}: {error}") from error
-        voters.append(Voter(ReplicaKey(int(number), directory_id), (Endpoint(listener, host.strip("[]"), int(port)),)))
+        voters.append(Voter(ReplicaKey(int(number), directory_id), (Endpoint(listener, host, port),)))
     if len({voter.key.node_id for voter in voters}) != len(voters):
         raise FormatError("--initial-controllers names a node twice")
     return VoterSet(voters)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.addresses import host_port
 from minikafka.broker.environment import Environment
 from minikafka.net.channel import Channel, ChannelSecurity, ConnectionLost
 
@@ -62,7 +63,7 @@ class RaftPeers:
         """Connect in the background, unless a connection exists, because a request will follow soon."""
         peer = self._peer(host, port)
         if peer.opening is None and (peer.channel is None or peer.channel.closed):
-            peer.opening = self._environment.supervisor.start(self._open(peer, host, port), f"connecting to {host}:{port}")
+            peer.opening = self._environment.supervisor.start(self._open(peer, host, port), f"connecting to {host_port(host, port)}")
 
     def renew(self, host: str, port: int) -> None:
         """A new process answers at this address. Drop the connections to the old one, even one being opened: its machine may have lost
@@ -74,7 +75,7 @@ class RaftPeers:
             peer.channel.close("the broker has registered anew")
         if peer.opening is not None:
             peer.opening.cancel()
-            peer.opening = self._environment.supervisor.start(self._open(peer, host, port), f"connecting to {host}:{port}")
+            peer.opening = self._environment.supervisor.start(self._open(peer, host, port), f"connecting to {host_port(host, port)}")
 
     def renew_brokers(self, listener: str, delta: MetadataDelta) -> None:
         """Call `renew` for all brokers that are new incarnations in the metadata. `listener`: the listener whose addresses are used."""

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
+from minikafka.addresses import host_port
 from minikafka.core.partition.handover import Turn, Verdict, Waiting, gives_hint, next_turn, verdict_of
 from minikafka.core.timers import TimerQueue
 from minikafka.late_dataclass import dataclass
@@ -375,11 +376,11 @@ class HandoverLines:
             return ()
         effects: list[Effect] = []
         if verdict is Verdict.UNKNOWN:
-            effects.append(Notice(f"no answer to a produce request that was handed on to {target.host}:{target.port}: {answer}"))
+            effects.append(Notice(f"no answer to a produce request that was handed on to {host_port(target.host, target.port)}: {answer}"))
             effects += self._refuse_all(line, entry, ErrorCode.REQUEST_TIMED_OUT)
         elif verdict is Verdict.NOT_ALLOWED:
             why = "refuses produce requests that this broker hands on: grant Write to its principal, or add it to super.users"
-            effects.append(Notice(f"{target.host}:{target.port} {why}", True))
+            effects.append(Notice(f"{host_port(target.host, target.port)} {why}", True))
             effects += self._refuse_all(line, entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif verdict is Verdict.OUT_OF_ORDER:
             effects += self._refuse_all(line, entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from minikafka.addresses import host_port
 from minikafka.broker.observe.metrics.exposition import labels
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def exporter_families(node: ObservedNode, label: Callable[[str, int], str]) -> I
         rows: Samples = []
         for broker in brokers:
             host, port = next(iter(broker.listeners.values()))[:2]
-            rows.append((labels(id=str(broker.broker_id), address=f"{host}:{port}"), 1))
+            rows.append((labels(id=str(broker.broker_id), address=host_port(host, port)), 1))
         yield "kafka_broker_info", rows
     yield from _partitions(node, label)
     yield from _groups(node)
