@@ -7,7 +7,7 @@ import click
 #: Common to all commands.
 COMMON: dict[int, str] = {
     0: "done",
-    1: "the cluster refused the request, or the data is not what you asked for",
+    1: "the cluster rejected the request, or the data is not as expected",
     2: "wrong usage or configuration",
     3: "the cluster cannot be reached or does not answer in time",
     130: "interrupted (Ctrl-C)",
@@ -19,8 +19,8 @@ STATUSES: dict[str, dict[int, str]] = {
         1: "divergence, corruption, or an acknowledged record that is missing",
         3: "something could not be compared, or nothing was",
     },
-    "cluster": {1: "`up`: the cluster could not start", 3: "`kill` and the like: no `cluster up` runs there"},
-    "consumer-groups": {1: "refused, or a requested group does not exist"},
+    "cluster": {1: "`up`: the cluster could not start", 3: "`kill` and similar commands: no `cluster up` is running there"},
+    "consumer-groups": {1: "rejected, or a requested group does not exist"},
     "demo": {0: "PASS", 1: "a step failed, and the output names it"},
     "doctor": {
         0: "every advertised listener answers, and no check fails",
@@ -30,12 +30,12 @@ STATUSES: dict[str, dict[int, str]] = {
     "dump-log": {1: "a file is damaged, or an index is wrong", 2: "a file cannot be read"},
     "health": {0: "healthy", 1: "not healthy, or with `-e` not within `--timeout`"},
     "install-shims": {1: "a file of that name already exists"},
-    "load": {0: "every row is in the topic exactly once", 1: "refused, or rows are missing"},
-    "share-groups": {1: "refused, or a requested group does not exist"},
-    "streams-groups": {1: "refused, or a requested group does not exist"},
+    "load": {0: "every row is in the topic exactly once", 1: "rejected, or rows are missing"},
+    "share-groups": {1: "rejected, or a requested group does not exist"},
+    "streams-groups": {1: "rejected, or a requested group does not exist"},
     "sim": {1: "an invariant was violated, and the output names the seed"},
     "start": {0: "stopped cleanly", 1: "the node could not start or continue"},
-    "storage": {1: "`format`: refused; `info`: something is wrong"},
+    "storage": {1: "`format`: rejected; `info`: something is wrong"},
     "verifiable-producer": {1: "a record was not acknowledged"},
     "verify-files": {0: "the files are intact", 1: "they are not"},
 }

@@ -11,7 +11,7 @@ import click
 
 from minikafka.cli.version import show_version
 
-_CLIENT = "the bundled client decides this itself"
+_CLIENT = "the bundled client has no such setting"
 
 #: command -> flag with a value -> why it has no effect.
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
@@ -22,8 +22,8 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "--socket-buffer-size": _CLIENT,
     },
     "consumer-perf-test": {"--socket-buffer-size": _CLIENT},
-    "dump-log": {"--max-message-size": "batches of every size are read"},
-    "topics": {"--partition-size-limit-per-response": "responses are always read to the end"},
+    "dump-log": {"--max-message-size": "it reads batches of any size"},
+    "topics": {"--partition-size-limit-per-response": "it always reads all pages of the response"},
 }
 #: command -> flag -> what to do instead. Flags may come with or without a value.
 NOT_OFFERED: dict[str, dict[str, str]] = {
@@ -32,7 +32,7 @@ NOT_OFFERED: dict[str, dict[str, str]] = {
 }
 #: Kafka's tool without kafka- and .sh -> what to do instead.
 TOOLS_NOT_OFFERED: dict[str, str] = {
-    "metadata-shell": "use minikafka dump-log --cluster-metadata-decoder --files on the directory's __cluster_metadata-0",
+    "metadata-shell": "use minikafka dump-log --cluster-metadata-decoder --files with a file of __cluster_metadata-0",
     "replica-verification": "use minikafka audit --bootstrap-server, which compares every batch and ends with a verdict",
 }
 _HAS_KAFKA_FLAGS = "_has_kafka_flags"

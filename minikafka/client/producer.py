@@ -426,7 +426,7 @@ class Producer:
     def _out_of_time(self, last: RetryBatch) -> str:
         """The last attempt has only what was left of the time, so how long it took says nothing."""
         text = f"tried for {self._delivery_timeout_s:g} s"
-        return text if last.reason.startswith("gave up after") else f"{text}, last: {last.reason or last.code.text}"
+        return text if last.reason.startswith("gave up after") else f"{text}, the last error was: {last.reason or last.code.text}"
 
     def _give_up(self, queue: PartitionQueue, code: ErrorCode, reason: str, batch: Batch | None = None) -> None:
         """Fail a batch, by default the first, and remove it from the queue."""

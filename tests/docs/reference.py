@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 #: What the commands are for; every command is in one group.
 GROUPS: dict[str, list[str]] = {
     "Run": ["start", "storage", "cluster", "demo"],
-    "Look": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
+    "Inspect": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
     "Records": ["produce", "consume", "console-producer", "console-consumer", "console-share-consumer", "get-offsets", "delete-records"],
     "Topics, groups, configurations": [
         "topics", "configs", "consumer-groups", "groups", "transactions", "leader-election", "reassign-partitions", "acls",
@@ -33,106 +33,109 @@ GROUPS: dict[str, list[str]] = {
 
 COMMAND_LINE = """# Command line
 
-`minikafka COMMAND --help` lists every option. Commands that Apache Kafka also has keep its flags, its output, and its name without `kafka-`
-and `.sh`. `minikafka install-shims DIR` writes `kafka-topics.sh` and the others. All of them work with Apache Kafka too.
+`minikafka COMMAND --help` lists every option. Commands that Apache Kafka also has keep its flags and output; their names lack `kafka-` and
+`.sh`. `minikafka install-shims DIR` writes scripts with Kafka's names, such as `kafka-topics.sh`. All commands work with Apache Kafka's
+brokers, too.
 
 """
 
-CONVENTIONS = """## Common to all
+CONVENTIONS = """## Common to all commands
 
 | | |
 |---|---|
-| where | `-b HOST:PORT`, else `MINIKAFKA_BOOTSTRAP`, else `KAFKA_BOOTSTRAP_SERVERS`, else `localhost:9092` |
-| format | `-o table`, `wide`, `json`, `jsonl`, `yaml`; results go to the standard output, everything else to stderr |
-| colour | only on a terminal, and not with `NO_COLOR` |
-| completion | of commands, options, and the cluster's topics and groups: `minikafka completion --help` says how |
-| errors | one line: what, why, what to do; `--traceback` shows the rest |
+| cluster | `-b HOST:PORT`, else `MINIKAFKA_BOOTSTRAP`, else `KAFKA_BOOTSTRAP_SERVERS`, else `localhost:9092` |
+| output format | `-o table`, `wide`, `json`, `jsonl`, `yaml`; results go to standard output, everything else to standard error |
+| color | only on a terminal, and not with `NO_COLOR` |
+| completion | commands, options, and the cluster's topics and groups; `minikafka completion --help` explains how to set it up |
+| errors | one line that says what failed, why, and what to do; `--traceback` shows the Python traceback |
 
 EXIT STATUSES
 KAFKA FLAGS
-## Breaking a cluster of `cluster up`
+## Break a cluster that `cluster up` started
 
-| | |
+| command | does |
 |---|---|
-| `minikafka cluster kill 2` | kills broker 2; `stop 2` stops it cleanly, `start 2` starts it, `start --wipe 2` with an empty disk |
+| `minikafka cluster kill 2` | kills broker 2; `stop 2` stops it cleanly, `start 2` starts it, `start --wipe 2` wipes its disk first |
 | `minikafka cluster pause 2` | sends SIGSTOP: the broker hangs with its connections open; `resume 2` wakes it |
 | `minikafka cluster cut 1` | cuts the links between broker 1 and the other brokers, but not those to clients; `heal` restores them |
 | `minikafka cluster status` | shows leaders and epochs, in-sync sets, and each replica's own state |
-| `minikafka cluster up --security SASL_SSL` | TLS, SASL or both on every listener (also `SSL`, `MTLS`, ..); it prints which files \
-clients need |
+| `minikafka cluster up --security SASL_SSL` | starts a cluster with TLS, SASL or both on every listener (also `SSL`, `MTLS`, ...), and \
+prints which files clients need |
 
-[How replication works](replication.md) is a tour of these commands.
+[How replication works](replication.md) uses these commands.
 """
 
 
 KAFKA_FLAGS = """\
 minikafka understands every flag that Apache Kafka 4.3's tools print for `--help`, including `--bootstrap-controller` and the older names
-`--consumer.config`, `--producer.config` and `--admin.config`. A test holds the list. These flags have no effect, or are not offered:"""
+`--consumer.config`, `--producer.config` and `--admin.config`. A test checks the whole list. The following flags and tools have no effect,
+or minikafka does not offer them:"""
 
 
 PYTHON = """\
-CI runs Python 3.11 on x86-64. We installed the wheel into empty environments of other versions, and ran three brokers, of which one was
-killed and came back, both audits, and the demo:
+CI runs Python 3.11 on x86-64. With other versions, we installed the wheel into empty environments. In each we ran three brokers, killed and
+restarted one, ran both kinds of audit, and ran the demo:
 
-| Python | machine | of the tests of wire, storage, core and client |
+| Python | machine | tests of wire, storage, core and client |
 |---|---|---|
-| 3.12.1, 3.13.0, 3.14.10 | Linux x86-64 | 4,444 pass; two need mypy, which was not there |
-| 3.11.2 | Linux ARM64 (Debian 12), under QEMU | not run to their end |
+| 3.12.1, 3.13.0, 3.14.10 | Linux x86-64 | 4,444 pass; two need mypy, which was not installed |
+| 3.11.2 | Linux ARM64 (Debian 12), under QEMU | not completed |
 
-On musl we used CPython 3.13.5, built against musl 1.2.5, with the wheels for musl and `packaging/alpine.txt`. The demo ran there. We have
-not used Alpine itself, nor ARM hardware."""
+For musl, we used CPython 3.13.5, built against musl 1.2.5, with the wheels for musl and `packaging/alpine.txt`. The demo ran there. We have
+used neither Alpine itself nor ARM hardware."""
 
 
 KAFKA_SUITE = """\
 # Apache Kafka's own tests
 
-Apache Kafka 4.3.0 publishes its test classes. `python tests/kafka_suite/run.py --keep` runs them unchanged on processes of minikafka, and
-keeps the newest result of each test in `tests/kafka_suite/results.tsv`. This page comes from that file and from `reasons.toml`. Variants
-with combined nodes are left out, except in the classes of `tools.consumer.group`, which have no others.
+Apache Kafka 4.3.0 publishes its test classes. `python tests/kafka_suite/run.py --keep` runs them unchanged on minikafka processes, and
+keeps the newest result of each test in `tests/kafka_suite/results.tsv`. This page is generated from that file and from `reasons.toml`. It
+leaves out variants with combined nodes, except for the classes of `tools.consumer.group`, which have no others.
 
 | column | counts tests that |
 |---|---|
-| internals | ask for an object inside a broker, which says nothing about minikafka |
-| fails as 4.4 does | state what 4.3 did, and fail on processes of Apache Kafka 4.4.0, too, whose APIs minikafka serves |
+| internals | access objects inside a broker, and so say nothing about minikafka |
+| fails as 4.4 does | expect the behavior of 4.3, and also fail on Apache Kafka 4.4.0, whose APIs minikafka serves |
 | not offered | test a feature that minikafka does not have |
 | fails | fail for another reason |
 
 BASELINE"""
 BASELINE = """\
-*Pass on Apache Kafka* is what its own brokers made of the same tests (`--kind inprocess --keep`, `baseline.tsv`), where they have run."""
+The column *pass on Apache Kafka* shows the result of the same tests on Kafka's own brokers (`--kind inprocess --keep`, `baseline.tsv`),
+where we have run them."""
 NO_BASELINE = "We have not run them on Apache Kafka's own brokers for comparison (`--kind inprocess --keep` does)."
 KAFKA_SUITE_IN_SHORT = """\
-[Apache Kafka's own tests](kafka-tests.md) run unchanged on processes of minikafka: CLASSES classes, TESTS tests. PASS pass. INTERNALS ask
-for an object inside a broker, and say nothing about minikafka. SAME fail in the same way on Apache Kafka 4.4.0, because they state what
-4.3 did. ABSENT test features that minikafka does not have: Kerberos and two-phase commit. FAIL fail for other reasons; the page names
-each."""
+[Apache Kafka's own tests](kafka-tests.md) run unchanged on minikafka processes: CLASSES classes with TESTS tests. PASS pass. INTERNALS
+access objects inside a broker, and so say nothing about minikafka. SAME fail in the same way on Apache Kafka 4.4.0, because they expect
+the behavior of 4.3. ABSENT test features that minikafka does not have: Kerberos and two-phase commit. FAIL fail for other reasons, which the
+page lists."""
 
 
 TOOLS = """\
-We tried these by hand in November 2026, against three brokers with data, groups, transactions, ACLs and quotas. No test of the project
-repeats it."""
+We tried these programs by hand in November 2026, with three brokers that had data, groups, transactions, ACLs and quotas. No test of the
+project repeats this."""
 SUITES = """\
 We ran the test suites of these clients by hand in November 2026, unchanged."""
 
 
 DIFFERENCES = """\
-`tests/differential` sends the same generated requests, good and bad, to Apache Kafka 4.4 and to minikafka, and compares the answers field
-by field. These differences stay. Empty cells stand for any value."""
+`tests/differential` sends the same generated requests, valid and invalid, to Apache Kafka 4.4 and to minikafka, and compares the responses
+field by field. These differences remain. An empty cell stands for any value."""
 FILES = """\
-`tests/differential/test_directories.py` gives minikafka and Apache Kafka 4.4 with the features of 4.3 the same work, stops them, and
-compares all files: those of clients' topics byte for byte, indexes, snapshots, checkpoints, and the records of coordinators and of the
-cluster without ids and times. These differences stay."""
+`tests/differential/test_directories.py` gives the same work to minikafka and to Apache Kafka 4.4 with the feature levels of 4.3. Then it
+stops both and compares all files. It compares clients' topics byte for byte, also indexes, snapshots and checkpoints, and the records of
+coordinators and of the metadata log without ids and times. These differences remain."""
 
 
 def _differences() -> list[str]:
     """tests/differential/differences.toml."""
     found = tomllib.loads((ROOT / "tests" / "differential" / "differences.toml").read_text())
-    lines = ["## Answers that differ from Apache Kafka's", "", *DIFFERENCES.splitlines(), ""]
-    lines += ["| API | field | there | here | why |", "|---|---|---|---|---|"]
+    lines = ["## Responses that differ from Apache Kafka's", "", *DIFFERENCES.splitlines(), ""]
+    lines += ["| API | field | Kafka | minikafka | difference |", "|---|---|---|---|---|"]
     for one in sorted(found["difference"], key=lambda one: (one["api"], one.get("path", ""), str(one.get("kafka", "")))):
         path = f"`{one['path']}`" if "path" in one else ""
         lines.append(row(one["api"], path, one.get("kafka", ""), one.get("ours", ""), one["why"]))
-    lines += ["", "## Files that differ from Apache Kafka's", "", *FILES.splitlines(), "", "| file | why |", "|---|---|"]
+    lines += ["", "## Files that differ from Apache Kafka's", "", *FILES.splitlines(), "", "| file | difference |", "|---|---|"]
     return [*lines, *(row(f"`{one['path']}`", one["why"]) for one in found["file"]), ""]
 
 
@@ -177,8 +180,8 @@ def _exit_statuses() -> str:
     lines = ["## Exit status", "", "| command | " + " | ".join(map(str, COMMON)) + " |", "|---|" + "---|" * len(COMMON)]
     lines += ["| all | " + " | ".join(COMMON.values()) + " |"]
     lines += [f"| `{name}` | " + " | ".join(own.get(code, "") for code in COMMON) + " |" for name, own in sorted(STATUSES.items())]
-    lines += ["", "An empty cell means what the first row says."]
-    lines += ["If nothing answers, a command gives up after 3 seconds; `health -e` waits.", ""]
+    lines += ["", "An empty cell means the same as in the first row."]
+    lines += ["If no broker answers, a command gives up after 3 seconds; `health -e` waits.", ""]
     return "\n".join(lines) + "\n"
 
 
@@ -227,8 +230,8 @@ def compatibility_page() -> str:
     lines = [
         "# Compatibility",
         "",
-        "Each line says what the named tests do with real brokers. This page comes from `docs/compatibility.toml` and a running broker's",
-        "ApiVersions by `tests/docs/reference.py`.",
+        "This page lists what is tested with real brokers, and by which tests. `tests/docs/reference.py` generates it from",
+        "`docs/compatibility.toml` and from a running broker's ApiVersions response.",
         "",
         "## Clients",
         "",
@@ -242,19 +245,19 @@ def compatibility_page() -> str:
         "",
         *_beside_kafka(found["kafka"]),
         "",
-        "`tests/interop/README.md` has the details, line by line.",
+        "For details, see `tests/interop/README.md`.",
         "",
         *_held_to_kafka(),
         *_tried_by_hand(found),
         "## APIs",
         "",
-        "What a broker serves to clients, beside Apache Kafka 4.4. An empty cell means that the API is not served.",
+        "These are the API versions that brokers serve to clients. An empty cell means that the API is not served.",
         "",
         *_apis(),
         "",
-        "ApiVersions names GetTelemetrySubscriptions and PushTelemetry while there is a subscription to clients' metrics, for the receiver"
-        " is built in ([operations](operations.md#metrics-of-clients)). Apache Kafka names them while it has a telemetry plug-in.",
-        "Without `delegation.token.secret.key`, brokers and controllers answer that there are no delegation tokens, as Apache Kafka's do.",
+        "minikafka serves GetTelemetrySubscriptions and PushTelemetry while there is a subscription to client metrics"
+        " ([operations](operations.md#metrics-of-clients)). Apache Kafka serves them only with a telemetry plug-in.",
+        "Without `delegation.token.secret.key`, both answer that delegation tokens are disabled.",
     ]
     return "\n".join(lines) + "\n"
 
