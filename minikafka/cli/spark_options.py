@@ -63,7 +63,7 @@ class EngineOptions:
             return LocalEngine(self.processes)
         settings = self._settings()
         try:
-            return SparkEngine(master=self.master or settings.pop("spark.master", None), settings=settings)
+            return SparkEngine(master=self.master or settings.pop("spark.master", None), settings=settings, java_computes=only_spark)
         except SparkUnavailable as error:
             if only_spark or self.confs or self.packages or not (self.master or "local").startswith("local") or under_spark_submit():
                 self._fail(str(error), 3 if isinstance(error, MasterUnreachable) else 2)

@@ -5,6 +5,7 @@ A Python task costs about 50 ms whatever it does, so a split covers hundreds of 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import logging
@@ -26,6 +27,8 @@ Value = TypeVar("Value")
 Context = TypeVar("Context")
 Key = tuple[str, int]
 GROUPS_A_TASK = 64
+#: Options of a JVM that lives for seconds and only passes tasks on.
+SIMPLE_COMPILER = "-XX:TieredStopAtLevel=1"
 
 
 def what_spark_says(error: Exception) -> str:
@@ -74,12 +77,31 @@ def under_spark_submit() -> bool:
 def start_session(master: str | None = None, application: str = "minikafka", settings: Mapping[str, str] | None = None) -> Any:
     """A SparkSession with the settings that Python jobs need. `settings` are further Spark properties and take precedence. Under
     spark-submit only `settings` are applied. Raises SparkUnavailable.
+    """
+    return _session_of(start_context(master, application, settings), settings)
+
+
+def _session_of(context: Any, settings: Mapping[str, str] | None) -> Any:
+    """The SparkSession of a running context."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(context.appName)
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def start_context(
+    master: str | None = None, application: str = "minikafka", settings: Mapping[str, str] | None = None, java_computes: bool = True
+) -> Any:
+    """A SparkContext with the settings of start_session. A session, which is half of the JVM's start, is not needed to run Python tasks.
+    If the JVM does no more than that (`java_computes` is False), a JVM that starts here compiles simply, which takes half the CPU time.
 
     On local Spark, PYSPARK_PYTHON is set to this interpreter, because workers would start any `python3` in the PATH, which may lack the
     packages. On a cluster it is set only if nothing else sets it. Kubernetes executors use the `python3` of their image.
     """
     try:
-        from pyspark.sql import SparkSession
+        from pyspark import SparkConf, SparkContext
     except ImportError as error:
         missing = error.name or str(error)
         raise SparkUnavailable(f"the Python package {missing} is not installed (pip install pyspark pyarrow pandas)") from error
@@ -93,17 +115,15 @@ def start_session(master: str | None = None, application: str = "minikafka", set
     if not submitted:
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    builder = SparkSession.builder.appName(application)
+    chosen = {"spark.app.name": application}
     if master:
         spark_master.probe(master)
-        builder = builder.master(master)
-    chosen = {**({} if submitted else _settings(master or "")), **(settings or {})}
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
+        chosen["spark.master"] = master
+    chosen |= {**({} if submitted else _settings(master or "")), **(settings or {})}
     pods = _pods_of(chosen)
-    with VOICE.listen():
+    with VOICE.listen(), _java_options("" if java_computes or not is_local else SIMPLE_COMPILER):
         try:
-            session = builder.getOrCreate()
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(chosen.items())))
         except Exception as error:
             reason, unreachable = spark_master.reason(VOICE.last_words(), what_spark_says(error))
             seen = pods.says()[0] if pods is not None else ""
@@ -112,11 +132,26 @@ def start_session(master: str | None = None, application: str = "minikafka", set
         finally:
             if pods is not None:
                 pods.stop()
-    if not named and is_kubernetes(session.sparkContext.master):
-        session.sparkContext.pythonExec = "python3"
+    if not named and is_kubernetes(context.master):
+        context.pythonExec = "python3"
         del os.environ["PYSPARK_PYTHON"]  # it was set only for the JVM, not by the user
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    context.setLogLevel("ERROR")
+    return context
+
+
+@contextlib.contextmanager
+def _java_options(options: str) -> Iterator[None]:
+    """Options for a JVM that is started meanwhile. Those of Spark's properties follow them, so they take precedence."""
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    if options:
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{options} {before or ''}".strip()
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
+        else:
+            os.environ.pop("SPARK_SUBMIT_OPTS", None)
 
 
 def _settings(master: str) -> dict[str, str]:
@@ -126,6 +161,8 @@ def _settings(master: str) -> dict[str, str]:
     }  # fmt: skip
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if master == "local" or master.startswith("local["):
+        settings["spark.python.daemon.module"] = "minikafka.spark.worker_daemon"  # its workers share what they import
     if master.startswith(("local", "spark:")):
         # Spark 4.1 and later: half the fixed cost of a task over TCP. In a container of YARN a socket's path becomes too long.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
@@ -176,16 +213,29 @@ def _watch(context: Any) -> spark_master.ExecutorWatch:
 
 
 class SparkEngine:
-    """Runs an audit or a load as tasks of a given or newly started Spark session. Raises SparkUnavailable."""
+    """Runs an audit or a load as tasks of a given Spark session or of a newly started Spark. `java_computes`: with DataFrames, too.
+    Raises SparkUnavailable."""
 
     name = "spark"
 
-    def __init__(self, session: Any = None, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
-        self.session = session if session is not None else start_session(master, settings=settings)
+    def __init__(
+        self, session: Any = None, master: str | None = None, settings: Mapping[str, str] | None = None, java_computes: bool = False
+    ) -> None:
+        self._session, self._settings = session, settings
         self._own = session is None
-        self._watch = _watch(self.session.sparkContext) if self._own else None
-        self.parallelism: int = self.session.sparkContext.defaultParallelism
-        self.is_elsewhere = not self.session.sparkContext.master.startswith("local[") and self.session.sparkContext.master != "local"
+        self.context = (
+            session.sparkContext if session is not None else start_context(master, settings=settings, java_computes=java_computes)
+        )
+        self._watch = _watch(self.context) if self._own else None
+        self.parallelism: int = self.context.defaultParallelism
+        self.is_elsewhere = not self.context.master.startswith("local[") and self.context.master != "local"
+
+    @property
+    def session(self) -> Any:
+        """The SparkSession, for what needs more than tasks. It starts when it is asked for."""
+        if self._session is None:
+            self._session = _session_of(self.context, self._settings)
+        return self._session
 
     def open(self) -> None:
         """Do nothing: the session already runs."""
@@ -194,7 +244,7 @@ class SparkEngine:
         """The results in the order of the items."""
         if not items:
             return
-        yield from self._collected(self.session.sparkContext.parallelize(items, len(items)).mapPartitions(_Apply(function)))
+        yield from self._collected(self.context.parallelize(items, len(items)).mapPartitions(_Apply(function)))
 
     def _collected(self, rdd: Any) -> Iterator[Any]:
         try:
@@ -219,7 +269,7 @@ class SparkEngine:
         rest = {key: context for key, (context, _) in groups.items() if key not in begun}
         rdds = []
         if whole:
-            rdd = self.session.sparkContext.parallelize(whole, len(whole)).mapPartitions(_Apply(_Whole(function, key_of, finish)))
+            rdd = self.context.parallelize(whole, len(whole)).mapPartitions(_Apply(_Whole(function, key_of, finish)))
             rdds.append(rdd.mapPartitions(itertools.chain.from_iterable))
         if rest:
             rdds.append(self._shuffled(function, parts, key_of, rest, finish))
@@ -230,7 +280,7 @@ class SparkEngine:
         finish: Callable[[tuple[Context, list[Value]]], Result],
     ) -> Any:  # fmt: skip
         """An RDD of the results of groups whose values come from several tasks, or that have none."""
-        spark, parts = self.session.sparkContext, self._parts(len(contexts))
+        spark, parts = self.context, self._parts(len(contexts))
         numbers = {key: number for number, key in enumerate(contexts)}
         both = spark.parallelize([(number, (True, contexts[key])) for key, number in numbers.items()], parts)
         if items:
@@ -243,11 +293,11 @@ class SparkEngine:
         return min(groups, max(self.parallelism, groups // GROUPS_A_TASK))
 
     def close(self) -> None:
-        """Stop the session if this engine started it."""
+        """Stop Spark if this engine started it."""
         if self._watch is not None:
             self._watch.stop()
         if self._own:
-            self.session.stop()
+            (self._session or self.context).stop()
 
 
 def _apart(

@@ -165,44 +165,32 @@ def test_executors_of_kubernetes_have_a_python_of_their_own(
 ) -> None:
     """The path of this process's means nothing in their image."""
     pytest.importorskip("pyspark")
-    from pyspark.sql import SparkSession
+    import pyspark
 
     from minikafka.spark import engine_spark
 
-    class Session:
-        """Builder, session and context in one: what start_session asks of them."""
+    class Context:
+        """What start_context asks of a SparkContext."""
 
         chosen: dict[str, str] = {}
-        pythonExec, name = "", ""
+        pythonExec = ""
+        master = "k8s://https://127.0.0.1:6443"
 
-        def appName(self, _: str) -> Session:
-            return self
-
-        def config(self, name: str, value: str) -> Session:
-            self.chosen[name] = value
-            return self
-
-        def master(self, name: str) -> Session:
-            self.name = name
-            return self
-
-        def getOrCreate(self) -> Session:
-            self.pythonExec = os.environ["PYSPARK_PYTHON"]
-            return self
-
-        @property
-        def sparkContext(self) -> Any:
-            self.master = self.name  # type: ignore[assignment, method-assign]
-            return self
+        @classmethod
+        def getOrCreate(cls, conf: Any) -> Context:
+            cls.chosen = dict(conf.getAll())
+            context = cls()
+            context.pythonExec = os.environ["PYSPARK_PYTHON"]
+            return context
 
         def setLogLevel(self, _: str) -> None: ...
 
-    monkeypatch.setattr(SparkSession, "builder", Session())
+    monkeypatch.setattr(pyspark, "SparkContext", Context)
     monkeypatch.setattr(engine_spark, "_check_java", lambda: None)
     for name in ("PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")  # what is set meanwhile is undone
-    session = engine_spark.start_session("k8s://https://127.0.0.1:6443", settings=settings)
-    assert session.pythonExec == expected
+    context = engine_spark.start_context("k8s://https://127.0.0.1:6443", settings=settings)
+    assert context.pythonExec == expected
     assert os.environ.pop("PYSPARK_PYTHON", "") == settings.get("spark.pyspark.python", "")
-    assert f"spark.kubernetes.executor.label.{LABEL}" in session.chosen
+    assert f"spark.kubernetes.executor.label.{LABEL}" in context.chosen
