@@ -6,10 +6,12 @@ org.apache.kafka.server.purgatory.DelayedOperation.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from minikafka.core.timers import TimerQueue
+from minikafka.steps import Steps
 
 #: Operations that expire in one call.
 EXPIRED_AT_ONCE = 256
@@ -43,8 +45,8 @@ class Purgatory:
         on_rest: Callable[[Purgatory, Hashable], object] | None = None,
         begin_share: Callable[[], Callable[[], bool]] | None = None,
     ) -> None:
-        """If very many operations wait for a key, those that are left when a share of time (`begin_share`) is used up are left to a later
-        `wake`, for which `on_rest` is called with the key."""
+        """`begin_share`: begins a share of time. If very many operations wait for a key, those that are left when one is used up are left
+        to a later `wake`, for which `on_rest` is called with the key."""
         self._on_failure = on_failure
         self._on_rest = on_rest
         self._begin_share = begin_share
@@ -123,9 +125,13 @@ class Purgatory:
         return None
 
     def on_deadline(self, now_ms: int) -> None:
-        """Expire operations that are due, a bounded number of them; drop those that are done."""
-        for number in self._timers.expired(now_ms, EXPIRED_AT_ONCE):
-            self._expire(self._operations.pop(number))
+        """Expire operations that are due until a share of time is used up, and a bounded number of them; drop those that are done."""
+        is_over = self._begin_share() if self._begin_share is not None else None
+        with contextlib.closing(self._timers.expired(now_ms, EXPIRED_AT_ONCE)) as expired:
+            for number in expired:
+                self._expire(self._operations.pop(number))
+                if is_over is not None and is_over():
+                    break
 
     def _expire(self, operation: DelayedOperation) -> None:
         if operation.is_done:
@@ -151,10 +157,11 @@ class Purgatory:
         for operation in [operation for operation in self._operations.values() if not operation.is_done and chosen(operation)]:
             self._expire(operation)
 
-    def expire_all(self) -> None:
-        """The broker stops: expire all operations."""
+    def expire_all(self) -> Steps[None]:
+        """The broker stops: expire all operations that wait now, one in a step."""
         operations, self._operations = self._operations, {}
         self.watched.clear()
         self._timers.clear()
         for operation in operations.values():
             self._expire(operation)
+            yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Generator, Hashable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -80,8 +80,9 @@ class TimerQueue(Generic[Key]):
         heapq.heappush(self._heap, (due_ms, order, key))
         return False
 
-    def expired(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Iterator[Key]:
-        """Take out keys whose deadline is at or before `now_ms`, earliest first, and `most` at most: `next_deadline` tells of the others.
+    def expired(self, now_ms: int, most: int = EXPIRED_AT_ONCE) -> Generator[Key, None, None]:
+        """Take out keys whose deadline is at or before `now_ms`, earliest first, and `most` at most: `next_deadline` tells of the others,
+        and of those that were not asked for when the generator is closed.
 
         The caller may schedule and cancel while iterating. A key that is cancelled meanwhile does not come out. A key that is scheduled
         meanwhile comes out of a later call, even if it is due already, so every call ends, whatever deadlines peers ask for.

@@ -180,6 +180,14 @@ def _published_part(original: Any) -> Any:
     return on_part
 
 
+def _without_shares(original: Any) -> Any:
+    def on_deadline(self: Any, now_ms: int) -> None:
+        self._begin_share = None
+        original(self, now_ms)
+
+    return on_deadline
+
+
 LOOKS = ("tests/storage/test_looks.py",)
 PRODUCE = ("tests/broker/test_produce_turns.py",)
 CODECS = ("tests/wire/test_compression.py",)
@@ -199,6 +207,7 @@ FORWARDED = ("tests/broker/test_forwarded_turns.py",)
 CLEANER = ("tests/storage/test_cleaner.py",)
 CONTROLLER = ("tests/broker/test_controller_turns.py",)
 COUNTED = ("tests/broker/test_counted_flushes.py",)
+WAITING = ("tests/broker/test_waiting_turns.py",)
 DELIVERY = ("tests/broker/test_delivery_turns.py",)
 FETCHES = ("tests/broker/test_long_fetches.py",)
 STEPS = (("step_s", 0.02), ("transactors", 2))
@@ -341,6 +350,8 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.transaction.effects:Markers.parts", lambda original: lambda markers: iter([markers])),)},
     {"name": "large-values-in-one-step", "breaks": "a coordinator that loads replays a bounded number of bytes in a step",
      "tests": COORDINATORS, "patches": (("minikafka.broker.coordinators.loader:STEP_VALUE_BYTES", lambda original: 1 << 40),)},
+    {"name": "time-outs-end-at-once", "breaks": "very many requests that time out together end in many turns", "tests": WAITING,
+     "patches": (("minikafka.core.purgatory:Purgatory.on_deadline", _without_shares),)},
     {"name": "unsynced-records-count", "breaks": "the high watermark waits for the leader's syncs (flush.messages)", "tests": COUNTED,
      "patches": (("minikafka.core.partition.leader:PartitionLeader.hold", _returns(None)),)},
     {"name": "unsynced-records-answered", "breaks": "a produce with acks=1 waits for its sync (flush.messages)", "tests": COUNTED,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 
 from minikafka.core.purgatory import EXPIRED_AT_ONCE, Purgatory
 from minikafka.core.timers import TimerQueue
+from minikafka.steps import at_once
 
 
 def unexpected(operation: object, error: Exception) -> None:
@@ -94,7 +95,7 @@ def test_stopping_completes_everything() -> None:
     story: list[str] = []
     purgatory = Purgatory(unexpected)
     purgatory.park(Operation(story, "a", 9), ["p"], 100)
-    purgatory.expire_all()
+    at_once(purgatory.expire_all())
     assert story == ["a expired"]
     assert purgatory.wake("p") == 0
 
@@ -137,7 +138,7 @@ def test_one_that_raises_drops_no_other() -> None:
         purgatory.park(Broken(story, f"late {deadline_ms}"), ["q"], deadline_ms)
         purgatory.park(Operation(story, f"due {deadline_ms}", 9), ["q"], deadline_ms)
     purgatory.on_deadline(1)
-    purgatory.expire_all()
+    at_once(purgatory.expire_all())
     assert story[-2:] == ["due 1 expired", "due 2 expired"] and len(failures) == 5 and len(purgatory) == 0
 
 
@@ -161,11 +162,22 @@ def test_very_many_operations_are_woken_and_expired_some_at_a_time_in_order() ->
     assert counts == [30, 30, 30, 11]
     assert story == [*(f"{number} done" for number in range(many)), "late done"] and "p" not in purgatory.watched
     story.clear()
+    for number in range(many):
+        purgatory.park(Operation(story, f"{number}"), ["q"], 200)
+    while purgatory.next_deadline() == 200:
+        before = len(story)
+        purgatory.on_deadline(200)
+        assert len(story) - before in (in_a_share, many % in_a_share)
+    assert story == [f"{number} expired" for number in range(many)] and purgatory.next_deadline() is None
+
+
+def test_a_bounded_number_of_operations_expires_at_a_time() -> None:
+    story: list[str] = []
+    purgatory = Purgatory(unexpected)
     for number in range(3 * EXPIRED_AT_ONCE):
         purgatory.park(Operation(story, f"{number}"), ["q"], 200)
-    assert purgatory.next_deadline() == 200
-    purgatory.on_deadline(200)
-    assert len(story) == EXPIRED_AT_ONCE and purgatory.next_deadline() == 200
-    purgatory.on_deadline(200)
-    purgatory.on_deadline(200)
+    for part in (1, 2, 3):
+        assert purgatory.next_deadline() == 200
+        purgatory.on_deadline(200)
+        assert len(story) == part * EXPIRED_AT_ONCE
     assert story == [f"{number} expired" for number in range(3 * EXPIRED_AT_ONCE)] and purgatory.next_deadline() is None

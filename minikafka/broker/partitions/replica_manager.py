@@ -531,10 +531,10 @@ class ReplicaManager:
         await self.fetchers.stop()
         await self.in_sync_sets.stop()
         await self._assignments.stop()
-        self.waiting.close()
         for partition in self.partitions.values():
             # Connections are still open, so make sure that nothing is written to a log that is being closed.
             partition.resign()
+        await self.waiting.close()
         await self._counted_flushes.finish()
         await self.upkeep.finish()
         await self.upkeep.flush_all()

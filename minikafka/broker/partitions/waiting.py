@@ -19,7 +19,8 @@ class Waiting:
     def __init__(self, environment: Environment) -> None:
         self._clock = environment.clock
         self._supervisor = environment.supervisor
-        begin = environment.shares.begin
+        self._shares = environment.shares
+        begin = self._shares.begin
         self.produces, self.fetches, self.deletes = (Purgatory(self._failed, self._wake_rest, begin) for _ in range(3))
         #: What is to be woken in the loop's next turn.
         self._rest: dict[tuple[int, Hashable], Purgatory] = {}
@@ -53,12 +54,13 @@ class Waiting:
                 timer[0].cancel()
             self._arm(purgatory, deadline_ms)
 
-    def close(self) -> None:
-        """The broker stops: answer everything that waits with what is there."""
+    async def close(self) -> None:
+        """The broker stops: answer everything that waits with what is there, some in a turn of the loop."""
         for handle, _ in self._timers.values():
             handle.cancel()
+        self._timers.clear()
         for purgatory in (self.produces, self.fetches, self.deletes):
-            purgatory.expire_all()
+            await self._shares.take(purgatory.expire_all())
 
     def _failed(self, operation: DelayedOperation, error: Exception) -> None:
         """Handle an exception in a parked operation. A client's request ends with its connection; a coordinator's ends the node."""
