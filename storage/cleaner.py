@@ -19,6 +19,7 @@ from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTran
 from minikafka.storage.log import Log
 from minikafka.storage.segment import CLEANED, Segment
 from minikafka.storage.slice import FileSlice
+from minikafka.storage.txn_index import TransactionIndex
 from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.batch import HEADER
 from minikafka.wire.batch_header import BASE_OFFSET, LAST_DELTA, MAX_TIMESTAMP
@@ -161,6 +162,8 @@ class Cleaning:
         self._is_map_full = False
         self._filter: BatchFilter | None = None
         self.groups: list[list[_Source]] = []
+        #: The index of transactions of the group that was written last.
+        self._written: TransactionIndex | None = None
         self.bytes_read = self.bytes_written = 0
         self._is_stopped = False
 
@@ -291,6 +294,7 @@ class Cleaning:
                 self.bytes_read += source.size
                 self._write_segment(source, cleaned)
             cleaned.txn_index.append(transactions.kept)
+            self._written = cleaned.txn_index
             transactions.kept.clear()
             cleaned.become_inactive()
             cleaned.sync()
@@ -317,7 +321,9 @@ class Cleaning:
         if not self._is_unchanged(group):
             self._discard(group)
             return False
-        self.log.replace_segments([source.segment for source in group], wall_ms)
+        cleaned = self.log.replace_segments([source.segment for source in group], wall_ms)
+        if self._written is not None:
+            cleaned.txn_index.begins_as(self._written)
         return True
 
     def _is_unchanged(self, sources: list[_Source]) -> bool:

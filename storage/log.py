@@ -397,12 +397,13 @@ class Log:
             self.increment_log_start_offset(self.segments.bases[0])
         return len(gone)
 
-    def replace_segments(self, old: list[Segment], wall_ms: int) -> None:
-        """Replace segments by their compacted ones; see LogSegments.replace."""
+    def replace_segments(self, old: list[Segment], wall_ms: int) -> Segment:
+        """Replace segments by their compacted one, and return it; see LogSegments.replace."""
         with self._disk.change("replace segments"):
             cleaned = self.segments.replace(old, wall_ms)
         # The next flush makes the renames durable. After a crash before that, loading completes the replacement.
         self.durability.add_file(cleaned.log_path)
+        return cleaned
 
     def delete_files(self, wall_ms: int) -> None:
         """Unlink renamed files whose delay has passed."""

@@ -186,6 +186,10 @@ class TransactionIndex:
         known = self._begins.get(page)
         self._begins[page] = _begins([entry]) if known is None else (min(known[0], entry.first_offset), known[1])
 
+    def begins_as(self, written: TransactionIndex) -> None:
+        """Know what another object knows, which wrote the file."""
+        self._begins = written._begins
+
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or beyond `offset`."""
         count = self._look()

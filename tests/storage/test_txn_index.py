@@ -9,7 +9,9 @@ import pytest
 from helpers.batches import T0, batch, marker
 from helpers.memory_filesystem import MemoryFile, MemoryFileSystem
 
+from minikafka.steps import at_once
 from minikafka.storage import txn_index
+from minikafka.storage.cleaner import Cleaning, cleaning_need
 from minikafka.storage.config import INT64_MAX
 from minikafka.storage.log import Log
 from minikafka.storage.txn_index import _PAGE_ENTRIES, _SIZE, TransactionIndex
@@ -144,11 +146,42 @@ def test_a_look_passes_over_pages_of_what_began_too_late(is_loaded: bool) -> Non
         assert disk.bytes_read <= (3 * _PAGE_ENTRIES + 2 * count.bit_length()) * _SIZE
 
 
+def test_a_compacted_segment_knows_where_its_aborted_transactions_began(
+    open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be found out by reading all of its index, on the loop."""
+    monkeypatch.setattr(txn_index, "_PAGE_ENTRIES", 4)
+    disk = Counting()
+    log = open_log(disk, cleanup_policy=frozenset({"compact"}))
+    world = Transactions(log, random.Random(1), rolls=False)
+    log.append_as_leader(memoryview(batch(b"v", producer=(99, 0, 0), attributes=TRANSACTIONAL)), 0, T0)
+    for _ in range(800):
+        world.change()
+    for producer_id in (*world.open, 99):
+        log.append_as_leader(memoryview(marker(producer_id, 0, abort=True)), 0, T0, origin="coordinator")
+    log.roll(T0)
+    log.update_high_watermark(log.log_end_offset)
+    cleaning = Cleaning(cleaning_need(log, None, T0), T0, 1 << 20)
+    at_once(cleaning.find_aborted())
+    for window in cleaning.windows():
+        with cleaning.pinned(window):
+            cleaning.build_map(window)
+    cleaning.plan()
+    for group in cleaning.groups:
+        with cleaning.pinned(group):
+            cleaning.write(group)
+        cleaning.swap(group, T0)
+    assert disk.size(log.segments[0].txn_index.path) > 100 * _SIZE
+    disk.bytes_read = 0
+    assert [one.producer_id for one in log.aborted_transactions(0, 1)] == [99]
+    assert disk.bytes_read < 40 * _SIZE
+
+
 class Transactions:
     """A log of transactions of several producers, and what is known of the aborted ones without any index."""
 
-    def __init__(self, log: Log, generator: random.Random) -> None:
-        self.log, self.generator = log, generator
+    def __init__(self, log: Log, generator: random.Random, *, rolls: bool = True) -> None:
+        self.log, self.generator, self.roll_below = log, generator, 0.95 if rolls else 0.0
         self.sequences: dict[int, int] = {}
         self.open: dict[int, int] = {}
         #: (producer id, first offset, offset of the marker, whether it was aborted)
@@ -169,7 +202,7 @@ class Transactions:
             first_offset = self.open.pop(producer_id, None)
             if first_offset is not None:
                 self.ended.append((producer_id, first_offset, offset, is_abort))
-        elif log.segments.active.size and kind < 0.95:
+        elif log.segments.active.size and kind < self.roll_below:
             log.roll(T0)
 
     def truncate(self, offset: int) -> None:
