@@ -6,6 +6,7 @@ unlinks it. So the bytes of a slice never change (KAFKA-18723).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 from minikafka.storage.filesystem import File, copy_file, read_all
@@ -77,12 +78,17 @@ class FileSlice:
         return self.pread(self.size, 0)
 
     def pread(self, count: int, offset: int) -> bytes:
-        """A copy of at most `count` bytes from `offset` within the slice. If the disk fails, takes the log offline and raises OSError."""
+        """A copy of at most `count` bytes from `offset` within the slice, fewer only at its end. If the disk fails, or has lost the file's
+        end, takes the log offline and raises OSError."""
         shared = self._pinned()
         try:
             count = min(count, self.size - offset)
             data = shared.file.pread(count, self.position + offset)
-            return data if len(data) == count else data + read_all(shared.file, count - len(data), self.position + offset + len(data))
+            if len(data) != count:
+                data += read_all(shared.file, count - len(data), self.position + offset + len(data))
+                if len(data) != count:
+                    raise OSError(errno.EIO, "the file is shorter than before", shared.file.path)
+            return data
         except OSError as error:
             self.failed(error)
             raise

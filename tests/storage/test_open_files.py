@@ -188,6 +188,20 @@ def test_a_disk_that_fails_under_a_slice_takes_the_log_offline(open_log: Callabl
     piece.release()
 
 
+@pytest.mark.parametrize("lost", [1, 60])
+def test_a_disk_that_loses_the_end_of_a_file_takes_the_log_offline(open_log: Callable[..., Log], disk: MemoryFileSystem, lost: int) -> None:
+    """An answer announced more bytes than were sent, and what came next on the connection was taken for records; a coordinator took its
+    state for loaded."""
+    log = open_log()
+    append(log)
+    piece = log.read(0, 1000, end_offset=1).slice
+    del disk.names[log.segments[0].log_path].data[-lost:]
+    with pytest.raises(OSError, match="shorter than before"):
+        piece.read()
+    assert isinstance(log.failure, StorageError)
+    piece.release()
+
+
 def test_an_error_of_sendfile_takes_the_log_offline(open_log: Callable[..., Log]) -> None:
     log = open_log()
     append(log)
