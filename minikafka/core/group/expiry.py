@@ -13,6 +13,9 @@ from minikafka.core.group.streams.coordinator import StreamsGroups
 from minikafka.core.group.streams.records import group_tombstones as streams_tombstones
 from minikafka.core.group.subscriptions import subscribed_topics
 
+#: What a group takes besides its members, in looks at an offset.
+GROUP_LOOKS = 3
+
 
 class ExpiringGroups:
     """The groups of a shard that have offsets, of all protocols."""
@@ -25,6 +28,11 @@ class ExpiringGroups:
     def ids(self) -> list[str]:
         """The ids of all these groups."""
         return [*self._classic, *self._consumers.groups, *self._streams.groups]
+
+    def looks(self, group_id: str) -> int:
+        """The work of `needs`, in looks at an offset: the subscription of each member of a classic group is read."""
+        classic = self._classic.get(group_id)
+        return GROUP_LOOKS if classic is None else GROUP_LOOKS + len(classic.members)
 
     def needs(self, group_id: str) -> tuple[int, Collection[str]] | None:
         """Since when the group is not in use (wall ms; 0: the time of each commit counts) and the topics whose offsets stay. None if all

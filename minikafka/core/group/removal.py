@@ -114,6 +114,10 @@ class Removals:
         """Delete offsets that are older than `offsets.retention.minutes` and not needed, and empty groups without offsets (KIP-211)."""
         batch = _Batch(self._append)
         for group_id in groups.ids():
+            batch.count(groups.looks(group_id))
+            if batch.is_full:
+                batch.write()
+                yield
             is_due = self._rule(groups, group_id, wall_ms, retention_ms)
             expired = 0
             for key in list(self._offsets.of_group(group_id)):
@@ -124,6 +128,7 @@ class Removals:
                 if batch.is_full:
                     batch.write()
                     yield
+                    batch.count(groups.looks(group_id))
                     is_due = self._rule(groups, group_id, wall_ms, retention_ms)
             for record in self._end(groups, group_id, expired):
                 batch.look(record)
@@ -170,6 +175,10 @@ class _Batch:
         self._looked += 1
         if record is not None:
             self._records.append(record)
+
+    def count(self, items: int) -> None:
+        """Count what else took as long as `items` examined items."""
+        self._looked += items
 
     def write(self) -> None:
         """End the step: write its tombstones."""
