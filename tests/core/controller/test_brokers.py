@@ -188,7 +188,7 @@ def test_the_last_broker_in_service_is_fenced_at_the_end_of_its_session(other: s
 def test_a_broker_that_does_not_come_back_at_once_keeps_its_session() -> None:
     """Apache Kafka's connect again when their next heartbeat is due, after two seconds: a closed connection says nothing of them."""
     driver = ControllerDriver()
-    driver.start(1)
+    driver.start(1, 2)
     epoch = driver.image.brokers[1].epoch
     driver.core.broker_disconnected(1, epoch, driver.now_ms, None)
     driver.advance(8_000)
