@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.supervise import Ends
 from minikafka.core.transaction.effects import Markers
+from minikafka.core.transaction.markers import MarkerStep, marker_step
 from minikafka.core.transaction.records import by_topic
-from minikafka.core.transaction.state import EPOCH_BUMP_VERSION_MIN, PartitionKey
+from minikafka.core.transaction.state import PartitionKey
 from minikafka.counted import named
 from minikafka.wire.control import ControlType, end_transaction_batch
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -82,24 +83,13 @@ class MarkerWriter:
         try:
             partition = self._replicas.require(key[0], None, key[1])
             partition.leading()
+            step = marker_step(marker, partition.log.producer_state.entries.get(marker.producer_id))
         except ApiError as error:
             done(error.code)
             return
-        if marker.producer_id < 0 or marker.producer_epoch < 0:
-            # A marker needs a producer id: the record format has no control batch without one.
-            done(ErrorCode.INVALID_REQUEST)
-            return
-        entry = partition.log.producer_state.entries.get(marker.producer_id)
-        if marker.transaction_version >= EPOCH_BUMP_VERSION_MIN and entry is not None and entry.epoch == marker.producer_epoch:
-            # The partition has already seen the epoch after the transaction's own, so the marker was written before. An open
-            # transaction is the next one, and a repeated marker must not end it.
-            if entry.txn_first_offset >= 0:
-                done(ErrorCode.INVALID_PRODUCER_EPOCH)
-            elif marker.coordinator_epoch < entry.coordinator_epoch:
-                done(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-            else:
-                required = partition.log.log_end_offset
-                self._replicas.when_replicated(partition, required, self._timeout_ms, lambda code, _: done(code))
+        if step is MarkerStep.WAIT:
+            required = partition.log.log_end_offset
+            self._replicas.when_replicated(partition, required, self._timeout_ms, lambda code, _: done(code))
             return
         batch = end_transaction_batch(
             ControlType.COMMIT if marker.transaction_result else ControlType.ABORT,
@@ -108,7 +98,6 @@ class MarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
             timestamp=self._environment.clock.wall_ms(),
         )
-
         self._replicas.append_records(
             key[0], key[1], batch, -1, self._timeout_ms, lambda code, base_offset: done(code), origin="coordinator"
         )
