@@ -130,12 +130,11 @@ class Node:
         self.ready.set()
 
     def _open_security(self) -> None:
+        self.tokens = DelegationTokens(self.config.delegation_token_secret_key, lambda: self.metadata.image)
         try:
-            self.security = NodeSecurity(self.config)
+            self.security = NodeSecurity(self.config, self._scram_record, self.tokens.login)
         except SecurityError as error:
             raise StartError(str(error)) from error
-        self.tokens = DelegationTokens(self.config.delegation_token_secret_key, lambda: self.metadata.image)
-        self.security.use_records(self._scram_record, self.tokens.login)
 
     def _scram_record(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
         """The credentials of a user. Before there is metadata, controllers authenticate each other with users of `storage format`."""

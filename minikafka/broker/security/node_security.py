@@ -46,15 +46,14 @@ TokenLogins = Callable[[str, ScramMechanism], "TokenLogin | None"]
 class ListenerSasl:
     """SASL of one listener: starts authentication exchanges on the server side."""
 
-    def __init__(self, properties: SaslProperties) -> None:
+    def __init__(self, properties: SaslProperties, scram_records: ScramRecords, token_login: TokenLogins) -> None:
         self.mechanisms = properties.mechanisms
         self.failed_delay_ms = properties.failed_delay_ms
         self.frame_bytes_max = properties.frame_bytes_max
         self._properties = properties
         self._secret = secrets.token_bytes(32)
-        #: Look credentials up in the metadata (`NodeSecurity.use_records`).
-        self.scram_records: ScramRecords = lambda user, mechanism: None
-        self.token_login: TokenLogins = lambda token_id, mechanism: None
+        self._scram_records = scram_records
+        self._token_login = token_login
 
     def server(self, mechanism: str) -> SaslServer:
         """Start an exchange."""
@@ -63,13 +62,13 @@ class ListenerSasl:
         scram = SCRAM_MECHANISMS[mechanism]
 
         def credential(user: str) -> ScramCredential | None:
-            record = self.scram_records(user, scram.number)
+            record = self._scram_records(user, scram.number)
             if record is None:
                 return None
             return ScramCredential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
 
         nonce = secrets.token_urlsafe(24)
-        return ScramServer(scram, credential, nonce, self._secret, lambda token_id: self.token_login(token_id, scram))
+        return ScramServer(scram, credential, nonce, self._secret, lambda token_id: self._token_login(token_id, scram))
 
     def session_lifetime_ms(self, mechanism: str) -> int:
         """How long an authentication is valid, in ms; 0 = for ever (KIP-368)."""
@@ -79,12 +78,22 @@ class ListenerSasl:
 class ListenerSecurity:
     """Security of one listener. `tls` None: no TLS; `sasl` None: no SASL."""
 
-    def __init__(self, config: BrokerConfig, listener: str, protocol: int, given: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listener: str,
+        protocol: int,
+        given: Mapping[str, str],
+        scram_records: ScramRecords,
+        token_login: TokenLogins,
+    ) -> None:
         """Reads key and trust stores. Raises SecurityError."""
         properties = listener_properties(given, listener)
         self.name = listener
         self.tls: ServerTls | None = None
-        self.sasl = ListenerSasl(sasl_properties(config, listener, given)) if protocol in (SASL_PLAINTEXT, SASL_SSL) else None
+        self.sasl: ListenerSasl | None = None
+        if protocol in (SASL_PLAINTEXT, SASL_SSL):
+            self.sasl = ListenerSasl(sasl_properties(config, listener, given), scram_records, token_login)
         self._mapper: PrincipalMapper = principal_mapper(properties.get("ssl.principal.mapping.rules", "DEFAULT"))
         if protocol in (SSL, SASL_SSL):
             if self.sasl is not None and f"{listener_prefix(listener)}ssl.client.auth" not in given:
@@ -113,11 +122,11 @@ class ListenerSecurity:
 class NodeSecurity:
     """Security of a node: `listeners` by name, and its connections to brokers and to controllers (None = plain text)."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        """Raises SecurityError with the listener's name."""
+    def __init__(self, config: BrokerConfig, scram_records: ScramRecords, token_login: TokenLogins) -> None:
+        """`scram_records`, `token_login`: look credentials up in the metadata. Raises SecurityError with the listener's name."""
         self._config = config
-        self._scram_records: ScramRecords = lambda user, mechanism: None
-        self._token_login: TokenLogins = lambda token_id, mechanism: None
+        self._scram_records = scram_records
+        self._token_login = token_login
         self._dynamic: dict[str, str] = {}
         self.listeners = self._make_listeners(config.given)
         self.inter_broker, self.controller = self._make_clients(config.given)
@@ -129,7 +138,9 @@ class NodeSecurity:
             if endpoint.security_protocol != PLAINTEXT:
                 found[endpoint.name] = _named(
                     endpoint.name,
-                    lambda e=endpoint: ListenerSecurity(config, e.name, e.security_protocol, given),  # type: ignore[misc]
+                    lambda e=endpoint: ListenerSecurity(  # type: ignore[misc]
+                        config, e.name, e.security_protocol, given, self._scram_records, self._token_login
+                    ),
                 )
         return found
 
@@ -161,18 +172,10 @@ class NodeSecurity:
         self._dynamic = dynamic
         for name, new in listeners.items():
             self.listeners[name].take(new)
-        self.use_records(self._scram_records, self._token_login)
         for old, fresh in ((self.inter_broker, inter_broker), (self.controller, controller)):
             if old is not None and fresh is not None:
                 old.take(fresh)
         logger.info("dynamic configuration: listeners %s use new keys, authorities and users", ", ".join(listeners) or "(none)")
-
-    def use_records(self, scram_records: ScramRecords, token_login: TokenLogins) -> None:
-        """Set the functions that look up SCRAM credentials and delegation tokens."""
-        self._scram_records, self._token_login = scram_records, token_login
-        for listener in self.listeners.values():
-            if listener.sasl is not None:
-                listener.sasl.scram_records, listener.sasl.token_login = scram_records, token_login
 
 
 def _client(config: BrokerConfig, listener: str, logins: Mapping[str, str], given: Mapping[str, str]) -> ClientSecurity | None:
