@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import confluent_kafka
 import psutil
@@ -12,7 +15,9 @@ import pytest
 
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.config.properties import ConfigurationError
+from minikafka.broker.observe.audits import AuditSchedule
 from minikafka.broker.observe.last_audit import LastAudit
+from minikafka.broker.supervise import Supervisor
 from minikafka.testing import EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(150)
@@ -39,6 +44,28 @@ def test_one_broker_audits_the_cluster_and_all_tell_the_verdict(tmp_path: Path) 
         assert other["minikafka_audit_batches_compared"] > 0 and other["minikafka_audit_last_run_timestamp_seconds"] > 1.7e9
     assert json.loads((tmp_path / "report.json").read_text())["outcome"] == "PASS"
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in (one.info["cmdline"] or [])]
+
+
+async def test_an_audit_that_fails_unexpectedly_ends_alone_and_the_next_one_begins() -> None:
+    """The schedule ended with it, and nobody knew: each failure is counted and logged, and the node goes on."""
+    supervisor = Supervisor(asyncio.get_running_loop())
+    config: Any = SimpleNamespace(minikafka_audit_interval_ms=1, minikafka_audit_report_dir="", is_broker=True, node_id=1)
+    image: Any = SimpleNamespace(brokers={1: SimpleNamespace(broker_id=1, fenced=False)})
+    asked, third = 0, asyncio.Event()
+
+    def address() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            third.set()
+        raise KeyError("an error of ours")
+
+    schedule = AuditSchedule(config, lambda: image, address, supervisor)
+    schedule.start()
+    await third.wait()
+    await schedule.stop()
+    assert schedule.runs == 0 and schedule.failures >= 2
+    assert supervisor.unexpected == {"audit": schedule.failures} and not supervisor.failed.done()
 
 
 def test_an_interval_needs_a_directory() -> None:
