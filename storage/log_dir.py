@@ -201,7 +201,7 @@ class LogDirectory:
                 continue
             found = parse_directory_name(name)
             if found is None and not name.endswith(_STRAY):
-                _log.warning("%s/%s is no partition's directory: it is left alone", self.path, name)
+                _log.warning("%s/%s is not a partition's directory and is left alone", self.path, name)
             if found is None or found[0] == METADATA_TOPIC or name.endswith((_STRAY, _FUTURE)):
                 continue
             try:

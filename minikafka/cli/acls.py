@@ -69,8 +69,8 @@ _OPERATION_NAMES = ", ".join(operation.label for operation in Operation if opera
 @click.option("--allow-host", multiple=True, help="Host from which access is allowed (default: *).")
 @click.option("--deny-host", multiple=True, help="Host from which access is denied (default: *).")
 @click.option("--principal", multiple=True, metavar="TYPE:NAME", help="With --list: show only ACLs of this principal.")
-@click.option("--producer", is_flag=True, help="What a producer needs: Write, Describe and Create on topics, Write on transactional ids.")
-@click.option("--consumer", is_flag=True, help="What a consumer needs: Read and Describe on topics, Read on groups.")
+@click.option("--producer", is_flag=True, help="A producer's needs: Write, Describe and Create on topics, Write on transactional ids.")
+@click.option("--consumer", is_flag=True, help="A consumer's needs: Read and Describe on topics, Read on groups.")
 @click.option("--idempotent", is_flag=True, help="With --producer: also IdempotentWrite on the cluster.")
 @click.option("--force", "--yes", "force", is_flag=True, help="Do not ask before removing.")
 def acls(bootstrap: str, output: str, traceback: bool, action: str | None, **options: Any) -> None:

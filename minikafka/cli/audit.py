@@ -87,7 +87,14 @@ TAKES = {"explain": takes_explain, "trend": takes_trend}
     default=None,
     help="Directory for report.json, report.html, summary.md, junit.xml, metrics.prom and Parquet tables.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Format of the result.",
+)
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 def audit(
     log_dirs: tuple[str, ...], bootstrap: str, rerun: str | None, scan: str | None, compare_summaries: bool, questions: str, level: str,
@@ -143,7 +150,7 @@ def _is_verb(arguments: tuple[str, ...], compare_summaries: bool) -> bool:
 
 def _check_apart(scan: str | None, compare_summaries: bool, questions: str, has_others: bool) -> None:
     if (scan is not None and compare_summaries) or (questions and scan is None and not compare_summaries):
-        fail("--scan and --compare-summaries exclude each other, and --questions needs one of them")
+        fail("--scan and --compare-summaries cannot be combined, and --questions needs one of them")
     if (scan is not None or compare_summaries) and has_others:
         fail("--scan and --compare-summaries take files, not --bootstrap-server or --acked")
 

@@ -43,7 +43,7 @@ _ALLOWED = {
 @output_option
 @traceback_option
 def client_metrics(bootstrap: str, actions: tuple[str, ...], output: str, traceback: bool, **options: Any) -> None:
-    """Choose which of their own metrics clients send to the brokers (KIP-714)."""
+    """Choose which metrics clients push to the brokers (KIP-714)."""
     action = _checked(actions, options)
 
     async def go() -> None:

@@ -27,7 +27,7 @@ COLUMNS = ["id", "host", "port", "rack", "state", "endpoint_type"]
 
 @click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
-    """Start a cluster on this machine (`cluster up`), control it, or ask about a running one."""
+    """Start a cluster on this machine (`cluster up`), control it, or inspect a running one."""
 
 
 @cluster.command("cluster-id")

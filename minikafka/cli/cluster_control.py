@@ -242,7 +242,7 @@ def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool 
                 click.echo(f"error: {answer['error']}", err=True)
                 sys.exit(EXIT_REFUSED)
             return str(answer["text"])
-    click.echo(f"error: no `minikafka cluster up` runs at {bootstrap} on this machine.{_others()}", err=True)
+    click.echo(f"error: no `minikafka cluster up` is running at {bootstrap} on this machine.{_others()}", err=True)
     sys.exit(EXIT_UNREACHABLE)
 
 

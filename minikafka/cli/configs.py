@@ -99,7 +99,7 @@ def configs(context: click.Context, /, bootstrap: str, action: str | None, outpu
         return
     plural, name = _entity(types, options)
     if action == "alter" and name is None:
-        raise click.UsageError("specify whose: --entity-name" + (" or --entity-default" if plural == "brokers" else ""))
+        raise click.UsageError("specify the entity: --entity-name" + (" or --entity-default" if plural == "brokers" else ""))
     changes: list[tuple[str, str, str | None]] = [("set", key, value) for key, value in added.items()]
     changes += [("delete", key, None) for key in deleted]
 

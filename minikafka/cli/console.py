@@ -74,7 +74,7 @@ def only(*accepted: str) -> Callable[[click.Context, click.Parameter, str], str]
 @bootstrap_option
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
-@click.option("--sync", is_flag=True, help="Wait for each record's acknowledgement.")
+@click.option("--sync", is_flag=True, help="Wait for each record's acknowledgment.")
 @click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", help="none, gzip, snappy, lz4 or zstd.")
 @click.option("--batch-size", "--max-partition-memory-bytes", type=int, default=16384, help="Batch size in bytes.")
 @click.option("--max-memory-bytes", type=int, default=32 << 20, help="Maximum bytes of records waiting to be sent.")

@@ -59,7 +59,7 @@ def _check_template(context: click.Context, parameter: click.Parameter, template
 @click.option("--offset", help="Start at earliest, latest, end-N (the last N), an offset, or @milliseconds since 1970.")
 @click.option("--from-beginning", is_flag=True, help="Start with the earliest record.")
 @click.option("--max-messages", "-n", "-c", "records_max", type=click.IntRange(1), help="Stop after this many records.")
-@click.option("--exit-at-end", "-e", "exit_at_end", is_flag=True, help="Stop at what was the end of the log when the command started.")
+@click.option("--exit-at-end", "-e", "exit_at_end", is_flag=True, help="Stop at the end that the log had when the command started.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record arrives for this long.")
 @click.option(
     "--isolation-level",

@@ -31,18 +31,18 @@ _WIDTHS = (15, 30, 15, 15, 25, 15, 15, 15)
 @command_config_option
 @click.option("--create", "actions", flag_value="create", multiple=True, help="Create a token.")
 @click.option("--renew", "actions", flag_value="renew", multiple=True, help="Renew a token.")
-@click.option("--expire", "actions", flag_value="expire", multiple=True, help="End a token, now or after a period.")
+@click.option("--expire", "actions", flag_value="expire", multiple=True, help="Expire a token, now or after a period.")
 @click.option("--describe", "actions", flag_value="describe", multiple=True, help="Show the tokens that you may see.")
 @click.option("--owner-principal", metavar="TYPE:NAME", multiple=True, help="The owner of the new token; or whose tokens to show.")
 @click.option("--renewer-principal", metavar="TYPE:NAME", multiple=True, help="Who else may renew the token.")
-@click.option("--max-life-time-period", metavar="MS", type=int, help="How long the token may live, in ms; -1 = as long as brokers allow.")
-@click.option("--renew-time-period", metavar="MS", type=int, help="How long the token lives on, in ms; -1 = as long as brokers allow.")
-@click.option("--expiry-time-period", metavar="MS", type=int, help="When the token ends, in ms; -1 = now.")
+@click.option("--max-life-time-period", metavar="MS", type=int, help="Maximum lifetime of the token, in ms; -1 = as long as brokers allow.")
+@click.option("--renew-time-period", metavar="MS", type=int, help="Time until the token expires, in ms; -1 = as long as brokers allow.")
+@click.option("--expiry-time-period", metavar="MS", type=int, help="Time until the token expires, in ms; -1 = now.")
 @click.option("--hmac", help="The token's HMAC, in base64.")
 @output_option
 @traceback_option
 def delegation_tokens(bootstrap: str, actions: tuple[str, ...], output: str, traceback: bool, **options: Any) -> None:
-    """Create, renew, end and show delegation tokens, with which clients log in for a while without a user's password (KIP-48)."""
+    """Create, renew, expire and show delegation tokens. Clients use them to log in for a limited time without a password (KIP-48)."""
     action, hmac = _checked(actions, options)
 
     async def go() -> None:

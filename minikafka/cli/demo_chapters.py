@@ -277,7 +277,7 @@ class Demo:
             story.say(f"{TOPIC}-{partition}: leader [bold]{before.leader}[/], epoch {before.leader_epoch}, in sync {before.isr}")
             stop = asyncio.Event()
             writer = asyncio.create_task(self._write(cluster, stop))
-            await self._until(lambda: len(self._ledger.acknowledged) >= 200, "the first 200 acknowledgements")
+            await self._until(lambda: len(self._ledger.acknowledged) >= 200, "the first 200 acknowledgments")
             await self._orphan_records(cluster, victim, partition)
             killed = time.monotonic()
             cluster.kill(victim)
@@ -289,7 +289,7 @@ class Demo:
             )
             count = len(self._ledger.acknowledged)
             await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writes to resume")
-            story.say(f"writes resumed: the longest pause between two acknowledgements was {self._ledger.longest_gap_s:.2f} s")
+            story.say(f"writes resumed: the longest pause between two acknowledgments was {self._ledger.longest_gap_s:.2f} s")
             story.chapter("The dead broker comes back")
             left = await asyncio.to_thread(LeftLogs, cluster.nodes[victim].log_dir, TOPIC)
             with story.working(f"starting node {victim} again"):

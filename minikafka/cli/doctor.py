@@ -23,7 +23,7 @@ DIAL_TIMEOUT_S = 3.0
 
 @operator_command("doctor")
 def doctor(bootstrap: str, output: str, traceback: bool) -> None:
-    """Look for common mistakes in listeners, TLS and SASL, replication, groups, disks and clocks, and explain how to fix them.
+    """Find common mistakes in listeners, TLS and SASL, replication, groups, disks and clocks, and explain how to fix them.
 
     Exit status: 0 nothing is wrong, 1 something is wrong, 3 nothing answers."""
     findings: list[Finding] = run(lambda: _examine(bootstrap), traceback=traceback)

@@ -30,7 +30,7 @@ def leader_election(bootstrap: str, output: str, traceback: bool, **options: Any
     if sum(chosen) != 1:
         raise click.UsageError("specify the partitions: --all-topic-partitions, --topic with --partition, or --path-to-json-file")
     if (options["topic"] is None) != (options["partition"] is None):
-        raise click.UsageError("--topic and --partition need each other")
+        raise click.UsageError("--topic and --partition must be used together")
     partitions = None
     if options["topic"] is not None:
         partitions = [(options["topic"], options["partition"])]

@@ -135,7 +135,7 @@ def upgrade(
 @_feature_option
 @_metadata_option
 @click.option("--release-version", help="Set the levels of this release.")
-@click.option("--unsafe", is_flag=True, help="Go ahead even if metadata is lost.")
+@click.option("--unsafe", is_flag=True, help="Proceed even if metadata is lost.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
@@ -155,7 +155,7 @@ def downgrade(
 
 @features.command("disable")
 @click.option("--feature", "names", multiple=True, required=True, help="Feature; may be repeated.")
-@click.option("--unsafe", is_flag=True, help="Go ahead even if metadata is lost.")
+@click.option("--unsafe", is_flag=True, help="Proceed even if metadata is lost.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj

@@ -32,7 +32,7 @@ def _one_character(context: click.Context, parameter: click.Parameter, value: st
 #: The parameters are named like the fields of LoadOptions.
 _OPTIONS = (
     bootstrap_option,
-    click.option("--topic", required=True),
+    click.option("--topic", required=True, help="Topic to write to."),
     click.option("--key", default="", help="Column of the key. Rows without a key are spread over the partitions."),
     click.option("--value", default="", help="Column of the value [default: the row as JSON]."),
     click.option("--timestamp", default="", help="Column of the timestamp [default: now]."),
@@ -42,7 +42,8 @@ _OPTIONS = (
                  help="Partition by key like Kafka's clients (murmur2) or like librdkafka (crc32)."),
     click.option("--partitions", type=_COUNT, default=0, help="Create the topic with this many partitions if it does not exist."),
     click.option("--replication-factor", type=int, default=-1, help="Replicas of a new topic [default: the broker's; --to-files: max. 3]."),
-    click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True),
+    click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True,
+                 help="Codec of the record batches."),
     click.option("--batch-size", "batch_bytes", type=click.IntRange(1024), default=512 << 10, show_default=True,
                  help="Size of a record batch before compression, in bytes."),
     click.option("--format", default="", help="parquet, csv or jsonl; with --master also Spark's formats (orc, delta, avro, table)."),

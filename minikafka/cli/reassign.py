@@ -49,7 +49,7 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 @click.option("--additional", is_flag=True, help="Add to the moves in progress.")
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
 @click.option("--disable-rack-aware", is_flag=True, help="Ignore racks when proposing replicas.")
-@click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse plans that change the number of replicas.")
+@click.option("--disallow-replication-factor-change", is_flag=True, help="Reject plans that change the number of replicas.")
 @click.option("--timeout", type=int, default=10000, show_default=True, help="Request timeout in milliseconds.")
 def reassign_partitions(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
     """Move replicas between brokers."""

@@ -45,7 +45,7 @@ def topics(bootstrap: str, action: str | None, names: tuple[str, ...], output: s
     if action is None:
         raise click.UsageError("specify an action: --create, --list, --describe, --alter or --delete")
     if options["topic_id"] and (names or action != "describe"):
-        raise click.UsageError("--topic-id needs --describe and excludes --topic")
+        raise click.UsageError("--topic-id needs --describe and cannot be combined with --topic")
     if action in ("create", "alter", "delete") and not names:
         raise click.UsageError(f"--{action} needs --topic")
     work = _ACTIONS[action]

@@ -111,7 +111,7 @@ class Consumer:
     ) -> None:
         """Kafka's settings under Kafka's names, units last. `auto_offset_reset`: earliest, latest or none.
         `group_protocol`: classic, or consumer (KIP-848): then the broker assigns partitions (with `group_remote_assignor`, if given) and
-        sets the session time-out and the heartbeat interval. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
+        sets the session timeout and the heartbeat interval. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
         _check("auto_offset_reset", auto_offset_reset, "earliest", "latest", "none")
         _check("isolation_level", isolation_level, "read_uncommitted", "read_committed")
         self.cluster = Cluster(bootstrap, client_id=client_id, network=network, security=security)

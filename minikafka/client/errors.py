@@ -34,7 +34,7 @@ class BrokerError(ClientError):
 
 
 class DeliveryFailed(BrokerError):
-    """A record was not acknowledged within delivery.timeout.ms, or never will be. After a time-out it may or may not have been stored."""
+    """A record was not acknowledged within delivery.timeout.ms, or never will be. After a timeout it may or may not have been stored."""
 
 
 class TransactionFailed(ClientError):

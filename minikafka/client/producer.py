@@ -406,7 +406,7 @@ class Producer:
                     return False
             except BrokerError as error:
                 reason = str(error)
-            # The next batch requests the new producer id, within its own delivery time-out.
+            # The next batch requests the new producer id, within its own delivery timeout.
             self._give_up(queue, code, reason)
             return True
         if not code.retriable:

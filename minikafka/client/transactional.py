@@ -207,7 +207,7 @@ class TransactionalProducer(Producer):
             if error.code not in _FENCED:
                 raise
             # The coordinator has already aborted it, because it timed out or a newer producer took over. InitProducerId succeeds only after
-            # a time-out (KIP-360).
+            # a timeout (KIP-360).
             await self._init(self._producer)
             self._state, self._failure = _State.READY, None
 

@@ -77,7 +77,7 @@ class ClientSecurity:
                 f"{where}: SASL mechanism {self.mechanism} is not enabled there; enabled: {', '.join(agreed.mechanisms) or 'none'}"
             )
         if agreed.error_code:
-            raise AuthenticationFailed(f"{where}: SASL is refused ({ErrorCode(agreed.error_code).name}); is it a SASL listener?")
+            raise AuthenticationFailed(f"{where}: it rejects SASL ({ErrorCode(agreed.error_code).name}); is it a SASL listener?")
         exchange = self.login()
         token: bytes | None = exchange.first()
         for _ in range(ROUNDS_MAX):

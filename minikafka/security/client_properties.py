@@ -92,7 +92,7 @@ def client_properties(given: Mapping[str, str], *, only_connection: bool = False
         check_name(name, only_connection=only_connection)
         kafka = RENAMED.get(name) or READ.get(name) or name
         if origin.setdefault(kafka, name) != name:
-            raise SecurityError(f"{name} and {origin[kafka]} say the same: give one of them")
+            raise SecurityError(f"{name} and {origin[kafka]} set the same property: give only one of them")
         found[kafka] = _content(name, value) if name in READ else value
     if found.get("ssl.endpoint.identification.algorithm", "").strip().lower() == "none":
         # librdkafka's value; Kafka's is "".

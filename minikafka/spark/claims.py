@@ -290,7 +290,7 @@ def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, 
     also has the records up to it.
     """
     for text in _impossible(claim):
-        yield Finding("isr-claim", text, cause="the controller wrote what it never decides, or its records were changed")
+        yield Finding("isr-claim", text, cause="the log has a record that no controller writes, or its records were changed")
     committed, knows = max(((min(high_watermark, end), broker) for broker, _, end, high_watermark, _ in replicas), default=(-1, ""))
     for broker, topic_id, end, _, epoch in replicas:
         if topic_id and claim.topic_id and topic_id != claim.topic_id:

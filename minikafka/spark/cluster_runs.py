@@ -231,7 +231,7 @@ def _note_times(run: Run, timestamps: Any, options: EncodeOptions) -> None:
     else:
         return
     if low < 0:
-        raise FilesFailed(f"a timestamp of {low} ms lies before 1970, which Kafka refuses")
+        raise FilesFailed(f"a timestamp of {low} ms is before 1970, which Kafka rejects")
     run.timestamp_min = low if run.timestamp_max < 0 else min(run.timestamp_min, low)
     run.timestamp_max = max(run.timestamp_max, high)
 

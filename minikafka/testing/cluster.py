@@ -265,7 +265,7 @@ class ProcessCluster:
             )
 
     def close(self) -> None:
-        """Stop every node, by SIGTERM and after a time-out SIGKILL, and remove the directory if it is a temporary one."""
+        """Stop every node, by SIGTERM and after a timeout SIGKILL, and remove the directory if it is a temporary one."""
         # Controllers last: a broker's controlled shutdown needs the controller.
         for is_controller in (False, True):
             self._stop([node for node in self.nodes.values() if (node.controller_port is not None) == is_controller])

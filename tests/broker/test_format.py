@@ -129,7 +129,7 @@ def test_which_option_goes_with_which_configuration(tmp_path) -> None:
         assert not (tmp_path / "d").exists()
 
     refused("one of these is needed", {})
-    refused("exclude each other", {"standalone": True, "no_initial_controllers": True})
+    refused("cannot be combined", {"standalone": True, "no_initial_controllers": True})
     refused("controller.quorum.voters is set", {"standalone": True}, voters={1: ("h", 1)})
     refused("is for controllers", {"standalone": True}, is_controller=False, process_roles=["broker"])
     refused("there is no such feature", {"standalone": True, "features": {"nonsense": 1}})

@@ -147,7 +147,7 @@ def test_wrong_requests(cluster: EmbeddedCluster) -> None:
     assert unknown.exit_code == 1 and "there is no broker 9" in unknown.output
     elsewhere = CliRunner().invoke(cli, ["cluster", "status", "-b", "localhost:1"])
     assert elsewhere.exit_code == 3
-    assert "no `minikafka cluster up` runs at localhost:1 on this machine. One runs elsewhere: add -b localhost:" in elsewhere.output
+    assert "no `minikafka cluster up` is running at localhost:1 on this machine. One runs elsewhere: add -b localhost:" in elsewhere.output
     for form in ("table", "json"):
         nowhere = say(cluster, "status", "--topic", "nope", "-o", form)
         assert (nowhere.exit_code, nowhere.output) == (1, "error: no running broker has a replica of the topic nope\n")

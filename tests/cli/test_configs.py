@@ -81,7 +81,7 @@ def test_passwords_and_quotas_of_a_user_stand_together(broker: EmbeddedCluster) 
 
 @pytest.mark.parametrize(("words", "code", "complaint"), [
     ("--describe", 2, "specify an entity"),
-    ("--alter --entity-type topics --add-config a=1", 2, "specify whose: --entity-name"),
+    ("--alter --entity-type topics --add-config a=1", 2, "specify the entity: --entity-name"),
     ("--alter --user u", 2, "--add-config"),
     ("--alter --user u --add-config producer_byte_rate=fast", 2, "Cannot parse quota configuration value for producer_byte_rate: fast"),
     ("--alter --user u --add-config nonsense=1", 1, "nonsense"),

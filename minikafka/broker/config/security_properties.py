@@ -31,7 +31,7 @@ DELEGATION_TOKENS = [
 ]
 
 SECURITY = [
-    _p("connection.failed.authentication.delay.ms", "int", "100", "How long the answer to a failed authentication is delayed. After it the connection is closed.", low=0),
+    _p("connection.failed.authentication.delay.ms", "int", "100", "How long the response to a failed authentication is delayed. Then the connection is closed.", low=0),
     _p("connections.max.reauth.ms", "long", "0", "Lifetime of a SASL authentication, after which the client must authenticate again; 0 = unlimited."),
     _p("sasl.enabled.mechanisms", "list", "GSSAPI", "SASL mechanisms for clients: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. A SASL listener needs at least one.", dynamic=True),
     _p("sasl.jaas.config", "password", None, "Login context in JAAS syntax. As in Kafka, a broker only reads listener.name.NAME.MECHANISM.sasl.jaas.config.", dynamic=True),

@@ -203,7 +203,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
             fenced = [key for key, code in results.items() if code in FENCED_MARKER]
             if fenced:
                 refused = named([f"{topic}-{partition}" for topic, partition in fenced])
-                logger.warning("markers of %s are refused because of a newer coordinator: %s", markers.transactional_id, refused)
+                logger.warning("markers of %s were rejected, because there is a newer coordinator: %s", markers.transactional_id, refused)
 
         self._markers.send(markers, answered)
 

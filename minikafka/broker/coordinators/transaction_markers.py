@@ -133,7 +133,7 @@ class MarkerSender:
                 else:
                     by_leader.setdefault(registration.leader, []).append((topic, index))
             if deleted:
-                logger.info("no markers of %s are sent to what has been deleted: %s", markers.transactional_id, named(deleted))
+                logger.info("no markers of %s are sent to deleted partitions: %s", markers.transactional_id, named(deleted))
         for leader, keys in by_leader.items():
             marker = _marker(markers, keys)
             if leader == self._node_id:

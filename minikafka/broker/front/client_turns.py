@@ -188,7 +188,7 @@ class ClientTurns:
         for arrival in self._deadlines.expired(_now_ms(), EXPIRED_IN_A_TURN):
             waiter = self._forget(arrival)
             if not waiter.done():
-                waiter.set_exception(TimeoutError("the request did not get its turn at the controller in time"))
+                waiter.set_exception(TimeoutError("the request waited too long for its turn at the controller"))
         self._set_timer()
 
 

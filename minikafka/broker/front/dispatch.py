@@ -370,7 +370,7 @@ class Dispatcher:
         if length >= 0:
             position += length
             if position > len(frame):
-                raise WireError(f"the client id claims {length} bytes, {len(frame) - 10} are there")
+                raise WireError(f"the client id claims {length} bytes, but only {len(frame) - 10} are left")
             raw = bytes(frame[10:position])
             client_id = self._client_ids.get(raw)
             if client_id is None:

@@ -158,7 +158,7 @@ class LargeRequests:
                 response = await self._in_parts(context, entry, request, cuts, room)
             else:
                 if entry.elements_max == ELEMENTS_MAX and weight_of(request, WHOLE_ENTRIES_MAX) > WHOLE_ENTRIES_MAX:
-                    raise WireError(f"{entry.name} has more than {WHOLE_ENTRIES_MAX} elements that cannot be cut")
+                    raise WireError(f"{entry.name} has more than {WHOLE_ENTRIES_MAX} elements that cannot be divided")
                 following = first_topics(request) if isinstance(request, DescribeTopicPartitionsRequest) else None
                 asked = Part(context)
                 await self.turns.next()

@@ -62,7 +62,7 @@ class ClientQuotaHost:
         pause_ms = self.quotas.connection_pause_ms(address, self.now_ms())
         if pause_ms:
             self.held_connections += 1
-            log.info("a connection from %s is held for %d ms and closed: connection_creation_rate", address, pause_ms)
+            log.info("a connection from %s exceeds connection_creation_rate: closing it after %d ms", address, pause_ms)
         return pause_ms
 
     def budget(self, principal: str, client_id: str | None, api_key: int, version: int) -> MutationBudget | None:

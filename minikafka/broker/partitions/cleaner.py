@@ -145,7 +145,7 @@ class LogCleaner:
         except CleaningStopped:
             return
         except ResourceShortage as error:
-            logger.warning("%s is compacted later: %s", need.log.name, error)
+            logger.warning("%s will be compacted later: %s", need.log.name, error)
             await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
         except StorageError as error:
             logger.error("cannot compact %s: %s", need.log.name, error)

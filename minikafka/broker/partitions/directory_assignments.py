@@ -92,7 +92,7 @@ class DirectoryAssignments:
 
     def _answered(self, replica: Replica, directory: bytes, code: ErrorCode, batch: dict[Replica, bytes]) -> None:
         if code is not ErrorCode.NONE:
-            logger.warning("the controller refuses the directory of replica %d of topic %s: %s", replica[1], replica[0].hex(), code.name)
+            logger.warning("the controller rejected the directory of replica %d of topic %s: %s", replica[1], replica[0].hex(), code.name)
         if batch.get(replica) == directory == self._wanted.get(replica):
             del self._wanted[replica]
 

@@ -257,7 +257,7 @@ class Fetcher:
             return
         code = ErrorCode(response.error_code) if response.error_code else ErrorCode.NONE
         if not self.follower.answered(plan, code, response.session_id):
-            logger.info("broker %d refuses the fetch session: %s", self.leader_id, code.name)
+            logger.info("broker %d rejected the fetch session: %s", self.leader_id, code.name)
             self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
             return
         is_busy = bool(self._left)

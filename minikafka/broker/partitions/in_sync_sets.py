@@ -113,7 +113,7 @@ class InSyncSets:
         elif outcome is not AlterOutcome.STALE and error is not ErrorCode.NONE:
             self.refusals += 1
             logger.info(
-                "%s: in epoch %d the in-sync replicas %s are refused: %s (%s)",
+                "%s: in epoch %d the controller rejected the in-sync replicas %s: %s (%s)",
                 partition, partition.leader_epoch, list(proposal.isr), error.name, outcome.value,
             )  # fmt: skip
             if outcome is AlterOutcome.RETRY:

@@ -147,7 +147,7 @@ def check_quorum_options(
         if is_given
     ]
     if len(given) > 1:
-        raise FormatError(f"{' and '.join(given)} exclude each other")
+        raise FormatError(f"{' and '.join(given)} cannot be combined")
     if given and config.voters:
         raise FormatError(f"{given[0]} is for dynamic quorums, but controller.quorum.voters is set: leave one of them away")
     if not config.is_controller and given and not no_initial_controllers:

@@ -285,7 +285,7 @@ class MetadataLog:
         try:
             self.log.append_as_follower(records, epoch)
         except (UnexpectedAppendOffset, ApiError) as error:
-            _log.warning("fetched metadata records are refused: %s", error)
+            _log.warning("rejected fetched metadata records: %s", error)
             return None
         appended = []
         for batch in iterate_batches(records):

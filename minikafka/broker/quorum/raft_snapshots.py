@@ -53,7 +53,7 @@ class SnapshotWriting:
             self._log.snapshot_written(snapshot)
             self._on_written(snapshot)
         except ResourceShortage as error:
-            logger.warning("a snapshot at offset %d is not taken, another one is later: %s", snapshot.offset, error)
+            logger.warning("skipped the snapshot at offset %d; the next one comes later: %s", snapshot.offset, error)
         except StorageError as error:
             self._on_failure(error)
         finally:

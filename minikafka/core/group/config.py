@@ -22,7 +22,7 @@ class GroupConfig:
     groups_max: int = 50_000
 
     def allows_session(self, timeout_ms: int) -> bool:
-        """Whether a member of a classic group may have this session time-out."""
+        """Whether a member of a classic group may have this session timeout."""
         return self.session_timeout_ms_min <= timeout_ms <= self.session_timeout_ms_max
 
 
