@@ -51,6 +51,18 @@ def _forget_files(original: Any) -> Any:
     return undo
 
 
+def _begin_with_the_segment(original: Any) -> Any:
+    return lambda segments, index: segments[index].base_offset
+
+
+def _end_at_any_marker(original: Any) -> Any:
+    def with_aborted(result: Any, *rest: Any) -> Any:
+        result.end = 1 << 62
+        return original(result, *rest)
+
+    return with_aborted
+
+
 def _drop_markers_at_once(original: Any) -> Any:
     def retained(self: Any, view: Any, position: int, size: int, header: Any) -> Any:
         kept, self._now_ms = self._now_ms, self._now_ms + (1 << 40)
@@ -198,6 +210,15 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.validation:is_whole_stream", constant(True)),), "tests": COMPRESSED},
     {"name": "streams-walked-for-ever", "breaks": "a compressed stream of very many tiny blocks is stepped over to its end",
      "patches": (("minikafka.wire.compression:BLOCKS_MAX", lambda original: 1 << 40),), "tests": COMPRESSED},
+    {"name": "gap-is-of-the-earlier-epoch", "breaks": "an epoch that recovery finds behind a gap between segments begins with the segment",
+     "patches": (("minikafka.storage.recovery:_end_before", _begin_with_the_segment),),
+     "tests": ("tests/storage/test_recovered_epochs.py",)},
+    {"name": "late-transactions-looked-at", "breaks": "a look for aborted transactions goes over all that began too late",
+     "patches": (("minikafka.storage.txn_index:TransactionIndex._begins_of", constant((-1, -1))),),
+     "tests": ("tests/storage/test_txn_index.py",)},
+    {"name": "shortened-beyond-stable", "breaks": "a fetch cut short for its aborted transactions may end behind the last stable offset",
+     "patches": (("minikafka.broker.partitions.fetch_read:PartitionReader._with_aborted", _end_at_any_marker),),
+     "tests": ("tests/broker/test_many_aborted.py",)},
     {"name": "epochs-synced-at-once", "breaks": "the event loop waits for the disk whenever a leader epoch begins or is truncated",
      "patches": (("minikafka.storage.epoch_cache:EpochCache.write", _at_once),), "tests": ("tests/storage/test_syncs_elsewhere.py",)},
 ]
