@@ -271,6 +271,7 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RUNTIME}:CoordinatorRuntime._reload", constant(None)),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "loaded-in-one-turn", "breaks": "a coordinator replays its log in one turn of the loop",
      "patches": (("minikafka.broker.coordinators.loader:STEP_RECORDS", lambda original: 10**9),
+                 ("minikafka.broker.coordinators.loader:STEP_VALUE_BYTES", lambda original: 10**9),
                  ("minikafka.broker.coordinators.loader:STEP_BYTES", lambda original: 10**9)),
      "tests": ("tests/broker/test_coordinator_runtime.py",)},
     {"name": "unstable-offset-served", "breaks": "an offset is returned although a transaction that is just ending changes it (KIP-447)",
