@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType, operation_bits
 from minikafka.core.authorizer.authorizer import AclAuthorizer, Decision
@@ -23,6 +23,26 @@ REPEAT_MS = 10_000
 REMEMBERED_MAX = 1_000
 
 Denial = tuple[str, str, Operation, ResourceType, str, int]
+
+
+class AuthorizableContext(Protocol):
+    """Who sent a request, and of which API it is (AuthorizableRequestContext of Apache Kafka)."""
+
+    @property
+    def principal(self) -> str:
+        """Kafka's form of the principal: type:name."""
+
+    @property
+    def client_host(self) -> str:
+        """The address of the client."""
+
+    @property
+    def api_key(self) -> int:
+        """-1 if it is not about a single request."""
+
+    @property
+    def api_version(self) -> int:
+        """The version of the request."""
 
 
 class Authority:
@@ -57,7 +77,9 @@ class Authority:
 
     # -- decisions -------------------------------------------------------------------------------------------------
 
-    def allows(self, context: Any, operation: Operation, resource_type: ResourceType, name: str, *, log: bool = True) -> bool:
+    def allows(
+        self, context: AuthorizableContext, operation: Operation, resource_type: ResourceType, name: str, *, log: bool = True
+    ) -> bool:
         """Whether the request's principal may perform the operation on the resource. Raises ApiError before the ACLs are loaded.
 
         `log=False`: a denial refuses no request, so it is neither logged nor counted.
@@ -73,8 +95,8 @@ class Authority:
             self._log(context, operation, resource_type, name, decision)
         return False
 
-    def _decide(self, context: Any, operation: Operation, resource_type: ResourceType, name: str) -> Decision:
-        principal: str = context.principal
+    def _decide(self, context: AuthorizableContext, operation: Operation, resource_type: ResourceType, name: str) -> Decision:
+        principal = context.principal
         if not self.is_loaded and principal not in self.acls.super_users:
             raise ApiError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -82,32 +104,32 @@ class Authority:
             )
         return self.acls.decide(principal, context.client_host, operation, resource_type, name)
 
-    def allows_on_cluster(self, context: Any, operation: Operation, *, log: bool = True) -> bool:
+    def allows_on_cluster(self, context: AuthorizableContext, operation: Operation, *, log: bool = True) -> bool:
         """Whether the request's principal may perform the operation on the cluster."""
         return self.allows(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, log=log)
 
-    def allows_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
+    def allows_on_any(self, context: AuthorizableContext, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether the principal may perform the operation on at least one resource of the type."""
         return self.acls.allows_some(context.principal, context.client_host, operation, resource_type)
 
     def allowed_among(
-        self, context: Any, operation: Operation, resource_type: ResourceType, names: Iterable[str], *, log: bool = True
+        self, context: AuthorizableContext, operation: Operation, resource_type: ResourceType, names: Iterable[str], *, log: bool = True
     ) -> set[str]:
         """The resources on which the principal may perform the operation."""
         return {name for name in set(names) if self.allows(context, operation, resource_type, name, log=log)}
 
-    def operations(self, context: Any, resource_type: ResourceType, name: str) -> int:
+    def operations(self, context: AuthorizableContext, resource_type: ResourceType, name: str) -> int:
         """The principal's operations on a resource, as the bit set of the fields …AuthorizedOperations (KIP-430)."""
         return operation_bits(self.acls.operations(context.principal, context.client_host, resource_type, name))
 
-    def require_on_cluster(self, context: Any, operation: Operation) -> None:
+    def require_on_cluster(self, context: AuthorizableContext, operation: Operation) -> None:
         """Raises ApiError CLUSTER_AUTHORIZATION_FAILED unless the principal may perform the operation on the cluster."""
         if not self.allows_on_cluster(context, operation):
             raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
-    def _log(self, context: Any, operation: Operation, resource_type: ResourceType, name: str, decision: Decision) -> None:
+    def _log(self, context: AuthorizableContext, operation: Operation, resource_type: ResourceType, name: str, decision: Decision) -> None:
         key = (context.principal, context.client_host, operation, resource_type, name, context.api_key)
         now_ms = self._now_ms()
         logged_ms, times = self._logged.get(key, (now_ms - REPEAT_MS, 0))
@@ -123,7 +145,7 @@ class Authority:
         self._logged[key] = (now_ms, 0)
 
 
-def _line(context: Any, operation: Operation, resource_type: ResourceType, name: str, decision: Decision) -> str:
+def _line(context: AuthorizableContext, operation: Operation, resource_type: ResourceType, name: str, decision: Decision) -> str:
     """A log line. Names from the wire are quoted, so that they cannot forge another line."""
     api_spec = api(context.api_key)
     resource = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.label} {name!r}"

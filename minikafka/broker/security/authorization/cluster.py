@@ -10,10 +10,10 @@ from minikafka.core.authorizer.acl import Operation
 from minikafka.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
 
 
-def open_to_all(authority: Authority, context: Any, request: Any) -> Verdict:
+def open_to_all(authority: Authority, context: AuthorizableContext, request: Any) -> Verdict:
     """No guard: for requests that come before authentication, and for those that the controller authorizes."""
     return None
 
@@ -21,14 +21,14 @@ def open_to_all(authority: Authority, context: Any, request: Any) -> Verdict:
 def on_cluster(operation: Operation) -> Guard:
     """A guard that needs `operation` on the cluster for the whole request."""
 
-    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+    def guard(authority: Authority, context: AuthorizableContext, request: Any) -> Verdict:
         authority.require_on_cluster(context, operation)
         return None
 
     return guard
 
 
-def describe_cluster(authority: Authority, context: Any, request: DescribeClusterRequest) -> Verdict:
+def describe_cluster(authority: Authority, context: AuthorizableContext, request: DescribeClusterRequest) -> Verdict:
     """Anyone may see the brokers and the cluster id. The authorized operations need DESCRIBE on the cluster."""
     if not request.include_cluster_authorized_operations:
         return None
@@ -41,7 +41,7 @@ def describe_cluster(authority: Authority, context: Any, request: DescribeCluste
     return merge
 
 
-def describe_controllers(authority: Authority, context: Any, request: DescribeClusterRequest) -> Verdict:
+def describe_controllers(authority: Authority, context: AuthorizableContext, request: DescribeClusterRequest) -> Verdict:
     """On a controller's listener: needs ALTER on the cluster (KIP-919)."""
     authority.require_on_cluster(context, Operation.ALTER)
     return describe_cluster(authority, context, request)

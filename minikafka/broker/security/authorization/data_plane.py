@@ -20,7 +20,7 @@ from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
     from minikafka.net.network import Connection
     from minikafka.wire.message import Request
 
@@ -103,7 +103,7 @@ def guarding_fast_paths(authority: Authority | None) -> Callable[[type[Request],
     return before
 
 
-def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callable[[str], bool] | None:
+def judge_fetch(authority: Authority, context: AuthorizableContext, is_follower: bool) -> Callable[[str], bool] | None:
     """A test whether a topic is denied; None = none is. Called for every partition of the session, at each fetch.
 
     Followers need CLUSTER_ACTION (CVE-2018-1288), consumers READ on each topic.
@@ -115,6 +115,6 @@ def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callab
     return None if authority.allows_on_cluster(context, Operation.CLUSTER_ACTION) else lambda topic: True
 
 
-def judge_share_fetch(authority: Authority, context: Any) -> Callable[[str], bool]:
+def judge_share_fetch(authority: Authority, context: AuthorizableContext) -> Callable[[str], bool]:
     """A test whether a topic is denied: needs READ."""
     return lambda topic: not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)

@@ -24,7 +24,7 @@ from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetch
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
 
 DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -36,13 +36,13 @@ _COORDINATED = {
 }
 
 
-def require_group(authority: Authority, context: Any, operation: Operation, group_id: str) -> None:
+def require_group(authority: Authority, context: AuthorizableContext, operation: Operation, group_id: str) -> None:
     """Raises ApiError GROUP_AUTHORIZATION_FAILED unless the principal may perform the operation on the group."""
     if not authority.allows(context, operation, ResourceType.GROUP, group_id):
         raise ApiError(DENIED)
 
 
-def require_topics(authority: Authority, context: Any, operation: Operation, names: Iterable[str] | None) -> None:
+def require_topics(authority: Authority, context: AuthorizableContext, operation: Operation, names: Iterable[str] | None) -> None:
     """Raises ApiError TOPIC_AUTHORIZATION_FAILED unless the principal may perform the operation on all topics."""
     wanted = list(dict.fromkeys(names or ()))
     if wanted and len(authority.allowed_among(context, operation, ResourceType.TOPIC, wanted)) < len(wanted):
@@ -52,14 +52,14 @@ def require_topics(authority: Authority, context: Any, operation: Operation, nam
 def of_group(operation: Operation) -> Guard:
     """A guard of requests about one group (`group_id`): needs `operation` on it."""
 
-    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+    def guard(authority: Authority, context: AuthorizableContext, request: Any) -> Verdict:
         require_group(authority, context, operation, request.group_id)
         return None
 
     return guard
 
 
-def find_coordinator(authority: Authority, context: Any, request: FindCoordinatorRequest) -> Verdict:
+def find_coordinator(authority: Authority, context: AuthorizableContext, request: FindCoordinatorRequest) -> Verdict:
     """Needs DESCRIBE on each group or transactional id. Only brokers may find share coordinators."""
     if request.key_type == KEY_TYPE_SHARE:
         authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
@@ -86,7 +86,7 @@ def find_coordinator(authority: Authority, context: Any, request: FindCoordinato
 # -- offsets -------------------------------------------------------------------------------------------------------
 
 
-def offset_commit(authority: Authority, context: Any, request: OffsetCommitRequest) -> Verdict:
+def offset_commit(authority: Authority, context: AuthorizableContext, request: OffsetCommitRequest) -> Verdict:
     """Needs READ on the group and on each topic."""
     require_group(authority, context, Operation.READ, request.group_id)
     image = authority.image
@@ -106,7 +106,7 @@ def offset_commit(authority: Authority, context: Any, request: OffsetCommitReque
     return merge
 
 
-def offset_fetch(authority: Authority, context: Any, request: OffsetFetchRequest) -> Verdict:
+def offset_fetch(authority: Authority, context: AuthorizableContext, request: OffsetFetchRequest) -> Verdict:
     """Needs DESCRIBE on each group and topic. A request for all topics gets the permitted ones."""
     if context.api_version < GROUPS_VERSION_MIN:
         return _offset_fetch_of_one(authority, context, request)
@@ -154,11 +154,11 @@ def offset_fetch(authority: Authority, context: Any, request: OffsetFetchRequest
     return merge
 
 
-def _describes(authority: Authority, context: Any, topic: str) -> bool:
+def _describes(authority: Authority, context: AuthorizableContext, topic: str) -> bool:
     return authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic, log=False)
 
 
-def _offset_fetch_of_one(authority: Authority, context: Any, request: OffsetFetchRequest) -> Verdict:
+def _offset_fetch_of_one(authority: Authority, context: AuthorizableContext, request: OffsetFetchRequest) -> Verdict:
     kind = OffsetFetchResponse
     require_group(authority, context, Operation.DESCRIBE, request.group_id)
     if request.topics is None:
@@ -188,14 +188,14 @@ def _offset_fetch_of_one(authority: Authority, context: Any, request: OffsetFetc
     return merge if errors else None
 
 
-def may_describe_topic(authority: Authority | None) -> Callable[[Any, str], bool]:
+def may_describe_topic(authority: Authority | None) -> Callable[[AuthorizableContext, str], bool]:
     """The test whether a request's principal may describe a topic."""
     if authority is None:
         return lambda context, name: True
     return lambda context, name: _describes(authority, context, name)
 
 
-def offset_delete(authority: Authority, context: Any, request: OffsetDeleteRequest) -> Verdict:
+def offset_delete(authority: Authority, context: AuthorizableContext, request: OffsetDeleteRequest) -> Verdict:
     """Needs DELETE on the group and READ on each topic."""
     kind = OffsetDeleteResponse
     require_group(authority, context, Operation.DELETE, request.group_id)
@@ -221,7 +221,9 @@ def offset_delete(authority: Authority, context: Any, request: OffsetDeleteReque
 # -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
 
 
-def heartbeat(authority: Authority, context: Any, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest) -> Verdict:
+def heartbeat(
+    authority: Authority, context: AuthorizableContext, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
+) -> Verdict:
     """Needs READ on the group, and DESCRIBE on each topic that is subscribed by name."""
     require_group(authority, context, Operation.READ, request.group_id)
     require_topics(authority, context, Operation.DESCRIBE, request.subscribed_topic_names)
@@ -234,7 +236,7 @@ def describing(kind: Callable[..., Any], topics_of: Callable[[Any], Iterable[str
     `kind` makes a described group. `hidden` is the error message for a group with topics that the principal may not describe.
     """
 
-    def guard(authority: Authority, context: Any, request: Any) -> Generator[None, None, Verdict]:
+    def guard(authority: Authority, context: AuthorizableContext, request: Any) -> Generator[None, None, Verdict]:
         allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
         errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
         request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
@@ -256,7 +258,9 @@ def describing(kind: Callable[..., Any], topics_of: Callable[[Any], Iterable[str
     return guard
 
 
-def are_visible(authority: Authority, context: Any, topics: Iterable[str], *, log: bool = False) -> Generator[None, None, bool]:
+def are_visible(
+    authority: Authority, context: AuthorizableContext, topics: Iterable[str], *, log: bool = False
+) -> Generator[None, None, bool]:
     """Whether the principal may describe all topics. Checks a bounded number of them between two yields."""
     seen: set[str] = set()
     for number, name in enumerate(topics, 1):
@@ -281,7 +285,7 @@ consumer_group_describe = describing(ConsumerGroupDescribeResponse.DescribedGrou
 # -- groups --------------------------------------------------------------------------------------------------------
 
 
-def describe_groups(authority: Authority, context: Any, request: DescribeGroupsRequest) -> Verdict:
+def describe_groups(authority: Authority, context: AuthorizableContext, request: DescribeGroupsRequest) -> Verdict:
     """Needs DESCRIBE on each group. Adds the authorized operations if requested (KIP-430)."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.groups)
     kind = DescribeGroupsResponse.DescribedGroup
@@ -299,7 +303,7 @@ def describe_groups(authority: Authority, context: Any, request: DescribeGroupsR
     return merge if errors or tells else None
 
 
-def list_groups(authority: Authority, context: Any, request: ListGroupsRequest) -> Verdict:
+def list_groups(authority: Authority, context: AuthorizableContext, request: ListGroupsRequest) -> Verdict:
     """With DESCRIBE on the cluster, lists all groups; otherwise, those that the principal may describe."""
     if authority.allows_on_cluster(context, Operation.DESCRIBE, log=False):
         return None
@@ -314,7 +318,7 @@ def list_groups(authority: Authority, context: Any, request: ListGroupsRequest) 
     return merge
 
 
-def delete_groups(authority: Authority, context: Any, request: DeleteGroupsRequest) -> Verdict:
+def delete_groups(authority: Authority, context: AuthorizableContext, request: DeleteGroupsRequest) -> Verdict:
     """Needs DELETE on each group."""
     allowed = authority.allowed_among(context, Operation.DELETE, ResourceType.GROUP, request.groups_names)
     kind = DeleteGroupsResponse.DeletableGroupResult

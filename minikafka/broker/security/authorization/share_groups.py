@@ -25,10 +25,10 @@ from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
 
 
-def read_group(authority: Authority, context: Any, request: Any) -> Verdict:
+def read_group(authority: Authority, context: AuthorizableContext, request: Any) -> Verdict:
     """Needs READ on the group, if the request names one."""
     if request.group_id is not None:
         require_group(authority, context, Operation.READ, request.group_id)
@@ -42,7 +42,7 @@ def _topics_of_members(group: ShareGroupDescribeResponse.DescribedGroup) -> Iter
 describe = describing(ShareGroupDescribeResponse.DescribedGroup, _topics_of_members)
 
 
-def describe_offsets(authority: Authority, context: Any, request: DescribeShareGroupOffsetsRequest) -> Verdict:
+def describe_offsets(authority: Authority, context: AuthorizableContext, request: DescribeShareGroupOffsetsRequest) -> Verdict:
     """Needs DESCRIBE on each group and topic. A request for all topics gets the permitted ones."""
     kind = DescribeShareGroupOffsetsResponse
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups])
@@ -83,7 +83,7 @@ def describe_offsets(authority: Authority, context: Any, request: DescribeShareG
     return merge
 
 
-def alter_offsets(authority: Authority, context: Any, request: AlterShareGroupOffsetsRequest) -> Verdict:
+def alter_offsets(authority: Authority, context: AuthorizableContext, request: AlterShareGroupOffsetsRequest) -> Verdict:
     """Needs READ on the group and on each topic."""
     require_group(authority, context, Operation.READ, request.group_id)
     request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)
@@ -112,7 +112,7 @@ def alter_offsets(authority: Authority, context: Any, request: AlterShareGroupOf
     return merge if errors else None
 
 
-def delete_offsets(authority: Authority, context: Any, request: DeleteShareGroupOffsetsRequest) -> Verdict:
+def delete_offsets(authority: Authority, context: AuthorizableContext, request: DeleteShareGroupOffsetsRequest) -> Verdict:
     """Needs DELETE on the group and READ on each topic."""
     require_group(authority, context, Operation.DELETE, request.group_id)
     request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)

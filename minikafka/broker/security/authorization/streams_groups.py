@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED, are_visible, require_group
 from minikafka.broker.security.authorization.guard import Guard, Verdict
@@ -17,12 +17,12 @@ from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbea
 from minikafka.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
 
 _HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 
 
-def heartbeat(authority: Authority, context: Any, request: StreamsGroupHeartbeatRequest) -> Verdict:
+def heartbeat(authority: Authority, context: AuthorizableContext, request: StreamsGroupHeartbeatRequest) -> Verdict:
     """Needs READ on the group, and DESCRIBE on each topic of the topology."""
     require_group(authority, context, Operation.READ, request.group_id)
     names = topology_topics(request)
@@ -32,7 +32,7 @@ def heartbeat(authority: Authority, context: Any, request: StreamsGroupHeartbeat
     return None
 
 
-def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRequest) -> Generator[None, None, Verdict]:
+def describe(authority: Authority, context: AuthorizableContext, request: StreamsGroupDescribeRequest) -> Generator[None, None, Verdict]:
     """Needs DESCRIBE on each group and on all topics of its topology."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     kind = StreamsGroupDescribeResponse.DescribedGroup
@@ -66,7 +66,7 @@ def _described_topics(group: StreamsGroupDescribeResponse.DescribedGroup) -> Gen
     return sorted(names)
 
 
-def uncreatable(authority: Authority | None, context: Any, names: Collection[str]) -> Collection[str]:
+def uncreatable(authority: Authority | None, context: AuthorizableContext, names: Collection[str]) -> Collection[str]:
     """The topics that a principal may not create. It needs CREATE on the cluster, or on each topic."""
     if authority is None or authority.allows_on_cluster(context, Operation.CREATE, log=False):
         return ()
@@ -74,7 +74,9 @@ def uncreatable(authority: Authority | None, context: Any, names: Collection[str
     return [name for name in names if name not in allowed]
 
 
-def update_description(authority: Authority, context: Any, request: StreamsGroupTopologyDescriptionUpdateRequest) -> Verdict:
+def update_description(
+    authority: Authority, context: AuthorizableContext, request: StreamsGroupTopologyDescriptionUpdateRequest
+) -> Verdict:
     """Needs READ on the group."""
     require_group(authority, context, Operation.READ, request.group_id)
     return None

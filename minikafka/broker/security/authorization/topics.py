@@ -33,7 +33,7 @@ from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
 from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 METADATA_IDS_VERSION_MIN = 12
@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 
 def split(
     authority: Authority,
-    context: Any,
+    context: AuthorizableContext,
     operation: Operation,
     items: Iterable[Item],
     name_of: Callable[[Item], str | None],
@@ -70,7 +70,7 @@ def split(
 # -- Metadata ------------------------------------------------------------------------------------------------------
 
 
-def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Verdict:
+def metadata(authority: Authority, context: AuthorizableContext, request: MetadataRequest) -> Verdict:
     """Needs DESCRIBE on each topic. A denied topic looks the same whether it exists or not. Creating a missing topic needs CREATE."""
     version, topics = context.api_version, request.topics
     if topics is None or (version == 0 and not topics):
@@ -124,7 +124,7 @@ def topic_name(image: MetadataImage, name: str | None, topic_id: bytes) -> str |
     return None if found is None else found.name
 
 
-def _may_not_create(authority: Authority, context: Any, request: MetadataRequest, names: list[str]) -> dict[str, None]:
+def _may_not_create(authority: Authority, context: AuthorizableContext, request: MetadataRequest, names: list[str]) -> dict[str, None]:
     if not (request.allow_auto_topic_creation and authority.creates_topics):
         return {}
     missing = [name for name in names if name not in authority.image.topics_by_name]
@@ -134,7 +134,9 @@ def _may_not_create(authority: Authority, context: Any, request: MetadataRequest
     return dict.fromkeys(name for name in missing if name not in creatable)
 
 
-def _with_operations(authority: Authority, context: Any, request: MetadataRequest, response: MetadataResponse) -> MetadataResponse:
+def _with_operations(
+    authority: Authority, context: AuthorizableContext, request: MetadataRequest, response: MetadataResponse
+) -> MetadataResponse:
     version = context.api_version
     if version < METADATA_OPERATIONS_VERSION_MIN:
         return response
@@ -153,7 +155,7 @@ def _with_operations(authority: Authority, context: Any, request: MetadataReques
     return response
 
 
-def cluster_operations(authority: Authority, context: Any) -> int:
+def cluster_operations(authority: Authority, context: AuthorizableContext) -> int:
     """The principal's operations on the cluster; none without DESCRIBE on it."""
     if not authority.allows_on_cluster(context, Operation.DESCRIBE):
         return 0
@@ -161,7 +163,7 @@ def cluster_operations(authority: Authority, context: Any) -> int:
 
 
 def describe_topic_partitions(
-    authority: Authority, context: Any, request: DescribeTopicPartitionsRequest
+    authority: Authority, context: AuthorizableContext, request: DescribeTopicPartitionsRequest
 ) -> Generator[None, None, Verdict]:
     """Needs DESCRIBE on each topic. Denied topics are removed before paging, because the end of a page would reveal them."""
     kind = DescribeTopicPartitionsResponse
@@ -197,7 +199,7 @@ def describe_topic_partitions(
     return merge
 
 
-def _of_one_page(authority: Authority, context: Any, start: str, partitions_max: int) -> Generator[None, None, list[str]]:
+def _of_one_page(authority: Authority, context: AuthorizableContext, start: str, partitions_max: int) -> Generator[None, None, list[str]]:
     """Permitted topics from `start` on, sorted by name: as many as fit into one answer, and the first one of the next."""
     topics = authority.image.topics_by_name
     found: list[str] = []
@@ -223,7 +225,7 @@ def _of_topics(operation: Operation, refuse: Callable[[Any], Any], answers: str 
     A denied topic is answered with `refuse(topic)` in the response's list `answers`. `name`: the field with the topic's name.
     """
 
-    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+    def guard(authority: Authority, context: AuthorizableContext, request: Any) -> Verdict:
         request.topics, bad = split(authority, context, operation, request.topics, lambda topic: getattr(topic, name))
         return _adding(answers, [refuse(topic) for topic in bad])
 
@@ -264,7 +266,7 @@ describe_producers = _of_topics(Operation.READ, _no_producers)
 _consumers_epochs = _of_topics(Operation.DESCRIBE, _no_epochs, name="topic")
 
 
-def offset_for_leader_epoch(authority: Authority, context: Any, request: OffsetForLeaderEpochRequest) -> Verdict:
+def offset_for_leader_epoch(authority: Authority, context: AuthorizableContext, request: OffsetForLeaderEpochRequest) -> Verdict:
     """Brokers need CLUSTER_ACTION, consumers DESCRIBE on each topic (KIP-320)."""
     if authority.allows_on_cluster(context, Operation.CLUSTER_ACTION, log=False):
         return None
@@ -286,7 +288,7 @@ def _adding(name: str, entries: list[Any]) -> Merge | None:
 # -- topics, on the controller -------------------------------------------------------------------------------------
 
 
-def create_topics(authority: Authority, context: Any, request: CreateTopicsRequest) -> Verdict:
+def create_topics(authority: Authority, context: AuthorizableContext, request: CreateTopicsRequest) -> Verdict:
     """Needs CREATE on the cluster or on each topic. The answer has a topic's configuration if the principal may describe it (KIP-525)."""
     counts = Counter(topic.name for topic in request.topics)
     single = [name for name, count in counts.items() if count == 1 and name != METADATA_TOPIC]
@@ -313,7 +315,7 @@ def create_topics(authority: Authority, context: Any, request: CreateTopicsReque
     return merge
 
 
-def create_partitions(authority: Authority, context: Any, request: CreatePartitionsRequest) -> Verdict:
+def create_partitions(authority: Authority, context: AuthorizableContext, request: CreatePartitionsRequest) -> Verdict:
     """Needs ALTER on each topic."""
     request.topics, bad = split(authority, context, Operation.ALTER, request.topics, lambda topic: topic.name)
     kind = CreatePartitionsResponse.CreatePartitionsTopicResult
@@ -326,7 +328,7 @@ def delete_topics(newest: Callable[[], MetadataImage]) -> Guard:
     `newest`: returns the image on which the controller decides.
     """
 
-    def guard(authority: Authority, context: Any, request: DeleteTopicsRequest) -> Verdict:
+    def guard(authority: Authority, context: AuthorizableContext, request: DeleteTopicsRequest) -> Verdict:
         if authority.allows_on_cluster(context, Operation.DELETE, log=False):
             return None
         image = newest()
@@ -370,7 +372,7 @@ _CONFIGURED = {
 }
 
 
-def _refusal(authority: Authority, context: Any, operation: Operation, resource: Any) -> ErrorCode | None:
+def _refusal(authority: Authority, context: AuthorizableContext, operation: Operation, resource: Any) -> ErrorCode | None:
     """The error if the principal may not access the configuration of a resource, or None. The handler refuses unknown resource types."""
     found = _CONFIGURED.get(resource.resource_type)
     if found is None:
@@ -388,7 +390,7 @@ def _of_resources(operation: Operation, kind: Any, answers: str) -> Guard:
     `kind`: the class of the entries of the response's list `answers`.
     """
 
-    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+    def guard(authority: Authority, context: AuthorizableContext, request: Any) -> Verdict:
         good, errors = [], []
         for resource in request.resources:
             code = _refusal(authority, context, operation, resource)

@@ -26,13 +26,13 @@ from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, Tx
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def require_transactional_id(authority: Authority, context: Any, operation: Operation, transactional_id: str) -> None:
+def require_transactional_id(authority: Authority, context: AuthorizableContext, operation: Operation, transactional_id: str) -> None:
     """Raises ApiError TRANSACTIONAL_ID_AUTHORIZATION_FAILED unless the principal may perform the operation on the transactional id."""
     if not authority.allows(context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise ApiError(DENIED)
@@ -41,7 +41,7 @@ def require_transactional_id(authority: Authority, context: Any, operation: Oper
 # -- Produce -------------------------------------------------------------------------------------------------------
 
 
-def produce(authority: Authority, context: Any, request: ProduceRequest) -> Verdict:
+def produce(authority: Authority, context: AuthorizableContext, request: ProduceRequest) -> Verdict:
     """Needs WRITE on each topic, and on the transactional id if a batch is transactional (CVE-2018-17196)."""
     bad = request.topic_data
     if not _is_transactional(request) or (
@@ -64,7 +64,9 @@ def produce(authority: Authority, context: Any, request: ProduceRequest) -> Verd
     return merge
 
 
-def split_produce(authority: Authority, context: Any, request: ProduceRequest, *, log: bool = True) -> tuple[list[Any], list[Any]]:
+def split_produce(
+    authority: Authority, context: AuthorizableContext, request: ProduceRequest, *, log: bool = True
+) -> tuple[list[Any], list[Any]]:
     """(allowed topics, denied topics)."""
     image = authority.image
     by_id = context.api_version >= TOPIC_ID_VERSION_MIN
@@ -90,7 +92,7 @@ def _is_transactional(request: ProduceRequest) -> bool:
 # -- transactions --------------------------------------------------------------------------------------------------
 
 
-def init_producer_id(authority: Authority, context: Any, request: InitProducerIdRequest) -> Verdict:
+def init_producer_id(authority: Authority, context: AuthorizableContext, request: InitProducerIdRequest) -> Verdict:
     """Needs WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any topic."""
     if request.transactional_id is not None:
         require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
@@ -103,7 +105,7 @@ def init_producer_id(authority: Authority, context: Any, request: InitProducerId
     return None
 
 
-def add_partitions(authority: Authority, context: Any, request: AddPartitionsToTxnRequest) -> Verdict:
+def add_partitions(authority: Authority, context: AuthorizableContext, request: AddPartitionsToTxnRequest) -> Verdict:
     """Clients need WRITE on the transactional id and on every topic, or nothing is added. The batched versions are for brokers only."""
     if context.api_version >= TRANSACTIONS_VERSION_MIN:
         authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
@@ -130,20 +132,20 @@ def add_partitions(authority: Authority, context: Any, request: AddPartitionsToT
     return kind(results_by_topic_v3_and_below=results)
 
 
-def add_offsets(authority: Authority, context: Any, request: AddOffsetsToTxnRequest) -> Verdict:
+def add_offsets(authority: Authority, context: AuthorizableContext, request: AddOffsetsToTxnRequest) -> Verdict:
     """Needs WRITE on the transactional id and READ on the group."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     require_group(authority, context, Operation.READ, request.group_id)
     return None
 
 
-def end_transaction(authority: Authority, context: Any, request: EndTxnRequest) -> Verdict:
+def end_transaction(authority: Authority, context: AuthorizableContext, request: EndTxnRequest) -> Verdict:
     """Needs WRITE on the transactional id."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     return None
 
 
-def txn_offset_commit(authority: Authority, context: Any, request: TxnOffsetCommitRequest) -> Verdict:
+def txn_offset_commit(authority: Authority, context: AuthorizableContext, request: TxnOffsetCommitRequest) -> Verdict:
     """Needs WRITE on the transactional id, and READ on the group and on each topic."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     require_group(authority, context, Operation.READ, request.group_id)
@@ -164,14 +166,14 @@ def txn_offset_commit(authority: Authority, context: Any, request: TxnOffsetComm
     return merge
 
 
-def write_markers(authority: Authority, context: Any, request: WriteTxnMarkersRequest) -> Verdict:
+def write_markers(authority: Authority, context: AuthorizableContext, request: WriteTxnMarkersRequest) -> Verdict:
     """Needs CLUSTER_ACTION (brokers) or ALTER (administrators who abort hanging transactions) on the cluster."""
     if not authority.allows_on_cluster(context, Operation.ALTER, log=False):
         authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
     return None
 
 
-def describe_transactions(authority: Authority, context: Any, request: DescribeTransactionsRequest) -> Verdict:
+def describe_transactions(authority: Authority, context: AuthorizableContext, request: DescribeTransactionsRequest) -> Verdict:
     """Needs DESCRIBE on each transactional id. Topics that the principal may not describe are left out."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, request.transactional_ids)
     kind = DescribeTransactionsResponse.TransactionState
@@ -189,12 +191,12 @@ def describe_transactions(authority: Authority, context: Any, request: DescribeT
     return merge
 
 
-def list_transactions(authority: Authority, context: Any, request: ListTransactionsRequest) -> Verdict:
+def list_transactions(authority: Authority, context: AuthorizableContext, request: ListTransactionsRequest) -> Verdict:
     """Anyone may send it: the handler checks `may_describe` before it matches an id against the client's pattern."""
     return None
 
 
-def may_describe(authority: Authority | None) -> Callable[[Any, str], bool]:
+def may_describe(authority: Authority | None) -> Callable[[AuthorizableContext, str], bool]:
     """The test whether a request's principal may describe a transactional id."""
     if authority is None:
         return lambda context, name: True
