@@ -1,6 +1,11 @@
 """`python -m minikafka` is the `minikafka` command."""
 
+import sys
+
+from minikafka.cli import first_sign
+
 try:
+    first_sign.begin(sys.argv[1:])
     from minikafka.cli.main import main
 except KeyboardInterrupt:
     raise SystemExit(130) from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli import first_sign
 from minikafka.cli.common import parse_pairs
 from minikafka.cli.reasons import reason
 from minikafka.cli.still_starting import StillStarting
@@ -81,6 +82,7 @@ def up(
     first_port = _usual_if_free(PORT, brokers) if port is None else port
     where = f"localhost:{first_port}" if first_port else "free ports"
     # Print this before the slow imports.
+    first_sign.end()
     click.echo(f"starting {brokers} {'broker' if brokers == 1 else 'brokers'} on {where} ...", err=True)
     begin_imports()
     _run(

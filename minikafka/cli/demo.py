@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from minikafka.cli import first_sign
+
 ROWS_DEFAULT = 50_000
 
 
@@ -24,6 +26,7 @@ def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
         click.echo(f"error: {missing}", err=True)
         sys.exit(2)
     # Print this before the slow imports.
+    first_sign.end()
     click.echo("starting three brokers; the demo takes about 15 seconds on an idle machine ...", err=True)
     from minikafka.cli.demo_chapters import play
 

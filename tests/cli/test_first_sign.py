@@ -1,0 +1,81 @@
+"""What `cluster up` and `demo` print first, and what they have imported by then: on a cold disk each module takes its time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from minikafka.cli import first_sign
+
+#: A disk that gives the command line only after something was written to standard error. Tells what was imported by then.
+SLOW_DISK = """
+import _thread, sys
+said, loaded = _thread.allocate_lock(), []
+said.acquire()
+
+class Errors:
+    def write(self, text):
+        loaded.append([text, sorted(sys.modules)])
+        said.release()
+    def flush(self):
+        pass
+
+class SlowDisk:
+    def find_spec(self, name, path, target=None):
+        if name == "minikafka.cli.main":
+            assert said.acquire(timeout=50)
+
+sys.stderr = Errors()
+sys.meta_path.insert(0, SlowDisk())
+sys.argv = ["minikafka", *sys.argv[1:]]
+import minikafka.__main__
+import json
+print(json.dumps(loaded))
+"""
+#: The command until it says something itself.
+OWN_LINE = """
+import json, os, sys
+import click
+def first(text, **_):
+    print(json.dumps([text, sorted(sys.modules)]), flush=True)
+    os._exit(0)
+click.echo = first
+sys.argv = ["minikafka", *sys.argv[1:]]
+from minikafka.__main__ import main
+main()
+"""
+COMMANDS = [["demo"], ["cluster", "up", "-n", "1"]]
+HEAVY = {"asyncio", "rich", "uvloop", "ssl", "subprocess", "multiprocessing", "pyarrow", "pyspark", "crc32c", "logging"}
+HEAVY_PARTS = ("minikafka.broker", "minikafka.client", "minikafka.core", "minikafka.net", "minikafka.spark", "minikafka.testing")
+
+
+def told(program: str, *arguments: str) -> list[object]:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, timeout=100)
+    found: list[object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_slow_disk_is_named_before_anything_is_imported(command: list[str]) -> None:
+    ((line, loaded),) = told(SLOW_DISK, *command)  # type: ignore[misc]
+    assert line == first_sign.LINE
+    assert {name for name in loaded if name.startswith("minikafka.")} == {"minikafka.__main__", "minikafka.cli", "minikafka.cli.first_sign"}
+    assert not {"click", "json", "threading"} & set(loaded)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_first_line_comes_before_the_heavy_modules(command: list[str]) -> None:
+    line, loaded = told(OWN_LINE, *command)
+    assert str(line).startswith("starting")
+    assert isinstance(loaded, list)
+    assert [name for name in loaded if name in HEAVY or name.startswith(HEAVY_PARTS)] == []
+
+
+def test_other_commands_say_nothing_of_the_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["topics", "--list"], ["cluster", "status"], []):
+        first_sign.begin(arguments)
+        assert not first_sign._pending.locked()
+    first_sign.end()
