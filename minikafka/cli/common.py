@@ -28,6 +28,8 @@ EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 #: Commands report an unreachable cluster after this long. `health -e` waits longer, for a cluster that is starting.
 FIRST_ANSWER_MS = 3000
+#: How often a command says that no broker answers, which each of its clients notices.
+SAID_AGAIN_S = 20.0
 COMMAND_CONFIG_VARIABLE = "MINIKAFKA_COMMAND_CONFIG"
 CONTROLLERS = "minikafka.bootstrap-controller"
 BOOTSTRAP_VARIABLES = ("MINIKAFKA_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
@@ -208,11 +210,12 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
 def _patiently(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Run it with clients that wait for a cluster that is starting, and say so."""
     from minikafka.cli.starting_cluster import is_starting
-    from minikafka.client.cluster import first_answer_ms, may_be_starting, on_silence
+    from minikafka.client.cluster import first_answer_ms, may_be_starting
+    from minikafka.client.silence import on_silence
 
     first_answer_ms.set(FIRST_ANSWER_MS)
     may_be_starting.set(is_starting)
-    on_silence.set(_said_once())
+    on_silence.set(_said_now_and_then())
     return _runner()(work())
 
 
@@ -227,14 +230,17 @@ def _advice(error: ClientError) -> str:
     return f". See `minikafka {listed}`" if listed else ""
 
 
-def _said_once() -> Callable[[str], None]:
-    is_said = False
+def _said_now_and_then() -> Callable[[str, float | None], None]:
+    from time import monotonic
 
-    def say(addresses: str) -> None:
-        nonlocal is_said
-        if not is_said:
-            click.echo(f"no answer from {addresses} yet, still trying ...", err=True)
-        is_said = True
+    said_s: float | None = None
+
+    def say(addresses: str, left_s: float | None) -> None:
+        nonlocal said_s
+        if said_s is None or monotonic() - said_s > SAID_AGAIN_S:
+            said_s = monotonic()
+            how_long = "" if left_s is None else f", for {left_s:.0f} s more at most"
+            click.echo(f"no answer from {addresses} yet, still trying{how_long} ...", err=True)
 
     return say
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.addresses import host_port
 from minikafka.client.assignors import decode_assignment
-from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
+from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
 from minikafka.client.controllers import ControllerCluster
-from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.client.repeating import repeat_until_settled
 from minikafka.core.scram import SCRAM_MECHANISMS

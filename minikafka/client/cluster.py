@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from minikafka.addresses import host_port, split_addresses
-from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers, WrongAddress, refusal
+from minikafka.client.errors import TRANSPORT_ERRORS, AuthenticationError, ClientError, NoBrokers, WrongAddress, refusal
+from minikafka.client.silence import Silence, on_silence
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
 from minikafka.net.server import SocketNetwork
@@ -31,16 +32,12 @@ ask_controllers: ContextVar[bool] = ContextVar("ask_controllers", default=False)
 first_answer_ms: ContextVar[int | None] = ContextVar("first_answer_ms", default=None)
 #: Whether a cluster is starting at these addresses: then a client waits before its first connection. Commands set it.
 may_be_starting: ContextVar[Callable[[list[tuple[str, int]]], bool] | None] = ContextVar("may_be_starting", default=None)
-#: Called once with the bootstrap list when a client has not reached any broker for SILENCE_S. Commands set it.
-on_silence: ContextVar[Callable[[str], None] | None] = ContextVar("on_silence", default=None)
-SILENCE_S = 1.0
 BACKOFF_S_MIN = 0.02
 START_POLL_S = 0.1
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
 METADATA_TIMEOUT_MS = 5000
 METADATA_AGE_S_MAX = 300.0
-TRANSPORT_ERRORS = (OSError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +122,12 @@ class Cluster:
         self.controller_id = -1
         self._refreshed_s: dict[str, float] = {}
         self._closed = False
+        self.silence = Silence(self._addresses, self._heard_s, lambda: self.cluster_id is None)
 
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
+        self.silence.end()
         for task in self._opening.values():
             task.cancel()
         for channel in self._channels.values():
@@ -191,24 +190,32 @@ class Cluster:
                 return channel
         addresses = [(broker.host, broker.port) for broker in self.brokers.values()] + self._bootstrap
         failures: dict[str, None] = {}
-        for host, port in dict.fromkeys(addresses):
-            try:
-                return await self.channel_at(host, port)
-            except TRANSPORT_ERRORS as error:
-                where = f"{host_port(host, port)}: "
-                failures[where + _reason(error).removeprefix(where)] = None
+        with self.silence.watched():
+            for host, port in dict.fromkeys(addresses):
+                try:
+                    return await self.channel_at(host, port)
+                except TRANSPORT_ERRORS as error:
+                    where = f"{host_port(host, port)}: "
+                    failures[where + _reason(error).removeprefix(where)] = None
+            raise self._no_brokers(failures)
+
+    def _no_brokers(self, failures: Iterable[str]) -> NoBrokers:
         hint = ", and does it speak TLS (--command-config)" if self._security is None and any("closed" in text for text in failures) else ""
-        raise NoBrokers(f"no broker answers ({'; '.join(failures)}). Is the cluster running, and is this the right address{hint}?")
+        return NoBrokers(f"no broker answers ({'; '.join(failures)}). Is the cluster running, and is this the right address{hint}?")
 
     async def _wait_for_the_start(self) -> None:
         is_starting, say = may_be_starting.get(), on_silence.get()
         while is_starting is not None and is_starting(self._bootstrap):
             if say is not None:
-                say(self._addresses())
+                say(self._addresses(), None)
             await asyncio.sleep(START_POLL_S)
 
     def _addresses(self) -> str:
-        return ", ".join(host_port(host, port) for host, port in self._bootstrap)
+        known = [(broker.host, broker.port) for broker in self.brokers.values()]
+        return ", ".join(host_port(host, port) for host, port in known or self._bootstrap)
+
+    def _heard_s(self) -> float:
+        return max((channel.heard_s for channel in self._channels.values()), default=0.0)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -227,16 +234,8 @@ class Cluster:
 
         When the time is up, raises NoBrokers if that was the last failure, else TimeoutError.
         """
-        loop = asyncio.get_running_loop()
-        say = on_silence.get()
-        if say is None or self.cluster_id is not None:
+        with self.silence.watched():
             return await self._retry(work, timeout_ms)
-        addresses = self._addresses()
-        notice = loop.call_later(SILENCE_S, lambda: self.cluster_id is None and say(addresses))
-        try:
-            return await self._retry(work, timeout_ms)
-        finally:
-            notice.cancel()
 
     async def _retry(self, work: Callable[[], Any], timeout_ms: int | None) -> Any:
         loop = asyncio.get_running_loop()
@@ -348,14 +347,20 @@ class Cluster:
     async def leader(self, topic: str, index: int, *, timeout_ms: int | None = None) -> PartitionInfo:
         """A partition whose leader is a broker in the metadata, so that its address is available. Raises BrokerError, TimeoutError."""
 
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + (timeout_ms or self.request_timeout_ms) / 1000
+
+        def left_ms() -> int:
+            return max(int((deadline_s - loop.time()) * 1000), 1)
+
         async def look(fresh: bool) -> PartitionInfo | None:
-            info = await (self.fresh_topic(topic) if fresh else self.topic(topic))
+            info = await (self.fresh_topic if fresh else self.topic)(topic, timeout_ms=left_ms())
             if not 0 <= index < len(info.partitions):
                 raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of topic {topic}")
             partition = info.partitions[index]
             return partition if partition.leader in self.brokers else None
 
-        return await look(False) or cast(PartitionInfo, await self.retry(lambda: look(True), timeout_ms))
+        return await look(False) or cast(PartitionInfo, await self.retry(lambda: look(True), left_ms()))
 
     def forget(self, topic: str) -> None:
         """Discard a topic's cached metadata, because it has proved wrong."""

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.assignors import Assignment
-from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
-from minikafka.client.errors import BrokerError, ClientError, NoOffsetForPartition, refusal
+from minikafka.client.cluster import Cluster
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, NoOffsetForPartition, refusal
 from minikafka.client.group import GroupMetadata, committed_offsets, find_coordinator
 from minikafka.client.membership import MemberOptions, Membership, RebalanceListener, Subscription
 from minikafka.client.records import ConsumedRecord
@@ -499,7 +499,8 @@ class Consumer:
             for wanted in request.topics:
                 for part in wanted.partitions:
                     part.last_fetched_epoch = asked[(wanted.topic, part.partition)][0].last_epoch
-        response = cast(FetchResponse, await channel.request(request, version, self._limits.wait_ms_max + 30_000))
+        asked_for = channel.request(request, version, self._limits.wait_ms_max + 30_000)
+        response = cast(FetchResponse, await self.cluster.silence.during(asked_for, more_s=self._limits.wait_ms_max / 1000))
         for answer in response.responses:
             for data in answer.partitions:
                 entry = asked.get((answer.topic, data.partition_index))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from minikafka.client.assignors import Assignment
-from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
-from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.client.cluster import BrokerInfo, Cluster
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, refusal
 from minikafka.client.group import LOST_COORDINATOR, find_coordinator
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.tasks import within

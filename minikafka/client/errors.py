@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from minikafka.wire.errors import ErrorCode
 
+#: What a connection fails with.
+TRANSPORT_ERRORS = (OSError, TimeoutError)
+
 
 class ClientError(Exception):
     """Base class of the client's errors; the text says what failed, why and what to do."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
-from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
-from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.client.cluster import BrokerInfo, Cluster
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, refusal
 from minikafka.net.tasks import within
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Request, Response

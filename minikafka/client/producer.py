@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.addresses import host_port
-from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS, Cluster
-from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, NoBrokers, refusal
+from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, Cluster
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, DeliveryFailed, NoBrokers, refusal
 from minikafka.client.partitioner import StickyPartitioner
 from minikafka.client.produce_queue import Batch, PartitionQueue, RecordMetadata, RetryBatch
 from minikafka.net import tasks
@@ -162,7 +162,8 @@ class Producer:
         if self._closing:
             raise ClientError("the producer is closed")
         if partition is None or (topic, partition) not in self._queues:
-            info = await self.cluster.topic(topic, create=True)
+            with self.cluster.silence.watched(asyncio.get_running_loop().time() + self._request_timeout_ms / 1000):
+                info = await self.cluster.topic(topic, create=True)
             if partition is None:
                 partition = self._partitioner.partition(topic, key, len(info.partitions))
         size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
@@ -346,7 +347,8 @@ class Producer:
     async def _send_group(self, queue: PartitionQueue) -> None:
         """Send a group of batches and handle their responses in order. Raises RetryBatch for the first that is not settled."""
         try:
-            sent = await self._attempt(queue)
+            with self.cluster.silence.watched(queue.batches[0].deadline_s):
+                sent = await self._attempt(queue)
         except (NoBrokers, *TRANSPORT_ERRORS) as error:
             raise RetryBatch(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except ClientError as error:

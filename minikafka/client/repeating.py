@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS
-from minikafka.client.errors import NoBrokers, refusal
+from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN
+from minikafka.client.errors import TRANSPORT_ERRORS, NoBrokers, refusal
 from minikafka.wire.errors import ErrorCode
 
 #: Shares of the remaining time: how long the broker may take for one attempt, and how long to wait for its response.

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
-from minikafka.client.errors import BrokerError, ClientError
+from minikafka.client.cluster import Cluster
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError
 from minikafka.client.produce_queue import Batch, PartitionQueue, RetryBatch
 from minikafka.client.producer import Producer
 from minikafka.wire.errors import ErrorCode

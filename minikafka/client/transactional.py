@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Self, cast
 
-from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo
-from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed, refusal
+from minikafka.client.cluster import BrokerInfo
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, ProducerFenced, TransactionFailed, refusal
 from minikafka.client.group import GROUP, TRANSACTION, GroupMetadata, find_coordinator
 from minikafka.client.produce_queue import Batch, PartitionQueue, RecordMetadata
 from minikafka.client.producer import Producer

@@ -106,6 +106,8 @@ class Channel:
         self.host = ""
         self.port = 0
         self.closed = False
+        #: When the peer last answered, by the loop's clock.
+        self.heard_s = 0.0
         self._renewal: asyncio.TimerHandle | None = None
         #: Requests that wait while this channel authenticates again; None = it is not doing that.
         self._held: list[list[Piece]] | None = None
@@ -288,6 +290,7 @@ class Channel:
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Decode a response and call its request's callback."""
+        self.heard_s = self._loop.time()
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from minikafka.client.admin import TOPIC as TOPIC_RESOURCE
-from minikafka.client.cluster import TRANSPORT_ERRORS
-from minikafka.client.errors import ClientError
+from minikafka.client.errors import TRANSPORT_ERRORS, ClientError
 from minikafka.client.maintenance import Maintenance
 from minikafka.sim.isolation import STATE_TOPIC
 from minikafka.sim.rot import METADATA_DIRECTORY, Rot

@@ -9,9 +9,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import Consumer
-from minikafka.client.errors import BrokerError, ClientError
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError
 from minikafka.client.group import find_coordinator
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

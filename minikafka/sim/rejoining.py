@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from minikafka.client.cluster import TRANSPORT_ERRORS
-from minikafka.client.errors import ClientError
+from minikafka.client.errors import TRANSPORT_ERRORS, ClientError
 
 if TYPE_CHECKING:
     from minikafka.sim.client import Client

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import LATEST, Consumer
-from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, ProducerFenced, TransactionFailed
 from minikafka.client.producer import Producer
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.sim.gathering import GatheringTransactionalProducer

@@ -11,9 +11,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import LATEST, Consumer
-from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed
+from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, DeliveryFailed
 from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import Producer
 from minikafka.sim import dead_letters

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 from minikafka.addresses import split_addresses
 from minikafka.client.blocking import BlockingLoop
-from minikafka.client.cluster import TRANSPORT_ERRORS
-from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers
+from minikafka.client.errors import TRANSPORT_ERRORS, AuthenticationError, ClientError, NoBrokers
 from minikafka.wire.errors import NotEncodable, WireError
 
 Result = TypeVar("Result")

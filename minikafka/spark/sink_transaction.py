@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from minikafka.client.blocking import BlockingLoop
-from minikafka.client.cluster import TRANSPORT_ERRORS
-from minikafka.client.errors import ClientError
+from minikafka.client.errors import TRANSPORT_ERRORS, ClientError
 from minikafka.client.group import committed_offsets
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.net.tasks import within

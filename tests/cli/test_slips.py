@@ -124,7 +124,7 @@ def test_why_a_broker_has_ended(before: int, tmp_path: Path) -> None:
 
 def test_a_silent_address_is_named_while_the_command_still_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """`produce` said nothing for seconds."""
-    monkeypatch.setattr("minikafka.client.cluster.SILENCE_S", 0.05)
+    monkeypatch.setattr("minikafka.client.silence.FIRST_S", 0.05)
     done = CliRunner().invoke(cli, ["produce", "orders", "-b", "127.0.0.1:1"], input="apples\n")
     first, last = done.stderr.splitlines()
     assert first == "no answer from 127.0.0.1:1 yet, still trying ..."

@@ -18,9 +18,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from helpers.history import History
 from helpers.workload import Client
 
-from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import Consumer
-from minikafka.client.errors import ClientError, TransactionFailed
+from minikafka.client.errors import TRANSPORT_ERRORS, ClientError, TransactionFailed
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.testing.wait import LoadAdjustedDeadline
 
