@@ -21,6 +21,7 @@ from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.config.rules import BrokerConfigRules
 from minikafka.broker.config.topic_config import log_config
 from minikafka.broker.quorum.format import FEATURES, FormatError, format_storage, random_uuid
+from minikafka.broker.quorum.metadata_batch import batch_of
 from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.controller.configs import ConfigControl
@@ -261,7 +262,7 @@ def _append_records(
 
 
 def _append(log: MetadataLog, records: Sequence[Any]) -> None:
-    log.append_values([encode_metadata_record(*versioned(record, NEWEST)) for record in records], QUORUM_EPOCH)
+    log.append_batch(batch_of(encode_metadata_record(*versioned(record, NEWEST)) for record in records), QUORUM_EPOCH)
 
 
 def _registration(node: NodePlan, epoch: int, directory_id: bytes) -> BrokerRegistration:

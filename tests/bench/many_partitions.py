@@ -1,9 +1,9 @@
 """One topic of very many partitions on a cluster of three: what creating, describing, restarting, fencing and failing over take.
 
-`PYTHONPATH=.:tests python -m bench.many_partitions [--partitions 10000] [--replicas 3] [--directory DIR]`. Each node has a process of its
-own, on asyncio's loop, every callback of which is measured (`long_turns`). Printed for each step: the time until the cluster has done it,
-and of each node the processor time, the longest callback of its loop in processor time and what that ran. `--directory` is on the disk to
-measure.
+`PYTHONPATH=.:tests python -m bench.many_partitions [--partitions 10000] [--replicas 3] [--directory DIR] [--least-ms 20] [--logs DIR]`.
+Each node has a process of its own, on asyncio's loop, every callback of which is measured (`long_turns`). Printed for each step: the time
+until the cluster has done it, and of each node the processor time, the longest callbacks of its loop in processor time and what they ran.
+`--directory` is on the disk to measure; turns of `--least-ms` and more are listed; `--logs` is for what the nodes have to say.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import tempfile
@@ -39,7 +40,6 @@ from minikafka.wire.messages.metadata import MetadataRequest
 
 IDS = (1, 2, 3)
 STEP_S = 240
-LEAST_S = 0.02
 
 
 # -- a node --------------------------------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ def settings(node_id: int, directory: str, ports: dict[int, tuple[int, int]]) ->
     }  # fmt: skip
 
 
-async def serve(node_id: int, directory: str, ports: dict[int, tuple[int, int]], pipe: Any) -> None:
-    measured = Measured(LEAST_S)
+async def serve(node_id: int, directory: str, ports: dict[int, tuple[int, int]], least_s: float, pipe: Any) -> None:
+    measured = Measured(least_s)
     loop = asyncio.get_running_loop()
 
     async def run_blocking(function: Any, *arguments: Any) -> Any:
@@ -83,8 +83,11 @@ async def serve(node_id: int, directory: str, ports: dict[int, tuple[int, int]],
     pipe.send((measured.found, time.process_time(), False))
 
 
-def node_process(node_id: int, directory: str, ports: dict[int, tuple[int, int]], pipe: Any) -> None:
-    asyncio.run(serve(node_id, directory, ports, pipe))
+def node_process(node_id: int, directory: str, ports: dict[int, tuple[int, int]], least_s: float, logs: Path | None, pipe: Any) -> None:
+    if logs is not None:
+        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(filename=logs / f"{node_id}.log", level=logging.INFO, format=form)
+    asyncio.run(serve(node_id, directory, ports, least_s, pipe))
 
 
 @dataclass
@@ -106,8 +109,9 @@ class Process:
 class Cluster:
     """Three nodes, and a client of each."""
 
-    def __init__(self, directory: str, partitions: int, replicas: int) -> None:
-        self.directory, self.partitions, self.replicas = directory, partitions, replicas
+    def __init__(self, directory: str, options: argparse.Namespace) -> None:
+        self.directory, self.partitions, self.replicas = directory, options.partitions, options.replicas
+        self.least_s, self.logs = options.least_ms / 1000, options.logs
         self.ports = {node_id: (free_port(), free_port()) for node_id in IDS}
         self.nodes: dict[int, Process] = {}
         self._context = get_context("spawn")
@@ -116,7 +120,8 @@ class Cluster:
     def start(self, *node_ids: int) -> None:
         for node_id in node_ids:
             ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=node_process, args=(node_id, self.directory, self.ports, theirs), daemon=True)
+            arguments = (node_id, self.directory, self.ports, self.least_s, self.logs, theirs)
+            process = self._context.Process(target=node_process, args=arguments, daemon=True)
             process.start()
             self.nodes[node_id] = Process(process, ours)
 
@@ -136,7 +141,8 @@ class Cluster:
 
     def show(self, node_id: int, found: list[dict[str, Any]], used_s: float, is_active: bool) -> None:
         longest = sorted(found, key=lambda row: -row["cpu_s"])
-        print(f"  node {node_id}{' (controller)' if is_active else ''}: {used_s:.2f} CPU s, {len(found)} turns over 20 ms", flush=True)
+        long = f"{len(found)} turns over {1000 * self.least_s:.0f} ms"
+        print(f"  node {node_id}{' (controller)' if is_active else ''}: {used_s:.2f} CPU s, {long}", flush=True)
         for row in longest[:4]:
             print(f"    {1000 * row['cpu_s']:6.1f} ms ({1000 * row['gc_s']:.1f} gc) {row['stack'] or row['what']}", flush=True)
 
@@ -249,6 +255,8 @@ if __name__ == "__main__":
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--directory", type=Path, default=None)
+    parser.add_argument("--least-ms", type=float, default=20)
+    parser.add_argument("--logs", type=Path, default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as temporary:
-        asyncio.run(run(Cluster(temporary, options.partitions, options.replicas)))
+        asyncio.run(run(Cluster(temporary, options)))

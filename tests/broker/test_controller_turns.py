@@ -14,7 +14,7 @@ from minikafka.broker.front.forwarding import address_bytes, principal_bytes
 from minikafka.broker.measures.durations import Durations
 from minikafka.broker.observe.metrics import control
 from minikafka.broker.observe.metrics.exposition import Page
-from minikafka.broker.quorum import controller_host
+from minikafka.broker.quorum import controller_host, metadata_batch
 from minikafka.broker.quorum.controller_events import ControllerEvents
 from minikafka.broker.quorum.controller_host import STEP_LINES, STEP_RECORDS
 from minikafka.core.controller import state, topics
@@ -44,6 +44,7 @@ class Work:
         self._count("decided", PartitionChange, "build")
         self._count("placed", PartitionRegistration, "to_record")
         self._count("encoded", controller_host, "encode_metadata_record")
+        self._count("added", metadata_batch, "encode_record")
         self._count("indexed", state.ControllerState, "_index")
         self._count("logged", controller_host.log, "log")
 
@@ -102,6 +103,7 @@ async def test_a_topic_of_very_many_partitions_is_one_batch_and_takes_many_turns
     plane = await world()
     watching.cancel()
     assert work.most["placed"] <= topics.STEP_PARTITIONS and work.most["encoded"] <= STEP_RECORDS
+    assert work.most["added"] <= STEP_RECORDS
     assert work.most["indexed"] <= state.STEP_RECORDS
     assert len(plane.metadata.image.topics_by_name["many"].partitions) == MANY
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
 
+from minikafka.broker.quorum.metadata_batch import batch_of
 from minikafka.broker.quorum.raft_host import NotLeader, SnapshotId
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
@@ -114,7 +115,7 @@ async def test_a_truncation_is_synced_beside_the_loop_and_what_follows_waits(tmp
     await host.start()
     end = host.quorum.log.end_offset
     log = host.metadata_log.log
-    host._log.append_values([b"never committed"], host.leader_epoch + 1)
+    host._log.append_batch(batch_of([b"never committed"]), host.leader_epoch + 1)
     threads, answers = set[int](), list[int]()
 
     def noting(name: str) -> None:

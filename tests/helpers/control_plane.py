@@ -22,6 +22,7 @@ from minikafka.broker.front.dispatch import Dispatcher
 from minikafka.broker.front.forwarding import Forwarder
 from minikafka.broker.quorum.controller_host import ControllerHost
 from minikafka.broker.quorum.controller_requests import ControllerHandlers
+from minikafka.broker.quorum.metadata_batch import MetadataBatch
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.wire.errors import ErrorCode
@@ -92,8 +93,10 @@ class FakeRaft:
         for listener in self.listeners:
             listener.on_leader_change(leader_id, self.leader_epoch, False)
 
-    def append(self, records: Sequence[Any], *, atomic: bool = True, epoch: int | None = None) -> int:
+    def append(self, records: Sequence[Any] | MetadataBatch, *, atomic: bool = True, epoch: int | None = None) -> int:
         assert self.is_leader
+        if isinstance(records, MetadataBatch):
+            records = records.values
         self.records += [decode_metadata_record(record) if isinstance(record, bytes) else record for record in records]
         if not self.is_holding:
             self.commit()

@@ -4,6 +4,7 @@ meantime (KIP-497)."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 logger = logging.getLogger("minikafka.replicas")
+#: Proposals of one request: to encode, and to follow the answer, take some ten microseconds each.
+PROPOSALS_AT_ONCE = 1_000
 RETRY_DELAY_S = 0.05
 #: Called with the answer: the error and, on success, the committed in-sync set and its partition epoch.
 OnAltered = Callable[["Partition", IsrProposal, ErrorCode, "tuple[int, ...]", int], None]
@@ -60,7 +63,9 @@ class AlterPartitionManager:
 
     async def _run(self) -> None:
         while self._pending:
-            batch, self._pending = self._pending, {}
+            batch = dict(itertools.islice(self._pending.items(), PROPOSALS_AT_ONCE))
+            for key in batch:
+                del self._pending[key]
             try:
                 response: Any = await self._controller.request(self._request(batch))
             except (ConnectionError, TimeoutError, UnsupportedVersion) as error:

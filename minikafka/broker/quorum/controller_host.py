@@ -13,6 +13,7 @@ from minikafka.broker.config.rules import BrokerConfigRules
 from minikafka.broker.measures.durations import Durations
 from minikafka.broker.quorum.change_lines import BALANCE, change_lines, reason_in_batch, reason_of
 from minikafka.broker.quorum.controller_events import ControllerEvents
+from minikafka.broker.quorum.metadata_batch import MetadataBatch
 from minikafka.broker.quorum.raft_host import NotLeader
 from minikafka.broker.supervise import Ends
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
@@ -306,14 +307,14 @@ class ControllerHost:
         partitions = sum(isinstance(record, PartitionChangeRecord | PartitionRecord) for record in records)
         for start in range(0, len(records), step or 1):
             level = core.state.image.features.get(METADATA_VERSION, NEWEST)
-            fitting, framed = list[Any](), list[bytes]()
+            fitting, batch = list[Any](), MetadataBatch()
             for record, is_step in paced(records[start : start + step], STEP_RECORDS):
                 written, version = versioned(record, level)
                 fitting.append(written)
-                framed.append(encode_metadata_record(written, version))
+                batch.add(encode_metadata_record(written, version))
                 if is_step:
                     yield
-            last = self._raft.append(framed, epoch=self._epoch)
+            last = self._raft.append(batch, epoch=self._epoch)
             # The log may have inserted a control batch in between (a change of voters).
             delta = yield from core.replay(fitting, last - len(fitting) + 1)
             reason = reason_in_batch(records, start, step, why)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.quorum import raft_wire
+from minikafka.broker.quorum.metadata_batch import MetadataBatch, batches_of
 from minikafka.broker.quorum.quorum_settings import quorum_config, static_voters
 from minikafka.broker.quorum.raft_delivery import SHORTAGE_RETRY_S, Delivery, RaftListener, SnapshotId
 from minikafka.broker.quorum.raft_figures import RaftFigures
-from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all, frame_chunks
+from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.quorum.raft_snapshots import SnapshotInstalling, SnapshotWriting
 from minikafka.broker.quorum.raft_truncation import LogTruncating
@@ -248,7 +249,7 @@ class RaftHost:
 
     # -- calls from this node
 
-    def append(self, records: Sequence[Any], *, atomic: bool = True, epoch: int | None = None) -> int:
+    def append(self, records: Sequence[Any] | MetadataBatch, *, atomic: bool = True, epoch: int | None = None) -> int:
         """Append one batch of metadata records (messages of wire.records.metadata_records, or framed bytes). Returns the last
         offset. Raises ResourceShortage, and NotLeader if this node does not lead (in `epoch`, if given). The batch is committed when
         `on_commit` delivers it. With `atomic=False`, records too large for one batch are split."""
@@ -259,16 +260,15 @@ class RaftHost:
             raise NotLeader("the metadata log has failed")
         if not records:
             return quorum.log.end_offset - 1
-        chunks = [frame_all(records)] if atomic else frame_chunks(records)
-        for values in chunks:
+        for batch in batches_of(records, atomic):
             try:
-                appended = self._log.append_values(values, quorum.epoch)
+                appended = self._log.append_batch(batch, quorum.epoch)
             except StorageError as error:
                 if isinstance(error, ResourceShortage):
                     raise
                 self._fail(error)
                 raise NotLeader("the metadata log has failed") from error
-            self.figures.note_appended(len(values), appended.end_offset, self._now())
+            self.figures.note_appended(len(batch), appended.end_offset, self._now())
             self._feed(appended)
         return appended.end_offset - 1
 

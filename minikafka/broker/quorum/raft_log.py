@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.quorum import quorum_state, raft_promises
+from minikafka.broker.quorum.metadata_batch import BATCH_BYTES_MAX, MetadataBatch
 from minikafka.broker.quorum.raft_promises import LostPromises
 from minikafka.broker.quorum.raft_rot import Rot, find_rot
 from minikafka.broker.quorum.snapshots import (
@@ -19,7 +20,6 @@ from minikafka.broker.quorum.snapshots import (
     decoding_snapshot,
     encode_snapshot,
     file_name,
-    framed,
     parse_name,
     read_snapshot,
     version_record,
@@ -39,16 +39,14 @@ from minikafka.storage.log import Log
 from minikafka.storage.log_dir import METADATA_TOPIC, LogDirectory
 from minikafka.storage.recovery import load_log
 from minikafka.storage.slice import FileSlice
-from minikafka.wire.batch import RecordBatch, build_batch, iterate_batches
+from minikafka.wire.batch import RecordBatch, iterate_batches
 from minikafka.wire.control import ControlType, control_batch, control_record
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
-from minikafka.wire.record import Record
 from minikafka.wire.records.client_records import LeaderChangeMessage
 from minikafka.wire.uuid import METADATA_TOPIC_ID
 
 _log = logging.getLogger("minikafka.raft")
 
-BATCH_BYTES_MAX = 8 << 20
 READ_BYTES = 1 << 20
 
 
@@ -238,10 +236,9 @@ class MetadataLog:
 
     # -- the log
 
-    def append_values(self, values: list[bytes], epoch: int) -> BatchAppended:
-        """Append one batch of framed metadata records as leader."""
-        wall_ms = self._wall_ms()
-        return self._append(build_batch([Record(0, wall_ms, None, value) for value in values]), epoch, [], [])
+    def append_batch(self, batch: MetadataBatch, epoch: int) -> BatchAppended:
+        """Append metadata records as leader. Raises ApiError if they are too many for one batch."""
+        return self._append(batch.assembled(self._wall_ms()), epoch, [], [])
 
     def append_leader_change(self, effect: AppendLeaderChange) -> BatchAppended:
         """Append the control batch that begins an epoch."""
@@ -552,16 +549,3 @@ class SyncTask:
             self._piece.release()
             self._log.durability.synced_to(self._end, self._truncations)
         return self._log.recovery_point
-
-
-def frame_all(records: Iterable[Any]) -> list[bytes]:
-    """The framed values. Raises ApiError if they do not fit into one batch."""
-    values = [framed(record) for record in records]
-    if sum(map(len, values)) + 32 * len(values) > BATCH_BYTES_MAX:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the metadata records do not fit into one batch")
-    return values
-
-
-def frame_chunks(records: Sequence[Any], count_max: int = 10_000) -> list[list[bytes]]:
-    """The framed values of each batch, if there may be several."""
-    return [frame_all(records[start : start + count_max]) for start in range(0, len(records), count_max)]
