@@ -297,6 +297,27 @@ class Resets(Fault):
         pass
 
 
+class Silence(Fault):
+    """The connections between a node and the others are dead without notice, as when a middlebox has dropped their state; new ones work.
+
+    The kernels see a healthy proxy: only the time-outs of requests bring new connections."""
+
+    def __init__(self, world: World, target: str) -> None:
+        super().__init__(world)
+        self.kind = f"silence {target}"
+        self._target = target
+
+    def begin(self) -> None:
+        node = self.world.target(self._target)
+        network = self.cluster.network
+        assert network is not None
+        silenced = network.silence((node, other) for other in self.world.nodes if other != node)
+        self.details = f"node {node}, {silenced} connections"
+
+    def end(self) -> None:
+        pass
+
+
 class CutAndKill(Fault):
     """The leader is cut from its peers, and then another node dies."""
 
@@ -328,6 +349,8 @@ def catalogue(*, nodes: int, with_disks: bool) -> dict[str, Make]:
     for cut_kind in ("isolate", "cut from peers", "deafen", "mute"):
         for target in ("leader", "controller"):
             made[f"{cut_kind} {target}"] = lambda world, target=target, cut_kind=cut_kind: Cut(world, target, cut_kind)  # type: ignore[misc]
+    for target in ("leader", "controller"):
+        made[f"silence {target}"] = lambda world, target=target: Silence(world, target)  # type: ignore[misc]
     made["kill all"] = KillAll
     made["kill, start at once"] = KillAndRestartAtOnce
     made["rolling restart"] = RollingRestart

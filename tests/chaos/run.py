@@ -285,6 +285,8 @@ def writer_of(log_dir: str, partition: int, offset: int) -> str:
 PROPERTIES = {"unclean.leader.election.enable": "false", "min.insync.replicas": "2", "group.min.session.timeout.ms": "1000"}
 #: Short, so that a follower that stalls makes the requests between brokers and the coordinators' appends run into it.
 PROPERTIES["request.timeout.ms"] = "2000"
+#: A follower whose connection is silently dead makes another one well within the time to become whole again.
+PROPERTIES["replica.socket.timeout.ms"] = "5000"
 
 
 def _sleep_until(moment: float) -> None:
