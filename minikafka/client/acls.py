@@ -46,7 +46,7 @@ class AclAdmin(Admin):
         ]
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
-        """Create ACLs; existing ones are kept. Raises BrokerError for the first ACL that the broker refuses."""
+        """Create ACLs; existing ones are kept. Raises BrokerError for the first ACL that the broker rejects."""
         kind = CreateAclsRequest
         response = await self._ask(
             kind(

@@ -241,8 +241,8 @@ class Admin:
         validate_only: bool = False,
         wait: bool = True,
     ) -> None:
-        """Create a topic; -1 takes the cluster's default. `wait`: until every partition has a leader. An attempt without a response is
-        repeated; if the topic then exists exactly as requested, it counts as created. Raises BrokerError."""
+        """Create a topic; -1 means the cluster's default. With `wait`, return when every partition has a leader. If an attempt gets no
+        response, it is repeated; if the topic then exists exactly as requested, the call succeeds. Raises BrokerError."""
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=-1 if assignments else partitions,
@@ -308,7 +308,8 @@ class Admin:
         await self.cluster.retry(led, self._timeout_ms)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic. An attempt without a response is repeated; if the topic is gone then, the call succeeds. Raises BrokerError."""
+        """Delete a topic. If an attempt gets no response, it is repeated; if the topic is then gone, the call succeeds. Raises
+        BrokerError."""
         deleted_id: bytes | None = None
 
         async def ask(broker_ms: int, wait_ms: int) -> tuple[ErrorCode, str | None]:
@@ -337,7 +338,7 @@ class Admin:
         return (await self._ask(request, DELETE_TOPICS_VERSION_MAX, timeout_ms=wait_ms)).responses[0]
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Grow a topic to `count` partitions. An attempt without a response is repeated; if the topic then has that many, the call
+        """Grow a topic to `count` partitions. If an attempt gets no response, it is repeated; if the topic then has that many, the call
         succeeds. Raises BrokerError."""
         topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
 

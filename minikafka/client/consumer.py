@@ -241,7 +241,7 @@ class Consumer:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """This member's id and generation at the last `poll`, for `TransactionalProducer.send_offsets_to_transaction`: the broker refuses
+        """This member's id and generation at the last `poll`, for `TransactionalProducer.send_offsets_to_transaction`: the broker rejects
         offsets that were polled before a rebalance. Raises ClientError without a group id."""
         return self._metadata_at_poll or self._metadata()
 

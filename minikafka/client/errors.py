@@ -29,7 +29,7 @@ class NoOffsetForPartition(ClientError):
 
 
 class BrokerError(ClientError):
-    """A broker refused a request; `code` is the protocol's error code."""
+    """A broker returned an error; `code` is the protocol's error code."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

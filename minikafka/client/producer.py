@@ -158,7 +158,7 @@ class Producer:
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queue a record; the future is settled when the leader has answered. Waits while `buffer_memory` is full. Raises ClientError."""
+        """Queue a record. The future completes when the leader responds. Waits while `buffer_memory` is full. Raises ClientError."""
         if self._closing:
             raise ClientError("the producer is closed")
         if partition is None or (topic, partition) not in self._queues:
@@ -245,7 +245,7 @@ class Producer:
             await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Send all queued records and wait until they are settled."""
+        """Send all queued records, and wait until each is acknowledged or has failed."""
         for queue in self._queues.values():
             if queue.batches:
                 queue.batches[-1].closed = True

@@ -143,7 +143,7 @@ class TransactionalProducer(Producer):
 
     async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str) -> None:
         """Commit a group's offsets with the transaction: the positions after the records that were processed. `group`: the consumer's
-        `group_metadata`, so that the broker refuses a member that has been replaced (KIP-447), or a group id. Raises TransactionFailed."""
+        `group_metadata`, so that the broker rejects a member that has been replaced (KIP-447), or a group id. Raises TransactionFailed."""
         self._check_failure()
         self._require(_State.OPEN)
         if not offsets:
@@ -184,7 +184,7 @@ class TransactionalProducer(Producer):
 
     async def commit(self) -> None:
         """Send the queued records, and commit. Raises TransactionFailed if the transaction can only be aborted. After TimeoutError or
-        NoBrokers the outcome is unknown: repeat `commit`, or call `abort`, which is refused if the transaction was committed."""
+        NoBrokers the outcome is unknown: repeat `commit`, or call `abort`, which fails if the transaction was committed."""
         self._require(_State.OPEN, _State.ENDING)
         await self.flush()
         self._check_failure()

@@ -213,7 +213,7 @@ def _watch(context: Any) -> spark_master.ExecutorWatch:
 
 
 class SparkEngine:
-    """Runs an audit or a load as tasks of a given Spark session or of a newly started Spark. `java_computes`: with DataFrames, too.
+    """Runs an audit or a load as tasks of a given Spark session or of a newly started Spark. `java_computes`: True if you use DataFrames.
     Raises SparkUnavailable."""
 
     name = "spark"
@@ -232,7 +232,7 @@ class SparkEngine:
 
     @property
     def session(self) -> Any:
-        """The SparkSession, for what needs more than tasks. It starts when it is asked for."""
+        """The SparkSession, for DataFrames. It starts when you first access it."""
         if self._session is None:
             self._session = _session_of(self.context, self._settings)
         return self._session

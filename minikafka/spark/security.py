@@ -24,8 +24,8 @@ MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How an audit, a load or a query connects: in plain text unless told otherwise. Workers get it as it is, and read its files where
-    they run."""
+    """How an audit, a load or a query connects; the default is plain text. Workers get the same settings, and read the files on their
+    own machines."""
 
     tls: bool = False
     mechanism: str = ""

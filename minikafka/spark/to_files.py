@@ -40,8 +40,8 @@ TASKS_PER_CORE = 4
 
 @dataclass(slots=True)
 class FilesReport:
-    """What was written. `encode_seconds` and `assemble_seconds` are the times of the two passes, `publish_seconds` that of what follows.
-    `notes`: lines for the person who asked."""
+    """What was written. `encode_seconds` and `assemble_seconds` are the times of the two passes, `publish_seconds` is the time of the
+    publication. `notes`: messages for the user."""
 
     directory: str
     topic: str

@@ -88,10 +88,11 @@ class EmbeddedCluster:
         security: Security | str | None = None,
     ) -> None:
         """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
-        properties for every node, which come before the short times of an embedded cluster. The first `controllers` brokers (default 3,
-        or 1 with fewer than 3 brokers) are controllers, too. `directory`: is kept, and used again by a cluster of the same `cluster_id`;
-        None: a temporary one. `first_port`: the brokers listen on this and the following ports, 0 = any free ones. `first_http_port`:
-        likewise, None = no HTTP. `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
+        properties for every node, which override the short timeouts of an embedded cluster. The first `controllers` brokers (default 3,
+        or 1 with fewer than 3 brokers) are controllers, too. `directory`: where the data is kept, for later clusters with the same
+        `cluster_id`, too; None = a temporary one. `first_port`: the brokers listen on this and the following ports, 0 = any free ones.
+        `first_http_port`: likewise, None = no HTTP. `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all
+        listeners."""
         _check(mode, brokers, log_level)
         if controllers is None:
             controllers = CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
@@ -501,10 +502,11 @@ class EmbeddedCluster:
         action: str | None = None,
         brokers: Iterable[int] | None = None,
     ) -> Fault:
-        """Answer matching requests with the `error` of that name, or `action` "drop" (never) or "disconnect", or `delay_ms` late.
+        """Inject a fault: answer matching requests with the `error` of this name, or `delay_ms` late, or with `action` "drop" (no
+        response) or "disconnect".
 
-        An empty field, or partition -1, matches everything but ApiVersions and the requests between nodes. With `after_work` the broker
-        carries out the request first. `count`: how often each broker does so, 0 = until removed."""
+        An empty field, or partition -1, matches all requests except ApiVersions and those between nodes. With `after_work`, the broker
+        carries out the request first. `count`: how often per broker, 0 = until removed."""
         chosen = action or ("error" if error else "none")
         rule = FaultRule(api, topic, partition, client_id, chosen, error or "", delay_ms, after_work, count)
         rule.check()

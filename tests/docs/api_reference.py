@@ -13,8 +13,9 @@ from cells import prose, row
 MODULES = ("minikafka", "minikafka.client", "minikafka.testing", "minikafka.spark")
 HEAD = """# Python API
 
-What `minikafka`, `minikafka.client`, `minikafka.testing` and `minikafka.spark` export. These names stay; everything else may change without
-notice. This page comes from the docstrings. The heading of a class shows how to make one, unless other functions return it.
+This page lists the names that `minikafka`, `minikafka.client`, `minikafka.testing` and `minikafka.spark` export. These names are stable;
+everything else may change without notice. The page is generated from docstrings. Below the heading of a class is its constructor, unless
+you get its objects only from other functions.
 """
 #: What the page writes for types that have a name of their own in the code only.
 SPELLED = {
