@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from minikafka.broker.front.controller_channel import ControllerChannel
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.supervise import Supervisor
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage
 
 #: FindCoordinator waits this long for the topic to be created before it answers COORDINATOR_NOT_AVAILABLE.
 TOPIC_WAIT_MS_MAX = 3000
@@ -79,7 +81,7 @@ class CoordinatorTopic:
         if self._creation is not None:
             self._creation.cancel()
 
-    def _metadata_changed(self, delta: Any, image: Any) -> None:
+    def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if self.name in image.topics_by_name:
             self._exists.set()
         else:

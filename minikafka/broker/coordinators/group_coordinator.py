@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from minikafka.core.group.effects import Creation, StateQuestion
     from minikafka.core.group.share.settings import ShareSettings
     from minikafka.core.group.streams.settings import StreamsSettings
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_BUFFER_BYTES = 1 << 20
@@ -184,7 +186,7 @@ class GroupHost(CoordinatorHost["GroupShard"]):
 
     # -- metadata changes and expiry -------------------------------------------------------------------------------
 
-    def _metadata_changed(self, delta: Any, image: Any) -> None:
+    def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
         deleted = [topic.name for topic in delta.deleted_topics.values()]
         changed = {topic.name for topic in delta.changed_topics.values()}
         if deleted or changed:

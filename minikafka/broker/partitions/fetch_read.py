@@ -265,7 +265,7 @@ class PartitionReader:
                 quota.record(result.size, now_ms)
 
     @staticmethod
-    def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:
+    def _diverges(result: PartitionRead, wanted: FetchPartition, log: Log) -> bool:
         """Whether the fetcher's last epoch ends elsewhere in this log, so that the fetcher must truncate (KIP-595)."""
         watermarks = log.watermarks
         if (

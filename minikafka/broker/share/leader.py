@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from minikafka.broker.share.dead_letters import DeadLetterQueues
     from minikafka.broker.share.persister import SharePersister
     from minikafka.broker.share.settings import ShareGroupSettings
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage
 
 logger = logging.getLogger("minikafka.coordinator")
 #: Error of a share coordinator -> error for the member (SharePartition.fetchPersisterError).
@@ -266,7 +268,7 @@ class ShareLeader:
         for held in list(self._by_partition.get(partition, {}).values()):
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _metadata_changed(self, delta: Any, image: Any) -> None:
+    def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if delta.deleted_topics:
             for held in [held for held in self._held.values() if held.key.topic_id in delta.deleted_topics]:
                 self._drop(held, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

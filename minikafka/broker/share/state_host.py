@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minikafka.broker.coordinators.consumer_groups import ImageTopics
 from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from minikafka.broker.front.controller_channel import ControllerChannel
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage
 
 SHARE_STATE_TOPIC = "__share_group_state"
 #: (shard, reply): sends a request to the shard.
@@ -139,7 +141,7 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
         if deleted:
             self.runtime.run_steps(index, shard, shard.topics_deleted(deleted, self._environment.clock.now_ms()))
 
-    def _metadata_changed(self, delta: Any, image: Any) -> None:
+    def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
         deleted = list(delta.deleted_topics)
         if deleted:
             for index in self.runtime.loading():

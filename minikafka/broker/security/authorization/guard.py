@@ -13,12 +13,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka import steps
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.wire.errors import ApiError
 from minikafka.wire.message import Response
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
 
 Merge = Callable[[Any], Any]
 Verdict = Response | Merge | None
@@ -64,7 +67,7 @@ class MergedContext:
         self._context.close("a Produce request with acks=0 was not authorized")
 
 
-def guarded(authority: Any, guard: Guard, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def guarded(authority: Authority, guard: Guard, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The handler with its guard. It is a coroutine function if the handler is one, or if the guard works in steps."""
     if inspect.isgeneratorfunction(guard):
         return _guarded_in_steps(authority, guard, handler)
@@ -102,7 +105,7 @@ def guarded(authority: Any, guard: Guard, handler: Callable[[Any, Any], Any]) ->
     return serve
 
 
-def _guarded_in_steps(authority: Any, guard: Guard, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _guarded_in_steps(authority: Authority, guard: Guard, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     async def serve(context: Any, request: Any) -> Any:
         try:
             verdict = await in_turns(guard(authority, context, request))
