@@ -7,6 +7,7 @@ Plans list coordinator partitions first (planning.read_facts), so the logs, list
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import zlib
 from collections.abc import Iterator
@@ -33,7 +34,8 @@ from minikafka.spark.coordinator_log import (
     transaction_state,
 )
 from minikafka.spark.findings import Finding, FindingList
-from minikafka.spark.group_records import check_group_record
+from minikafka.spark.group_records import Held, check_group_record, held_alone
+from minikafka.spark.held_twice import Holdings, held_twice
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.records import Unread
 from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
@@ -188,7 +190,9 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     undecoded: dict[int, str] = {}
 
-    def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | TransactionState | None]:
+    holdings = Holdings()
+
+    def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
         try:
             return _parsed(source.key[0], key, value)
         except FormatError as error:
@@ -199,6 +203,8 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
         name, found = read(offset, key, value)
         if isinstance(found, CommittedOffset):
             _keep_commit(facts, found)
+        elif isinstance(found, Held):
+            holdings.add(offset, found)
         elif found is not None:
             _keep_state(facts, offset, found)
         if name and source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
@@ -208,9 +214,20 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
     for found_undecoded in _undecoded(source, undecoded):
         facts.findings.add(found_undecoded)
+    if suspects := holdings.suspects():
+        for offset, text in held_twice(suspects, _held(source)):
+            facts.findings.add(_finding(source, "coordinator-record", text, offset))
 
 
-def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | TransactionState | None]:
+def _held(source: Source) -> Iterator[tuple[int, Held]]:
+    """What the members of groups hold, from another reading."""
+    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, {}):
+        with contextlib.suppress(FormatError):  # the first reading reported it
+            if (held := held_alone(key, value)) is not None:
+                yield offset, held
+
+
+def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
     """(the name by which the coordinator is found, what the record says, if anything is made of it); "" for a key that is passed over.
     Raises FormatError."""
     name = group_of(key)
@@ -219,7 +236,7 @@ def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, Committed
     if value is None:
         return name, None
     if topic == GROUPS:
-        return name, committed_offset(key, value)
+        return name, committed_offset(key, value) or held_alone(key, value)
     if topic == SHARE_GROUPS:
         found = share_state(key, value)
         return ("", None) if found is None else (found[1], found[0])

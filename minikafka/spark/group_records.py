@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from minikafka.spark.logformat import FormatError
@@ -78,6 +79,28 @@ TOGETHER: dict[int, list[tuple[str, ...]]] = {
     CONSUMER_CURRENT: [("assigned", "pending")], SHARE_CURRENT: [("assigned",)],
     STREAMS_CURRENT: [("active", "active, pending"), ("standby", "standby, pending"), ("warmup", "warmup, pending")],
 }  # fmt: skip
+#: Lists of what a member holds alone: standby and warm-up tasks are held by several.
+ALONE: dict[int, tuple[str, str]] = {CONSUMER_CURRENT: ("assigned", "pending"), STREAMS_CURRENT: ("active", "active, pending")}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a member of a group holds and no other member may hold: (topic id or subtopology, partition)."""
+
+    group: str
+    member: str
+    places: list[tuple[str, int]]
+
+
+def held_alone(key: bytes, value: bytes) -> Held | None:
+    """What a record says that check_group_record has read; None for other kinds of records. Raises FormatError."""
+    fields = Fields(key)
+    kind = fields.integer(2)
+    if kind not in ALONE:
+        return None
+    group, member = (fields.raw(fields.integer(2)).decode("utf-8", "replace") for _ in range(2))
+    found = _flexible(Fields(value, 2), LAYOUTS[kind])
+    return Held(group, member, [(one["id"], number) for name in ALONE[kind] for one in found[name] for number in one["partitions"]])
 
 
 def check_group_record(key: bytes, value: bytes | None) -> None:

@@ -43,6 +43,10 @@ def _constant_value(value: Any) -> Any:
     return lambda original: value
 
 
+def _at_any_offset(original: Any) -> Any:
+    return lambda suspects, again: original({(key, offset) for key, _ in suspects for offset in range(100)}, again)
+
+
 def _no_ledger_is_empty(original: Any) -> Any:
     return lambda paths: (original(paths)[0], [])
 
@@ -386,6 +390,10 @@ _ALL = (
     _mutant("first epochs", "first epochs may be gone that no other log start explains", "compare:_unexplained_starts", _none, FENCES),
     _mutant("odd names", "files that a start takes for segments are passed over", "sources:mistaken_files", _constant([]), STARTUP),
     _mutant("coordinators", "what coordinators keep is not held against the logs", "audit:check_coordinators", _none, COORDINATORS),
+    _mutant("held twice", "two members may hold one partition", "coordination:held_twice", _nothing, COORDINATORS),
+    _mutant("being given up", "what a member is to give up counts as free", "group_records:ALONE",
+            _constant_value({8: ("assigned",), 22: ("active",)}), COORDINATORS),
+    _mutant("held at one reading", "what a cleaner removed counts as held", "held_twice:held_twice", _at_any_offset, COORDINATORS),
     _mutant("share groups", "the state of share groups is not read", "coordination:share_state", _none, COORDINATORS),
     _mutant("fields of votes", "fields of quorum-state may have any value", "quorum:_is_of", _constant(True), QUORUM,
             also=((f"{SPARK}.quorum:_is_uuid", _constant(True)), (f"{SPARK}.quorum:_are_voters", _constant(True)))),

@@ -30,8 +30,15 @@ from minikafka.core.share.state_batches import StateBatch
 from minikafka.spark import coordination, coordinator_log
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_log import CommittedOffset, committed_offset, home_of, transaction_state
+from minikafka.spark.group_records import Held
+from minikafka.spark.held_twice import Holdings, held_twice
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
-from minikafka.wire.records.group_records import ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue
+from minikafka.wire.records.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+)
 
 GROUPS, TRANSACTIONS = bytes([1] * 16), bytes([2] * 16)
 PARTITIONS = 2
@@ -174,6 +181,81 @@ def test_a_member_of_a_group_that_a_coordinator_cannot_load_is_an_error(tmp_path
     assert not messages_of(cluster(tmp_path / "right", kept([(key, value)])), "coordinator-record")
     result = cluster(tmp_path / "cut", kept([(key, value[:-1])]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
+
+
+def member_row(
+    member: str, *partitions: int, pending: Sequence[int] = (), topic: bytes = TOPIC, group: str = "group"
+) -> tuple[bytes, bytes]:
+    """The current assignment of a member of a consumer group."""
+    of = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
+    held, leaving = ([of(topic_id=topic, partitions=[*numbers])] if numbers else [] for numbers in (partitions, pending))
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=3, previous_member_epoch=2, state=0, assigned_partitions=held, partitions_pending_revocation=leaving
+    )
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=at_home(group), member_id=member)
+    return encode_coordinator_key(key), encode_coordinator_value(value, 0)
+
+
+def tasks_row(member: str, active: Sequence[int] = (), pending: Sequence[int] = (), standby: Sequence[int] = ()) -> tuple[bytes, bytes]:
+    """The current assignment of a member of a streams group."""
+    of = StreamsGroupCurrentMemberAssignmentValue.TaskIds
+    lists = [[of(subtopology_id="0", partitions=[*numbers])] if numbers else [] for numbers in (active, pending, standby)]
+    value = StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=3, previous_member_epoch=2, state=1, active_tasks=lists[0], standby_tasks=lists[2], warmup_tasks=lists[2],
+        active_tasks_pending_revocation=lists[1], standby_tasks_pending_revocation=[], warmup_tasks_pending_revocation=[],
+    )  # fmt: skip
+    key = StreamsGroupCurrentMemberAssignmentKey(group_id=at_home("group"), member_id=member)
+    return encode_coordinator_key(key), encode_coordinator_value(value, 0)
+
+
+HELD_TWICE = {
+    "both": [member_row("a", 0, 1), member_row("b", 2, 1)],
+    "one is to give it up": [member_row("a", 0, pending=[1]), member_row("b", 1)],
+    "behind others": [member_row("a", 1), member_row("b"), member_row("a", 1, 3), member_row("b", 1)],
+    "tasks": [tasks_row("a", active=[0, 1]), tasks_row("b", active=[1])],
+    "a task to give up": [tasks_row("a", pending=[1]), tasks_row("b", active=[1])],
+}
+
+
+@pytest.mark.parametrize("limit", [1, 250_000])
+@pytest.mark.parametrize("rows", HELD_TWICE.values(), ids=HELD_TWICE)
+def test_two_members_that_hold_one_partition(
+    tmp_path: Path, rows: list[tuple[bytes, bytes]], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that loads these records fails (ConsumerGroup.addPartitionEpochs)."""
+    monkeypatch.setattr(coordinator_log, "RECORDS_A_PASS", limit)
+    result = cluster(tmp_path, kept(rows))
+    what = "0" if rows[0][0][1] == 22 else uuid_text(TOPIC)
+    found = [(one.offset, one.message) for one in result.findings.kept if one.check == "coordinator-record"]
+    assert found == [(len(rows) - 1, f"members a and b of group {at_home('group')} both hold partition 1 of {what}")]
+    assert result.exit_code == 1
+
+
+HELD_ONCE = {
+    "given up": [member_row("a", 0, 1), member_row("a", 0), member_row("b", 1)],
+    "left": [member_row("a", 0, 1), (member_row("a")[0], None), member_row("b", 1)],
+    "other topics": [member_row("a", 1), member_row("b", 1, topic=bytes([9] * 16))],
+    "other groups": [member_row("a", 1), member_row("b", 1, group="other")],
+    "standby tasks": [tasks_row("a", standby=[1]), tasks_row("b", standby=[1]), tasks_row("c", active=[1])],
+}
+
+
+@pytest.mark.parametrize("rows", HELD_ONCE.values(), ids=HELD_ONCE)
+def test_members_of_which_each_holds_its_own(tmp_path: Path, rows: list[tuple[bytes, bytes | None]]) -> None:
+    result = cluster(tmp_path, kept(rows))
+    assert result.exit_code == 0 and not messages_of(result, "coordinator-record")
+
+
+def test_what_a_cleaner_removed_during_the_reading_is_not_held() -> None:
+    """The first reading passed by offset 5 before the cleaner, and by its successor, offset 6, behind it."""
+    stale, now = Held("g", "a", [("t", 0), ("t", 1)]), Held("g", "b", [("t", 0)])
+    holdings = Holdings()
+    holdings.add(5, stale)
+    holdings.add(7, now)
+    assert len(holdings.suspects()) == 2
+    assert not list(held_twice(holdings.suspects(), [(7, now)]))
+    assert not list(held_twice(holdings.suspects(), [(7, now), (9, stale)])), "a newer record of the member is another one"
+    assert list(held_twice(holdings.suspects(), [(5, stale), (7, now)])) == [(7, "members a and b of group g both hold partition 0 of t")]
 
 
 @pytest.mark.parametrize("passes", [1, 3])
