@@ -55,6 +55,8 @@ from minikafka.wire.records.metadata_records import FeatureLevelRecord, UserScra
 
 logger = logging.getLogger("minikafka.node")
 CONTROLLED_SHUTDOWN_MS = 5_000
+#: The controller decides on each partition of a broker that stops, before it answers: 9,000 took 1.3 s of a busy machine.
+SHUTDOWN_MS_PER_PARTITION = 1
 
 
 class StartError(Exception):
@@ -448,7 +450,8 @@ class Node:
         if broker is not None:
             if self.config.controlled_shutdown_enable and not self.failed.done():
                 await broker.handover.prepare()
-                await broker.lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
+                work_ms = SHUTDOWN_MS_PER_PARTITION * len(broker.replicas.partitions)
+                await broker.lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS, work_ms)
                 await broker.handover.drain()
             await broker.cleaner.stop()
             await broker.transactions.stop()

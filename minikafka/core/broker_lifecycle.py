@@ -128,7 +128,8 @@ class BrokerLifecycle:
 
     __slots__ = (
         "_answered_ms", "_backoff_ms", "_config", "_confirmed_ms", "_due_ms", "_has_asked_again", "_has_news", "_in_service",
-        "_is_to_register", "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_timeout_ms",
+        "_is_to_register", "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_shutdown_work_ms",
+        "_timeout_ms",
         "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
     )  # fmt: skip
 
@@ -142,6 +143,7 @@ class BrokerLifecycle:
         self._own: tuple[int, bool] | None = None
         self._in_service = False
         self._want_shut_down = False
+        self._shutdown_work_ms = 0
         #: The deadline of the controlled shutdown; None before and after it.
         self._shutdown_deadline_ms: int | None = None
         self._answered_ms = now_ms
@@ -204,13 +206,15 @@ class BrokerLifecycle:
         """Start the registration."""
         return self._register(now_ms) if self.step is Step.NOT_STARTED else ()
 
-    def shut_down(self, timeout_ms: int, now_ms: int) -> Sequence[Effect]:
-        """Ask the controller to move leaderships away; `MayGo` follows."""
+    def shut_down(self, timeout_ms: int, now_ms: int, work_ms: int = 0) -> Sequence[Effect]:
+        """Ask the controller to move leaderships away; `MayGo` follows. `work_ms`: how much longer the controller may take because it
+        decides on very many partitions before it answers."""
         if self.broker_epoch < 0 or self.step is Step.ENDED:
             return [MayGo(False)]
         self._want_shut_down = True
         self._answered_ms = now_ms
-        self._shutdown_deadline_ms = now_ms + timeout_ms
+        self._shutdown_deadline_ms = now_ms + timeout_ms + work_ms
+        self._shutdown_work_ms = work_ms
         return self.heartbeat_at_once(now_ms)
 
     def stop(self) -> None:
@@ -391,7 +395,7 @@ class BrokerLifecycle:
     def _go_deadline_ms(self) -> int | None:
         if self._shutdown_deadline_ms is None:
             return None
-        return min(self._shutdown_deadline_ms, self._answered_ms + CONTROLLER_SILENCE_MS_MAX)
+        return min(self._shutdown_deadline_ms, self._answered_ms + CONTROLLER_SILENCE_MS_MAX + self._shutdown_work_ms)
 
     def on_deadline(self, now_ms: int) -> Sequence[Effect]:
         """Do what is due."""

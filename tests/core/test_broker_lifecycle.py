@@ -71,8 +71,8 @@ class Story:
     def image(self, epoch: int = EPOCH, *, fenced: bool = False) -> list[Effect]:
         return self.tell(self.core.registration_changed(epoch, fenced, self.now_ms))
 
-    def shut_down(self, timeout_ms: int = 5_000) -> list[Effect]:
-        return self.tell(self.core.shut_down(timeout_ms, self.now_ms))
+    def shut_down(self, timeout_ms: int = 5_000, work_ms: int = 0) -> list[Effect]:
+        return self.tell(self.core.shut_down(timeout_ms, self.now_ms, work_ms))
 
     def rest(self) -> tuple[int, list[Effect]]:
         """Let time pass to the next deadline: (ms that passed, what is done)."""
@@ -363,6 +363,17 @@ def test_a_shutdown_does_not_wait_for_a_silent_controller() -> None:
     story = in_service()
     story.shut_down()
     assert story.rest() == (CONTROLLER_SILENCE_MS_MAX, [MayGo(False)])
+    assert story.notices[-1].startswith("no controller answers")
+
+
+def test_a_shutdown_waits_for_a_controller_that_decides_on_very_many_partitions() -> None:
+    """A broker of 9,000 stopped without moving its leaderships, because the answer took more than a second."""
+    story = in_service()
+    begun_ms = story.now_ms
+    story.shut_down(5_000, work_ms=9_000)
+    while MayGo(False) not in story.rest()[1]:
+        pass
+    assert story.now_ms - begun_ms == CONTROLLER_SILENCE_MS_MAX + 9_000
     assert story.notices[-1].startswith("no controller answers")
 
 

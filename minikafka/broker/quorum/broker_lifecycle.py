@@ -159,12 +159,13 @@ class BrokerLifecycleHost:
         """Start to register in the background. `ready` is set when the broker is in service."""
         self._carry_out(self._core.start(self._now_ms()))
 
-    async def controlled_shutdown(self, timeout_ms: int) -> bool:
-        """Ask the controller to move leaderships away. Returns True if the controller said that the broker may stop."""
+    async def controlled_shutdown(self, timeout_ms: int, work_ms: int = 0) -> bool:
+        """Ask the controller to move leaderships away; `work_ms` as in the core. Returns True if the controller said that the broker may
+        stop."""
         if self._stopping:
             return False
         self._released = self._environment.loop.create_future()
-        self._carry_out(self._core.shut_down(timeout_ms, self._now_ms()))
+        self._carry_out(self._core.shut_down(timeout_ms, self._now_ms(), work_ms))
         return await self._released
 
     async def stop(self) -> None:
