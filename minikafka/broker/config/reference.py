@@ -17,20 +17,20 @@ validates properties and answers DescribeConfigs (`minikafka configs --reference
 Properties come from `server.properties`. `KAFKA_*` variables override the file: in their names, `_` stands for `.`, `__` for `_` and `___`
 for `-`. Bitnami's `KAFKA_CFG_` works too. `--override` overrides both.
 
-The broker reports all problems at once and does not start. A name that it does not know is a problem, too; it suggests the right one.
+The broker reports all problems at once and does not start. An unknown name is a problem, too, and the message suggests the right one.
 `minikafka configs --alter` changes a *dynamic* property while the broker runs.
 """
-OWN = "Apache Kafka does not know these. Take them out of a file before Apache Kafka reads it."
-REFUSED = "Only the default is accepted. Any other value would promise something that this broker does not do."
+OWN = "Apache Kafka does not know these. Remove them from a file before Apache Kafka reads it."
+REFUSED = "The broker accepts only the default of these. Any other value is an error, because the broker could not keep its promise."
 ACCEPTED = """\
-A file for Apache Kafka may set these. The broker accepts any value that Kafka accepts, and logs at its start that it has no effect. They
-belong to features that minikafka does not have, such as tiered storage, or to how Apache Kafka is built, such as its threads."""
+A file for Apache Kafka may set these. The broker accepts any value that Kafka accepts, and logs at startup that it has no effect. They
+belong to features that minikafka does not have, such as tiered storage, or to Apache Kafka's implementation, such as its threads."""
 TOPICS = """\
-You can change all of them at any time. A topic that does not set one takes the value of the *broker property*: the dynamic one if there is
-one, or else the one in the broker's file."""
+You can change all of them at any time. If a topic does not set one, the value of the *broker property* applies: the dynamic value if there
+is one, otherwise the value in the broker's file."""
 TOPICS_WITHOUT_EFFECT = """\
-These belong to tiered storage, or to a bound that follows from another property here. `remote.storage.enable=true` and other values than
-the default of `max.decompressed.message.bytes` are refused. The others are accepted and have no effect."""
+These belong to tiered storage, or to a limit that minikafka derives from another property. Two are errors: `remote.storage.enable=true`,
+and any value of `max.decompressed.message.bytes` other than the default. The others are accepted and have no effect."""
 HIDDEN = "You can set these, but Kafka does not list them when a client asks for the configuration, and neither does minikafka:"
 
 
@@ -53,7 +53,7 @@ def _default(entry: Property) -> str:
 def _table(entries: Iterable[Property]) -> list[str]:
     rows = []
     for entry in sorted(entries, key=lambda entry: entry.name):
-        doc = entry.doc + (f" Refused: {entry.refusal}." if entry.effect == "refused" else "")
+        doc = entry.doc + (f" Not supported: {entry.refusal}." if entry.effect == "refused" else "")
         if entry.synonyms:
             doc += " Other name: " + ", ".join(entry.synonyms) + "."
         rows.append((f"`{entry.name}`", doc, entry.kind, _default(entry), _range(entry), "yes" if entry.dynamic else ""))
@@ -86,7 +86,7 @@ def reference_page() -> str:
     internal = sorted(entry.name for entry in BROKER_PROPERTIES if entry.internal)
     lines = [INTRODUCTION, f"## Brokers ({len(full)})", "", *_table(full)]
     lines += [f"## Brokers: minikafka's own ({len(own)})", "", OWN, "", *_table(own)]
-    lines += [f"## Brokers: refused ({len(refused)})", "", REFUSED, "", *_table(refused)]
+    lines += [f"## Brokers: only the default is supported ({len(refused)})", "", REFUSED, "", *_table(refused)]
     lines += [f"## Brokers: without effect ({len(accepted)})", "", *ACCEPTED.splitlines(), "", *_table(accepted)]
     lines += [f"## Brokers: hidden ({len(internal)})", "", HIDDEN, "", ", ".join(f"`{name}`" for name in internal) + ".", ""]
     lines += [f"## Topics ({len(topics)})", "", *TOPICS.splitlines(), "", *_topic_table(topics)]

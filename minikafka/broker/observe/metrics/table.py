@@ -97,7 +97,7 @@ _add(
     "Nanoseconds in which the loop that serves requests took no processor time.",
     (),
 )
-_percent("kafka_network_socketserver_networkprocessoravgidle", "As requesthandleravgidle: network and requests share the loop.")
+_percent("kafka_network_socketserver_networkprocessoravgidle", "Same as requesthandleravgidle: both share the loop.")
 _gauge("kafka_server_kafkaserver_linux_disk_read_bytes", "Bytes that the process has read from disks (read_bytes of /proc/self/io).")
 _gauge("kafka_server_kafkaserver_linux_disk_write_bytes", "Bytes that the process has written to disks (write_bytes of /proc/self/io).")
 _gauge("minikafka_start_seconds", "How long the start took, recovery of logs included.")
@@ -114,11 +114,11 @@ _counter(
     "minikafka_peer_lines_left_out_total", "Log lines about connections that were suppressed: too many of one kind about one peer.",
     "kind",
 )  # fmt: skip
-_gauge("minikafka_request_memory_bytes", "Memory that connections use for requests and answers (clients: queued.max.request.bytes).")
+_gauge("minikafka_request_memory_bytes", "Memory that connections use for requests and responses (clients: queued.max.request.bytes).")
 _counter("minikafka_request_memory_exhausted_total", "Times a connection was not read because that memory was used up.")
 _counter("minikafka_heartbeats_unanswered_total", "Heartbeats of this broker that no controller answered.")
-_gauge("minikafka_heartbeat_silence_seconds", "For how long no controller has answered a heartbeat of this broker.")
-_counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by what they ended. Each is a bug in this program.", "ended")
+_gauge("minikafka_heartbeat_silence_seconds", "Time since a controller last answered a heartbeat of this broker.")
+_counter("minikafka_unexpected_exceptions_total", "Unexpected exceptions, by the part they ended. Each is a bug in minikafka.", "ended")
 
 _section = "Replicas"
 _P = "kafka_server_replicamanager"
@@ -131,7 +131,7 @@ _gauge(f"{_P}_offlinereplicacount", "Replicas on failed directories.")
 _gauge(f"{_P}_reassigningpartitions", "Led partitions that are being moved.")
 _per_second(f"{_P}_isrshrinks", "Times an in-sync set shrank.")
 _per_second(f"{_P}_isrexpands", "Times an in-sync set grew.")
-_per_second(f"{_P}_failedisrupdates", "Changes of in-sync sets that the controller refused.")
+_per_second(f"{_P}_failedisrupdates", "Changes of in-sync sets that the controller rejected.")
 _add({"c": f"{_P}_straypartitionscount"}, "gauge", "Replicas found at startup that do not belong to the cluster, and were set aside.", ())
 _add({"c": f"{_P}_straypartitionstotalsize"}, "gauge", "Bytes of replicas that were set aside at startup.", ())
 _C = "kafka_cluster_partition"
@@ -191,17 +191,17 @@ _R = "kafka_network_requestmetrics"
 _per_second(f"{_R}_requests", "Requests by API and version; Fetch counts again as FetchConsumer or FetchFollower.", "request", "version")
 _per_second(
     f"{_R}_errors",
-    "Answers by error, NONE without one. Produce and Fetch count each partition, other APIs the whole answer.",
+    "Responses by error; NONE means no error. Produce and Fetch count each partition, other APIs the whole response.",
     "request", "error",
 )  # fmt: skip
-_summary(f"{_R}_totaltimems", "From the arrival of a request until its answer is sent, ms. Measured on a sample.", "request")
+_summary(f"{_R}_totaltimems", "From the arrival of a request until its response is sent, ms. Measured on a sample.", "request")
 _summary(f"{_R}_requestqueuetimems", "From the arrival of a request to its handler, ms.", "request")
 _summary(f"{_R}_localtimems", "In the handler, ms.", "request")
 _summary(f"{_R}_remotetimems", "Waiting for replicas, for bytes to fetch or for the controller, ms.", "request")
-_summary(f"{_R}_responsequeuetimems", "From the answer to the system call that sends it, ms.", "request")
-_summary(f"{_R}_responsesendtimems", "In the system call that sends the answer, ms.", "request")
-_gauge("kafka_network_requestchannel_requestqueuesize", "Connections that are not read because too many of their answers are pending.")
-_gauge("kafka_network_requestchannel_responsequeuesize", "Connections whose answers wait for the socket.")
+_summary(f"{_R}_responsequeuetimems", "From the response to the system call that sends it, ms.", "request")
+_summary(f"{_R}_responsesendtimems", "In the system call that sends the response, ms.", "request")
+_gauge("kafka_network_requestchannel_requestqueuesize", "Connections that are not read because too many of their responses are pending.")
+_gauge("kafka_network_requestchannel_responsequeuesize", "Connections whose responses wait for the socket.")
 _D = "kafka_server_delayedoperationpurgatory"
 _gauge(f"{_D}_numdelayedoperations", "Requests that wait, by operation: Produce, Fetch, DeleteRecords.", "delayedOperation")
 _gauge(f"{_D}_purgatorysize", "Partitions for which these requests wait, counted once for each request.", "delayedOperation")
@@ -245,12 +245,12 @@ _socket(
     "clientSoftwareName", "clientSoftwareVersion", "listener", "networkProcessor", c="connections",
 )  # fmt: skip
 _percent("kafka_network_acceptor_acceptorblocked", "Share of the last minute in which new connections had to wait, 0 to 1.", "listener")
-_counter("minikafka_connections_refused_total", "Connections refused, or held and closed, by limits of an address.", "listener")
+_counter("minikafka_connections_refused_total", "Connections rejected, or delayed and closed, by an address limit.", "listener")
 
 _section = "Authorization"
 _gauge("minikafka_acls", "ACLs in the cluster's metadata.")
 _counter("minikafka_authorizations_allowed_total", "Authorizations granted.")
-_counter("minikafka_authorizations_denied_total", "Authorizations denied with an effect on the answer; 0 without an authorizer.")
+_counter("minikafka_authorizations_denied_total", "Authorizations denied with an effect on the response; 0 without an authorizer.")
 
 _section = "Logs"
 _L = "kafka_log_log"
@@ -356,7 +356,7 @@ _broker_metadata("metadata_apply_error_count", "Metadata changes that a part of 
 
 _section = "Clients' own metrics (KIP-714)"
 _CM = "kafka_server_client_metrics"
-_gauge(f"{_CM}_instance_count", "Clients that have asked for their subscription.")
+_gauge(f"{_CM}_instance_count", "Clients that have requested their subscription.")
 _gauge(f"{_CM}_unknown_subscription_request_count", "Pushes for an outdated subscription; the client asks again.")
 _gauge(f"{_CM}_throttle_count", "Requests that came before the end of the interval.")
 _gauge(f"{_CM}_plugin_export_count", "Accepted pushes.")
