@@ -21,7 +21,9 @@ from minikafka.client.admin import Admin
 from minikafka.client.errors import ClientError
 from minikafka.core.controller.controller import Controller
 from minikafka.net.turn_share import TurnShares
-from minikafka.wire.errors import WireError
+from minikafka.storage.checkpoint import CLEAN_SHUTDOWN
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 
 
@@ -179,6 +181,32 @@ async def test_a_controller_whose_timer_fails_gives_up_its_term(caplog: pytest.L
     assert await resigned == plane.raft.leader_epoch
     assert not plane.controller.is_active and plane.environment.supervisor.unexpected == {"term": 1}
     assert "the controller's timer failed unexpectedly, which ends the term" in caplog.text
+
+
+async def test_a_controller_that_fails_before_an_event_has_its_turn_gives_up_its_term() -> None:
+    plane = ControlPlane()
+    core, resigned = plane.controller.core, asyncio.get_running_loop().create_future()
+    assert core is not None
+    plane.raft.resign = resigned.set_result  # type: ignore[method-assign]
+
+    def fails(*arguments: Any) -> None:
+        raise KeyError("an error of ours")
+
+    core.broker_heard = fails  # type: ignore[method-assign]
+    answered: list[ErrorCode] = []
+    plane.controller.handle(BrokerHeartbeatRequest(broker_id=1), 1, lambda response, error: answered.append(error.code))  # type: ignore[union-attr]
+    assert await resigned == plane.raft.leader_epoch and answered == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert not plane.controller.is_active and plane.environment.supervisor.unexpected == {"term": 1}
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_a_node_that_cannot_trust_its_memory_stops_like_a_killed_one(tmp_path: Path, is_broken: bool) -> None:
+    async with live_node(tmp_path) as node:
+        await create(node, "t")
+        if is_broken:
+            node.supervisor.break_down("a part failed unexpectedly", KeyError("an error of ours"))
+        await node.stop()
+        assert bool(list(tmp_path.rglob(CLEAN_SHUTDOWN))) is not is_broken
 
 
 async def test_a_controller_that_cannot_take_office_ends_the_node(

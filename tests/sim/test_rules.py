@@ -17,6 +17,7 @@ from minikafka.broker.partitions.produce_fast_path import _ParkedAppend
 from minikafka.broker.partitions.throttles import ReplicationThrottles
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.core.partition.follower import FollowedPartition, Follower
 from minikafka.core.replication_quota import ReplicationQuota
 from minikafka.net.turn_share import TurnShares
 from minikafka.sim import probes
@@ -184,6 +185,37 @@ def test_an_answer_to_a_fetch_of_an_earlier_epoch_of_the_same_leader_is_dropped(
     leader.answer(ErrorCode.NONE)
     wanted = leader.sent[-1][0].topics[0].partitions[0]
     assert (wanted.current_leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch) == (7, 0, 6)
+
+
+def test_a_follower_that_fails_over_an_answer_begins_anew(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fetch no more, and its broker would look alive."""
+    partition.make_follower(registration(5, leader=2))
+    leader = _AskedLeader(partition)
+    closed: list[str] = []
+    other: Any = leader.fetcher._channel
+    other.close = closed.append
+    failures = [KeyError("an error of ours")]
+    appended = Follower.appended
+
+    def fails_once(self: Follower, followed: FollowedPartition) -> None:
+        if failures:
+            raise failures.pop()
+        appended(self, followed)
+
+    def connect(self: Fetcher) -> None:
+        self._channel = other
+        self._fetch()
+
+    monkeypatch.setattr(Follower, "appended", fails_once)
+    monkeypatch.setattr(Fetcher, "_connect", connect)
+    leader.fetcher.wake()
+    leader.answer(ErrorCode.NONE)
+    assert closed == ["following broker 2 failed unexpectedly: KeyError: 'an error of ours'"] and len(leader.sent) == 1
+    assert leader.replication.environment.supervisor.unexpected == {"connection": 1}
+    leader.scheduler.run(0.3)
+    assert leader.asked() == ([(partition.topic_id, 0)], []) and leader.sent[-1][0].session_epoch == 0, "in a session of its own"
+    leader.answer(ErrorCode.NONE)
+    assert len(leader.sent) == 3
 
 
 def test_a_raised_rate_wakes_the_fetchers(partition: Partition) -> None:
