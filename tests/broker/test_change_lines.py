@@ -32,17 +32,18 @@ def lines(old: Any, now: Any, why: str, brokers: Any = None, before: Any = None,
 def test_partitions() -> None:
     asked = reason_of(AlterPartitionRequest(broker_id=1))
     assert lines(partition(1, (1, 2, 3), 4), partition(1, (1, 3), 4), asked) == [
-        "INFO t-0: in epoch 4 in sync 1, 3, without 2, because leader broker 1 asks for it"
+        "INFO t-0: in epoch 4 in sync 1, 3, without 2, because leader broker 1 requested it"
     ]
     assert lines(partition(1, (1, 3), 4), partition(3, (3,), 5), reason_of(BrokerHeartbeatRequest(broker_id=1, want_shut_down=True))) == [
         "INFO t-0: in epoch 5 broker 3 leads after broker 1, in sync 3, because broker 1 shuts down"
     ]
     assert lines(partition(1, (1,), 4), partition(-1, (1,), 5), "broker 1 is fenced") == [
-        "WARNING t-0: in epoch 5 nobody leads; broker 1 did, in sync 1, because broker 1 is fenced"
+        "WARNING t-0: in epoch 5 there is no leader after broker 1, in sync 1, because broker 1 is fenced"
     ]
     recovering = PartitionRegistration((1, 2, 3), (2,), 2, 6, leader_recovery_state=RECOVERING)
     assert lines(partition(-1, (1,), 5), recovering, reason_of(ElectLeadersRequest(election_type=1))) == [
-        "WARNING t-0: in epoch 6 broker 2 leads, elected unclean: records may be lost; in sync 2, because an unclean election was asked for"
+        "WARNING t-0: in epoch 6 broker 2 leads, elected uncleanly: records may be lost; in sync 2, "
+        "because an unclean election was requested"
     ]
     assert lines(partition(1, (1,), 4), partition(1, (1,), 4), "") == []
 
@@ -51,7 +52,7 @@ def test_a_replica_that_joins_and_leads_at_once_is_in_sync() -> None:
     """The record that ends a reassignment: the old leader has let broker 2 into the in-sync set, which is the new leader."""
     moving = PartitionRegistration((3, 1, 2), (3, 1), 3, 0, adding_replicas=(2,), removing_replicas=(3,))
     assert lines(moving, PartitionRegistration((2, 1), (1, 2), 2, 1), reason_of(AlterPartitionRequest(broker_id=3))) == [
-        "INFO t-0: in epoch 1 broker 2 leads after broker 3, in sync 1, 2, because leader broker 3 asks for it"
+        "INFO t-0: in epoch 1 broker 2 leads after broker 3, in sync 1, 2, because leader broker 3 requested it"
     ]
 
 

@@ -157,7 +157,7 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
         "t-0: in sync 2, 3 (removed 1)",
         "t-0: no leader; broker 2 is gone, and no in-sync replica can take over",
         "t-0: in sync 2 (removed 3)",
-        "t-0: broker 3 leads in epoch 3, elected unclean: records may be lost",
+        "t-0: broker 3 leads in epoch 3, after an unclean election: records may be lost",
         "t-0: in sync 3 (removed 2; added 3)",
         "broker 1 is unregistered",
         "t-0: in sync 3, 1 (added 1)",

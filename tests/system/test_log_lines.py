@@ -66,7 +66,7 @@ def test_elections_in_sync_sets_truncations_and_fencing(said: tuple[io.StringIO,
     only(rf"broker {old} is fenced, because nothing was heard of it for \d+ ms \(broker\.session\.timeout\.ms\); \d+ partitions? changes?"
          rf"|broker {old} is fenced, because its connection closed and it did not come back; \d+ partitions? changes?")  # fmt: skip
     elected = only(rf"orders-0: in epoch 1 broker (\d) leads after broker {old}, in sync [\d, ]+, because broker {old} is fenced")
-    only(rf"orders-0: in epoch 1 in sync [\d, ]+, with {old} again, because leader broker {elected[1]} asks for it")
+    only(rf"orders-0: in epoch 1 in sync [\d, ]+, with {old} again, because leader broker {elected[1]} requested it")
     only(r"orders-0: in epoch 1 the in-sync replicas are \[[\d, ]+\] after \[[\d, ]+\], as this leader asked \(partition epoch \d+\)")
     cut = only(r"orders-0: in epoch 1 truncated from 4 to 1, because epoch 0 ends at 1 on leader broker \d \(3 were never committed\)")
     entry = next(entry for entry in entries if entry["message"] == cut[0])

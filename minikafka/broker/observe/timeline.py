@@ -69,7 +69,7 @@ class Timeline:
                 text = f"{name}: no leader; broker {old.leader} is gone, and no in-sync replica can take over"
             elif now.elected_unclean_after(old):
                 self.unclean_elections += 1
-                text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, elected unclean: records may be lost"
+                text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, after an unclean election: records may be lost"
             elif old.leader < 0:
                 text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, after there was no leader"
             else:

@@ -29,19 +29,19 @@ BALANCE = "its first replica is back (auto.leader.rebalance.enable)"
 def reason_of(request: Any) -> str:
     """The reason for the partition changes of a request, to follow "because"; empty if there is none."""
     if isinstance(request, AlterPartitionRequest):
-        return f"leader broker {request.broker_id} asks for it"
+        return f"leader broker {request.broker_id} requested it"
     if isinstance(request, ElectLeadersRequest):
-        return f"an {'unclean election' if request.election_type == UNCLEAN else 'election of first replicas'} was asked for"
+        return f"{'an unclean' if request.election_type == UNCLEAN else 'a preferred'} election was requested"
     if isinstance(request, AlterPartitionReassignmentsRequest):
-        return "a reassignment was asked for"
+        return "a reassignment was requested"
     if isinstance(request, AssignReplicasToDirsRequest):
-        return f"broker {request.broker_id} tells where its replicas lie"
+        return f"broker {request.broker_id} reported the directories of its replicas"
     if isinstance(request, BrokerHeartbeatRequest):
         if request.want_shut_down:
             return f"broker {request.broker_id} shuts down"
         return f"broker {request.broker_id} reports a failed log directory" if request.offline_log_dirs else ""
     if isinstance(request, BrokerRegistrationRequest):
-        return f"broker {request.broker_id} has started anew"
+        return f"broker {request.broker_id} has restarted"
     if isinstance(request, UnregisterBrokerRequest):
         return f"broker {request.broker_id} was unregistered"
     return ""
@@ -105,9 +105,9 @@ def _partition_lines(name: str, old: PartitionRegistration, now: PartitionRegist
     in_sync = f"in sync {', '.join(map(str, now.isr)) or 'nobody'}"
     if now.leader != old.leader:
         if now.leader < 0:
-            yield logging.WARNING, f"{name}: in epoch {now.leader_epoch} nobody leads; broker {old.leader} did, {in_sync}{because}"
+            yield logging.WARNING, f"{name}: in epoch {now.leader_epoch} there is no leader after broker {old.leader}, {in_sync}{because}"
         elif now.elected_unclean_after(old):
-            text = f"broker {now.leader} leads, elected unclean: records may be lost"
+            text = f"broker {now.leader} leads, elected uncleanly: records may be lost"
             yield logging.WARNING, f"{name}: in epoch {now.leader_epoch} {text}; {in_sync}{because}"
         else:
             after = f"after broker {old.leader}" if old.leader >= 0 else "after there was no leader"
