@@ -189,7 +189,7 @@ def _kafka_flags() -> str:
     from minikafka.cli.kafka_flags import NOT_OFFERED, TOOLS_NOT_OFFERED, WITHOUT_EFFECT
 
     lines = ["## Flags of Kafka's tools", "", KAFKA_FLAGS, "", "| flag | here |", "|---|---|"]
-    for said, tools in (("accepted, no effect", WITHOUT_EFFECT), ("refused", NOT_OFFERED)):
+    for said, tools in (("accepted, no effect", WITHOUT_EFFECT), ("not supported", NOT_OFFERED)):
         lines += [row(f"`{name} {flag}`", f"{said}: {why}") for name, flags in tools.items() for flag, why in flags.items()]
     lines += [row(f"`kafka-{name}.sh`", f"not offered: {why}") for name, why in TOOLS_NOT_OFFERED.items()]
     return "\n".join(lines) + "\n\n"

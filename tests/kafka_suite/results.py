@@ -93,10 +93,10 @@ def table(
         passing: Counter[str] = Counter()
         for name in whole:
             passing.update(counts[name])
-        lines.append(_row(f"{len(whole)} classes that pass whole", passing, baseline))
+        lines.append(_row(f"{len(whole)} classes that pass completely", passing, baseline))
     lines.append(_row(f"{len(counts)} classes", total, baseline))
     if whole:
-        lines += ["", "| classes that pass whole | tests |", "|---|---|"]
+        lines += ["", "| classes that pass completely | tests |", "|---|---|"]
         lines += [f"| `{_short(name)}` | {_tests(counts[name])} |" for name in sorted(whole)]
     return lines + _failing(results, reason_by_test)
 
@@ -162,6 +162,6 @@ def share(counts: Counter[str]) -> str:
     can_run = counts["pass"] + failing
     with_absent = 100 * (failing + absent) / max(1, can_run + absent)
     return (
-        f"Of {can_run} tests that can run, {failing} fail: {100 * failing / max(1, can_run):.1f} %. With those of features that minikafka "
-        f"does not offer, {failing + absent} of {can_run + absent} fail: {with_absent:.1f} %."
+        f"Of {can_run} tests that can run, {failing} fail: {100 * failing / max(1, can_run):.1f}%. Including tests of features "
+        f"that minikafka does not have, {failing + absent} of {can_run + absent} fail: {with_absent:.1f}%."
     )
