@@ -55,6 +55,10 @@ def _thread_host() -> ThreadHost:
     return ThreadHost()
 
 
+def _controllers_of(brokers: int) -> int:
+    return CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
+
+
 def _check(mode: str, brokers: int, log_level: str) -> None:
     if mode not in ("thread", "process"):
         raise ValueError(f"mode={mode}: must be thread or process")
@@ -94,12 +98,10 @@ class EmbeddedCluster:
         `first_http_port`: likewise, None = no HTTP. `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all
         listeners."""
         _check(mode, brokers, log_level)
-        if controllers is None:
-            controllers = CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
         self.mode: Mode = mode
         self.log_level = log_level.upper()
         self._size = brokers
-        self._controllers = min(controllers, brokers)
+        self._controllers = _controllers_of(brokers) if controllers is None else min(controllers, brokers)
         self._topics = _topic_specs(topics)
         self._config = {name: _text(value) for name, value in (config or {}).items()}
         self._racks = dict(racks or {})
