@@ -92,11 +92,10 @@ class EmbeddedCluster:
         security: Security | str | None = None,
     ) -> None:
         """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
-        properties for every node, which override the short timeouts of an embedded cluster. The first `controllers` brokers (default 3,
-        or 1 with fewer than 3 brokers) are controllers, too. `directory`: where the data is kept, for later clusters with the same
-        `cluster_id`, too; None = a temporary one. `first_port`: the brokers listen on this and the following ports, 0 = any free ones.
-        `first_http_port`: likewise, None = no HTTP. `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all
-        listeners."""
+        properties for every node; they override the short timeouts of an embedded cluster. The first `controllers` brokers (default 3,
+        or 1 with fewer than 3 brokers) are controllers, too. `directory`: kept, for later clusters with the same `cluster_id`; None = a
+        temporary one. `first_port`: the brokers listen on this and the following ports, 0 = any free ones. `first_http_port`:
+        likewise, None = no HTTP. `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
         _check(mode, brokers, log_level)
         self.mode: Mode = mode
         self.log_level = log_level.upper()

@@ -49,16 +49,16 @@ def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
     ]
     found += [Result("kafka.api.DTest.eight", "pass", 1, "")]
     assert results.table(found, reason_by_test, {result.test: result for result in there}) == [
-        "Of 3 tests that can run, 1 fail: 33.3 %. With those of features that minikafka does not offer, 2 of 4 fail: 50.0 %.",
+        "Of 3 tests that can run, 1 fail: 33.3%. Including tests of features that minikafka does not have, 2 of 4 fail: 50.0%.",
         "",
         "| class | tests | pass on Apache Kafka | pass | internals | fails as 4.4 does | not offered | fails |",
         "|---|---|---|---|---|---|---|---|",
         "| `kafka.api.ATest` | 5 | 1 of 2 | 1 | 2 | 1 | 1 |  |",
         "| `kafka.tools.BTest` | 1 |  | 0 |  |  |  | 1 |",
-        "| 1 classes that pass whole | 1 |  | 1 |  |  |  |  |",
+        "| 1 classes that pass completely | 1 |  | 1 |  |  |  |  |",
         "| 3 classes | 7 | 1 of 2 | 2 | 2 | 1 | 1 | 1 |",
         "",
-        "| classes that pass whole | tests |",
+        "| classes that pass completely | tests |",
         "|---|---|",
         "| `kafka.api.DTest` | 1 |",
         "",
