@@ -138,9 +138,9 @@ class _ParkedAppend(ReplicationWait):
         self._connection.close(reason)
 
 
-def _frames_behind_min(partition: Partition) -> int:
+def _has_followers(partition: Partition) -> bool:
     leader = partition.appending
-    return FRAMES_BEHIND_MIN_REPLICATED if leader is not None and leader.followers else FRAMES_BEHIND_MIN
+    return leader is not None and bool(leader.followers)
 
 
 class _Run:
@@ -203,7 +203,8 @@ class ProduceFastPath(TemplateFastPath):
         partition = found.get(template.key)
         if partition is None or partition.is_internal or self._refused or partition.log.flushes_by_count:
             return False
-        if self._runs or connection.bytes_behind >= size:
+        behind = connection.bytes_behind // size
+        if self._runs or behind >= FRAMES_BEHIND_MIN or (behind >= FRAMES_BEHIND_MIN_REPLICATED and _has_followers(partition)):
             if self._put_off(connection, frame, records, correlation_id, template, partition):
                 return True
             if self._runs:
@@ -268,12 +269,10 @@ class ProduceFastPath(TemplateFastPath):
     def _put_off(
         self, connection: Connection, frame: memoryview, records: memoryview, correlation_id: int, template: _Template, partition: Partition
     ) -> bool:
-        """Put a request off until `complete`. False if its batch must be appended by itself, or is not worth a run."""
+        """Put a request off until `complete`. False if its batch must be appended by itself."""
         if len(records) > PUT_OFF_BYTES_MAX:
             return False
         run = self._runs.get(partition)
-        if run is None and connection.bytes_behind < _frames_behind_min(partition) * len(frame) and not self._runs:
-            return False
         if run is not None and (len(run.requests) >= RUN_BATCHES_MAX or run.batches.size >= RUN_BYTES_MAX):
             self.complete()
             if connection in self._prepared:
