@@ -102,7 +102,7 @@ class Durability:
         self.is_flush_requested = True
 
     def request_flush(self) -> None:
-        """Ask for a flush soon: the log got its first records, and its other files are not synced yet."""
+        """Ask for a flush soon: the log got its first records, or a leader epoch, and its other files are not synced yet."""
         self.is_flush_requested = True
 
     def add_file(self, path: str) -> None:
@@ -164,19 +164,13 @@ class Durability:
         if not self.is_cut:
             return None
         with self._disk.guard("sync a truncation"):
-            self._cut_sync = CutSync(self, self._disk, self._segments.active, self._epochs.begin_write())
+            self._cut_sync = CutSync(self, self._disk, self._segments.active, self._epochs)
         return self._cut_sync
 
     def cut_is_synced(self, task: CutSync) -> None:
         """Called by `CutSync.finish`. Has no effect if the log was truncated again since."""
         if task is self._cut_sync:
             self.is_cut, self._cut_sync = False, None
-
-    def put_in_place(self, write: EpochWrite) -> None:
-        """Called by `CutSync.finish`. Raises StorageError."""
-        if self._disk.failure is None:
-            with self._disk.guard("write the leader epoch checkpoint"):
-                write.finish()
 
     def sync_cut(self) -> None:
         """Make the last truncation durable now, blocking. Raises StorageError."""
@@ -195,6 +189,18 @@ class Durability:
 
     # -- flushes
 
+    @property
+    def must_write_epochs(self) -> bool:
+        """Whether a flush writes the file of the epochs, too."""
+        return self._epochs.is_dirty or (self._epochs.is_stale and not self.is_cut)
+
+    def epochs_written(self, write: EpochWrite | None) -> bool:
+        """A task has run, perhaps with a write of the epochs. False if that wrote nothing, because the log was closed or moved before."""
+        is_written = write is None or write.finish()
+        if self.must_write_epochs:
+            self.is_flush_requested = True
+        return is_written
+
     def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
         """The task that makes everything below `up_to` durable (by default: up to the log end); None if there is nothing to sync.
         Raises StorageError."""
@@ -205,16 +211,13 @@ class Durability:
         self.is_flush_requested = False
         if up_to is None:
             self.is_whole_flush_requested = False
-        is_to_be_written = epochs.is_dirty or (epochs.is_stale and not self.is_cut)
-        has_epochs = epochs.is_unsynced or is_to_be_written
+        has_epochs = epochs.is_unsynced or self.must_write_epochs
         has_files = self.unsynced_snapshots or self.snapshot_writes or self.unsynced_files or has_epochs or self.superseded
         has_names = up_to is None and self.has_unsynced_names
         if end <= self.recovery_point and not has_files and not has_names:
             return None
         try:
             with self._disk.guard("flush the log"):
-                if is_to_be_written:
-                    epochs.write(sync=False)
                 return FlushTask(self, self._disk, self._segments, epochs, end)
         except ResourceShortage:
             self.is_flush_requested = True
@@ -222,6 +225,9 @@ class Durability:
 
     def flush(self, up_to: int | None = None) -> None:
         """Sync everything below `up_to`, blocking, and move the recovery point. Raises StorageError; a failed sync is never retried."""
+        if self.must_write_epochs and self._epochs.is_under_way:
+            with self._disk.guard("write the leader epoch checkpoint"):
+                self._epochs.write()
         task = self.prepare_flush(up_to)
         if task is not None:
             try:
@@ -258,12 +264,12 @@ class CutSync:
     `run` blocks and may be called on another thread. If it raises OSError, call `cut_sync_failed`; else call `finish` on the loop.
     """
 
-    def __init__(self, durability: Durability, disk: LogDisk, active: Segment, epochs: EpochWrite | None) -> None:
+    def __init__(self, durability: Durability, disk: LogDisk, active: Segment, epochs: EpochCache) -> None:
         self._durability = durability
         self._filesystem = disk.filesystem
         self._directory = disk.directory
         self._piece = active.slice(0, 0)
-        self._epochs = epochs
+        self._epochs = epochs.begin_write() if epochs.is_stale else None
 
     def run(self) -> None:
         """Sync the file and its directory, and write the epochs. Raises OSError."""
@@ -276,13 +282,14 @@ class CutSync:
     def undo(self) -> None:
         """`run` raised."""
         self._piece.release()
+        if self._epochs is not None:
+            self._epochs.undo()
 
     def finish(self) -> None:
-        """The truncation is durable: the next append need not sync it. Raises StorageError."""
+        """The truncation is durable: the next append need not sync it."""
         self._piece.release()
-        if self._epochs is not None:
-            self._durability.put_in_place(self._epochs)
         self._durability.cut_is_synced(self)
+        self._durability.epochs_written(self._epochs)
 
 
 class FlushTask:
@@ -317,6 +324,10 @@ class FlushTask:
         durability.unsynced_snapshots, durability.unsynced_files = [], []
         self._snapshot_writes, durability.snapshot_writes = durability.snapshot_writes, []
         self._superseded, durability.superseded = durability.superseded, []
+        must_write = durability.must_write_epochs
+        self._epoch_write = epochs.begin_write() if must_write else None
+        #: Whether another task writes the epochs, perhaps without the last ones: then nothing counts as durable behind this one.
+        self._is_held = must_write and self._epoch_write is None
         self._epochs = [epochs.path] if epochs.is_unsynced else []
         epochs.is_unsynced = False
 
@@ -344,6 +355,8 @@ class FlushTask:
                     file.fsync()
                 finally:
                     file.close()
+        if self._epoch_write is not None:
+            self._epoch_write.run()
         with contextlib.suppress(FileNotFoundError):
             filesystem.fsync_dir(self._directory)
 
@@ -357,6 +370,8 @@ class FlushTask:
         durability.snapshot_writes[:0] = self._snapshot_writes
         durability.superseded[:0] = self._superseded
         epochs.is_unsynced = epochs.is_unsynced or bool(self._epochs)
+        if self._epoch_write is not None:
+            self._epoch_write.undo()
         durability.is_flush_requested = True
 
     def finish(self) -> None:
@@ -365,7 +380,8 @@ class FlushTask:
             piece.release()
         if self._log_segments.active.base_offset == self._active_base_offset:
             self._durability.has_unsynced_names = False
-        if self._durability.synced_to(self.end_offset, self._truncations):
+        has_epochs = self._durability.epochs_written(self._epoch_write)
+        if has_epochs and not self._is_held and self._durability.synced_to(self.end_offset, self._truncations):
             for segment, size in self._sizes:
                 segment.synced_size = size
         self._disk.open_files.shrink()

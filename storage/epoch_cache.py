@@ -1,17 +1,17 @@
 """The leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in `leader-epoch-checkpoint`.
 
-Every change is written to the file at once, except the removal of epochs that ended before the log's start, or that a truncation dropped:
-loading removes those again.
-An invalid file is rebuilt from the log.
+A new epoch is written at once if that is one short write, else with the next flush: then it can be found in the batches, too. So can it
+be seen in them that epochs ended before the log's start, or that a truncation dropped them; loading removes those again. But the recovery
+point never goes beyond what the file says. An invalid file is rebuilt from the log.
 
 Where batches were compacted away, nobody can tell from a log where an epoch began between two of them. Then it counts as begun at the end
 of the earlier one. Apache Kafka takes the beginning of the later one; a leader that was a follower does not find records there that were
 never committed and that a replica brings back from an older epoch. They stay on that replica.
 
-A change that need not be durable at once overwrites the old content in place. A rename would make file systems such as ext4 start
-writing the data, which takes a millisecond for each of perhaps a thousand partitions that a broker begins to lead. In-place writing is
-used only while the file fits into one sector, which a disk writes whole or not at all: a power cut may leave of a longer file a mixture
-that looks valid.
+The short write overwrites the old content in place. A rename would make file systems such as ext4 start writing the data, which takes a
+millisecond for each of perhaps a thousand partitions that a broker begins to lead, and 0.2 s behind other writers. In-place writing is used
+only while the file fits into one sector, which a disk writes whole or not at all: a power cut may leave of a longer file a mixture that
+looks valid. A longer file is written and renamed beside the loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class EpochCache:
     """Epochs and start offsets, both strictly increasing."""
 
     __slots__ = (
-        "_changes", "_file_size", "_filesystem", "_starts", "epochs", "is_dirty", "is_stale", "is_unsynced", "latest", "path",
+        "_changes", "_file_size", "_filesystem", "_starts", "_under_way", "epochs", "is_closed", "is_dirty", "is_stale", "is_unsynced",
+        "latest", "path",
     )  # fmt: skip
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
@@ -45,14 +46,18 @@ class EpochCache:
         self.latest = -1
         #: Whether the file lacks a change of the entries.
         self.is_dirty = False
-        #: Whether the file still has epochs that a truncation dropped. A start would drop them again, so `begin_write` may take its time.
+        #: Whether the file still has epochs that a truncation dropped. A start would drop them again.
         self.is_stale = False
         #: Counts what was changed or written.
         self._changes = 0
         #: Whether the file was written but not synced.
         self.is_unsynced = False
-        #: Size of the file as this object last read or wrote it; 0 if the log is new, None if unknown.
-        self._file_size: int | None = None
+        #: Whether the log is closed: its directory may be renamed, and another made under the same name.
+        self.is_closed = False
+        #: Size of the file as this object last read or wrote it; 0 if there is none.
+        self._file_size = 0
+        #: The write that is under way, perhaps on another thread.
+        self._under_way: EpochWrite | None = None
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -74,10 +79,6 @@ class EpochCache:
         self._starts = [start for _, start in entries]
         self._update_latest()
 
-    def begin(self) -> None:
-        """Begin empty: the log is new and has no file yet."""
-        self._file_size = 0
-
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
         """Note that `epoch` begins at `start_offset`, and drop entries that contradict it. True if something changed."""
         if epoch < 0 or start_offset < 0:
@@ -89,8 +90,7 @@ class EpochCache:
         self._starts[keep:] = [start_offset]
         self.latest = epoch
         if write:
-            # As in Kafka since 3.8, a new epoch is synced later: it can also be found in the batches.
-            self.write(sync=False)
+            self._write_in_place()
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
@@ -176,27 +176,42 @@ class EpochCache:
         """Drop all epochs; as `truncate_from_end`."""
         self.truncate_from_end(-1)
 
-    def begin_write(self) -> EpochWrite | None:
-        """The task that writes the file if it has epochs that a truncation dropped."""
-        return EpochWrite(self, self._filesystem, self._encoded(), self._changes) if self.is_stale else None
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a write has begun and not ended."""
+        return self._under_way is not None
 
-    def put_in_place(self, changes: int, temporary: str, size: int) -> None:
-        """A file is written and synced under a temporary name: give it its own, unless it is out of date. A power cut may bring the former
-        back until the next flush; recovery notices its epochs by the batches. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            if changes != self._changes:
-                self._filesystem.unlink(temporary)
-                return
-            self._filesystem.rename(temporary, self.path)
-            self._file_size = size
+    def begin_write(self) -> EpochWrite | None:
+        """The task that writes the file; None if another is under way, which may not have the last changes."""
+        if self._under_way is not None:
+            return None
+        self._under_way = EpochWrite(self, self._filesystem, self._changes, self.epochs[:], self._starts[:])
+        return self._under_way
+
+    def is_due(self, write: EpochWrite) -> bool:
+        """Whether the file is still to be written, and its directory is that of the log. May be called on any thread."""
+        return write is self._under_way and not self.is_closed and self.path == write.path
+
+    def ended(self, write: EpochWrite) -> bool:
+        """Returns whether the file was written."""
+        if write is not self._under_way:
+            return False
+        self._under_way = None
+        if write.written is None:
+            return False
+        self._file_size = write.written
+        if write.changes == self._changes:
             self.is_dirty = self.is_stale = False
+        return True
 
     def write(self, *, sync: bool = True) -> None:
-        """Write the file. Without `sync` the log's next flush syncs it, and also writes it if descriptors are lacking now."""
-        data = self._encoded()
+        """Write the file, blocking. Without `sync` the log's next flush syncs it, and also writes it if descriptors are lacking now."""
+        data = encoded(self.epochs, self._starts)
         self._changed()
+        # A write under way is out of date, and gives its file no name any more.
+        self._under_way = None
         try:
-            self._write(data, sync)
+            write_atomically(self._filesystem, self.path, data, sync=sync)
         except OSError as error:
             if sync or not is_shortage(error):
                 raise
@@ -205,15 +220,25 @@ class EpochCache:
         self.is_dirty = self.is_stale = False
         self.is_unsynced = not sync
 
-    def _encoded(self) -> bytes:
-        return encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
-
-    def _write(self, data: bytes, sync: bool) -> None:
+    def _write_in_place(self) -> None:
+        """Write the file if that is short, and neither a thread nor a lack of descriptors is in the way; else the next flush does."""
+        self._changed()
+        size = self._file_size
+        if self._under_way is not None or size > SECTOR_BYTES:
+            return
+        data = encoded(self.epochs, self._starts)
         # A shorter file would need a second step: a process that is killed before it would leave old entries behind the new ones.
-        if sync or self._file_size is None or not self._file_size <= len(data) <= SECTOR_BYTES:
-            write_atomically(self._filesystem, self.path, data, sync=sync)
-        else:
-            self._overwrite(data, self._file_size)
+        if not size <= len(data) <= SECTOR_BYTES:
+            return
+        try:
+            self._overwrite(data, size)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            return
+        self._file_size = len(data)
+        self.is_dirty = self.is_stale = False
+        self.is_unsynced = True
 
     def _overwrite(self, data: bytes, size: int) -> None:
         file = self._filesystem.open(self.path, create=size == 0)
@@ -226,30 +251,48 @@ class EpochCache:
         self.latest = self.epochs[-1] if self.epochs else -1
 
 
+def encoded(epochs: list[int], starts: list[int]) -> bytes:
+    """The content of the file."""
+    return encode_checkpoint(f"{epoch} {start}" for epoch, start in zip(epochs, starts, strict=True))
+
+
 class EpochWrite:
-    """Writes the epochs of a log beside the loop. `run` blocks and may be called on another thread. If it raises OSError, another such
-    task may follow; else call `finish` on the loop."""
+    """Writes the epochs of a log beside the loop. `run` blocks and may be called on another thread. If it raises OSError, call `undo`; else
+    `finish`, both on the loop."""
 
-    __slots__ = ("_changes", "_data", "_epochs", "_filesystem", "_temporary")
+    __slots__ = ("_cache", "_epochs", "_filesystem", "_starts", "changes", "path", "written")
 
-    def __init__(self, epochs: EpochCache, filesystem: FileSystem, data: bytes, changes: int) -> None:
-        self._epochs = epochs
+    def __init__(self, cache: EpochCache, filesystem: FileSystem, changes: int, epochs: list[int], starts: list[int]) -> None:
+        self._cache = cache
         self._filesystem = filesystem
-        self._data = data
-        self._changes = changes
-        # The loop may write the file meanwhile, and another truncation may follow before this one is written.
-        self._temporary = own_temporary(epochs.path)
+        self._epochs, self._starts = epochs, starts
+        self.changes = changes
+        self.path = cache.path
+        #: Size of the file; None before it is written.
+        self.written: int | None = None
 
     def run(self) -> None:
-        """Write and sync it under a temporary name. Does nothing if the log's directory was renamed or removed. Raises OSError."""
+        """Write, sync and rename the file; a sync of the directory makes its name durable. Does nothing if the log was closed or moved.
+        Raises OSError."""
+        data, temporary = encoded(self._epochs, self._starts), own_temporary(self.path)
         with contextlib.suppress(FileNotFoundError):
-            file = self._filesystem.open(self._temporary, create=True)
+            file = self._filesystem.open(temporary, create=True)
             try:
-                write_all(file, self._data, 0)
+                write_all(file, data, 0)
                 file.fsync()
             finally:
                 file.close()
+            # A log that is still there now has not made way for another, so the temporary file lies in its directory, and goes with it.
+            if not self._cache.is_due(self):
+                self._filesystem.unlink(temporary)
+                return
+            self._filesystem.rename(temporary, self.path)
+            self.written = len(data)
 
-    def finish(self) -> None:
-        """Put it in place. Raises OSError."""
-        self._epochs.put_in_place(self._changes, self._temporary, len(self._data))
+    def finish(self) -> bool:
+        """Note what the file has now. False if it was not written."""
+        return self._cache.ended(self)
+
+    def undo(self) -> None:
+        """`run` raised, or was not called."""
+        self._cache.ended(self)

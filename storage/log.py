@@ -453,6 +453,7 @@ class Log:
     def close_files(self) -> None:
         """Close the files without writing. The log can no longer be used."""
         self._disk.close()
+        self.epochs.is_closed = True
         self.segments.close_files()
 
     def delete(self) -> None:

@@ -281,8 +281,8 @@ class LogAppender:
         last = first + delta
         _PLACE.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
         try:
-            if leader_epoch != epochs.latest:
-                epochs.assign(leader_epoch, first)
+            if leader_epoch != epochs.latest and epochs.assign(leader_epoch, first):
+                self._durability.request_flush()
             segment = segments.active
             if segment.should_roll(self._config, self._rolling.jitter_ms, size, last, timestamp, wall_ms):
                 segment = self._rolling.roll(wall_ms, first)
@@ -561,6 +561,7 @@ class LogAppender:
         for _, _, header in headers:
             if header[LEADER_EPOCH] != self._epochs.latest and header[LEADER_EPOCH] >= 0:
                 self._epochs.assign(header[LEADER_EPOCH], min(end, header[BASE_OFFSET]))
+                self._durability.request_flush()
             end = header[BASE_OFFSET] + header[LAST_DELTA] + 1
 
     def _undo(self, error: BaseException) -> None:

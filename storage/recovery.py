@@ -69,7 +69,6 @@ def _begin(log: Log, may_have_gaps: bool, wall_ms: int) -> None:
     """Begin an empty log in a directory that was created just now."""
     log.is_new = True
     log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
-    log.epochs.begin()
     log.segments.set([log.segments.begin(wall_ms)], 0)
 
 
@@ -116,7 +115,7 @@ def _load(
         log.epochs.write(sync=False)
     log.epochs.truncate_from_start(log.log_start_offset)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
-    log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced
+    log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced or log.epochs.is_dirty
     log.segments.set(segments, log_end)
     log.watermarks.log_end_offset = log_end
     log.durability.recovery_point = log_end if is_clean else min(recovery_point, log_end)

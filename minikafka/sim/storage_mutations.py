@@ -11,6 +11,7 @@ LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
 TRANSACTIONS = ("tests/storage/test_open_transactions.py",)
 COMPRESSED = ("tests/storage/test_compressed_batches.py",)
+LONG_EPOCHS = ("tests/storage/test_long_epoch_files.py",)
 PREPARED = ("tests/storage/test_prepared_truncations.py",)
 COPIES = ("tests/storage/test_producer_copies.py",)
 TORN = ("tests/storage/test_torn_files.py",)
@@ -79,7 +80,7 @@ def _look_through(original: Any) -> Any:
 
 
 def _at_once(original: Any) -> Any:
-    return lambda self, *, sync=True: original(self, sync=True)
+    return lambda self: self.write()
 
 
 def _one_by_one(original: Any) -> Any:
@@ -124,8 +125,20 @@ def _name_all(original: Any) -> Any:
     return keep_between
 
 
-def _put_in_place_anyhow(original: Any) -> Any:
-    return lambda self, changes, temporary, size: original(self, self._changes, temporary, size)
+def _written_anyhow(original: Any) -> Any:
+    def ended(self: Any, write: Any) -> Any:
+        write.changes = self._changes
+        return original(self, write)
+
+    return ended
+
+
+def _beside_each_other(original: Any) -> Any:
+    def begin_write(self: Any) -> Any:
+        self._under_way = None
+        return original(self)
+
+    return begin_write
 
 
 STORAGE_MUTATIONS: list[dict[str, Any]] = [
@@ -197,8 +210,14 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "snapshot-of-later-batches", "breaks": "a snapshot that is written later is of the batches before its offset",
      "patches": (("minikafka.storage.producer_state:ProducerStateManager.continued", lambda original: lambda self, entry: entry),),
      "tests": PREPARED},
-    {"name": "epochs-out-of-date", "breaks": "the file of the epochs gets contents from before its last change",
-     "patches": (("minikafka.storage.epoch_cache:EpochCache.put_in_place", _put_in_place_anyhow),), "tests": PREPARED},
+    {"name": "epochs-out-of-date", "breaks": "the file of the epochs keeps contents from before its last change",
+     "patches": (("minikafka.storage.epoch_cache:EpochCache.ended", _written_anyhow),), "tests": PREPARED},
+    {"name": "epochs-beside-each-other", "breaks": "two threads write the file of the epochs at a time, and the older content stays",
+     "patches": (("minikafka.storage.epoch_cache:EpochCache.begin_write", _beside_each_other),), "tests": LONG_EPOCHS},
+    {"name": "epochs-of-an-earlier-log", "breaks": "a log that was made again gets the epochs of the one that was deleted",
+     "patches": (("minikafka.storage.epoch_cache:EpochCache.is_due", constant(True)),), "tests": LONG_EPOCHS},
+    {"name": "recovery-point-before-epochs", "breaks": "the recovery point goes beyond what the file of the epochs says",
+     "patches": (("minikafka.storage.durability:Durability.epochs_written", constant(True)),), "tests": LONG_EPOCHS},
     {"name": "epochs-cut-on-the-loop", "breaks": "the file is written on the event loop when only epochs are truncated",
      "patches": (("minikafka.storage.durability:Durability.epochs_cut", nothing),), "tests": PREPARED},
     {"name": "ended-transactions-kept", "breaks": "a transaction that hangs keeps those that ended after it in memory",
@@ -220,5 +239,5 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.partitions.fetch_read:PartitionReader._with_aborted", _end_at_any_marker),),
      "tests": ("tests/broker/test_many_aborted.py",)},
     {"name": "epochs-synced-at-once", "breaks": "the event loop waits for the disk whenever a leader epoch begins or is truncated",
-     "patches": (("minikafka.storage.epoch_cache:EpochCache.write", _at_once),), "tests": ("tests/storage/test_syncs_elsewhere.py",)},
+     "patches": (("minikafka.storage.epoch_cache:EpochCache._write_in_place", _at_once),), "tests": LONG_EPOCHS},
 ]

@@ -11,7 +11,7 @@ import errno
 import posixpath
 import random
 
-from minikafka.sim.disk import mixed_sectors
+from minikafka.sim.disk import SECTOR_BYTES, mixed_sectors
 from minikafka.storage.filesystem import SyncFailed
 
 
@@ -298,7 +298,10 @@ class MemoryFileSystem:
             common += 1
         cut = generator.randint(common, max(len(current), common))
         if kind == 2:
-            return current[:cut] if cut >= len(durable) else current[:cut] + durable[cut:]
+            if cut >= len(durable):
+                return current[:cut]
+            cut -= cut % SECTOR_BYTES  # what was there before is overwritten by whole sectors
+            return current[:cut] + durable[cut:]
         # The length was written, but not the bytes.
         return current[:cut] + bytes(len(current) - cut)
 

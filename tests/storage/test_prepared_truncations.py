@@ -195,6 +195,8 @@ async def test_epochs_that_were_written_meanwhile_stay(open_log: Callable[..., L
     task.run()
     log.assign_epoch_start(9, 4)
     task.finish()
+    assert log.durability.is_flush_requested
+    log.flush()
     assert disk.read(EPOCHS) == b"0\n5\n0 0\n1 1\n2 2\n3 3\n9 4\n"
     assert not [name for name in disk.names if name.endswith(".tmp")]
 
@@ -379,7 +381,7 @@ def test_copies_for_two_truncations_have_nothing_in_common(open_log: Callable[..
     piece.release()
 
 
-@pytest.mark.parametrize("first", ["written", "under way"])
+@pytest.mark.parametrize("first", ["written", "under way", "not begun"])
 def test_files_of_epochs_of_two_truncations_have_nothing_in_common(
     open_log: Callable[..., Log], disk: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
@@ -390,30 +392,30 @@ def test_files_of_epochs_of_two_truncations_have_nothing_in_common(
     log.truncate_to(30, T0)
     earlier = log.prepare_cut_sync()
     assert earlier is not None
-    real, calls = epoch_cache.write_all, 0
+    real = epoch_cache.write_all
 
     def cut_again() -> None:
+        monkeypatch.setattr(epoch_cache, "write_all", real)
         log.truncate_to(20, T0)
         later = log.prepare_cut_sync()
         assert later is not None
         later.run()
-        if first == "written":
-            earlier.finish()
         later.finish()
 
     def write_all(file: File, data: Buffer, position: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1 and first == "under way":
-            cut_again()
+        cut_again()
         real(file, data, position)
 
-    monkeypatch.setattr(epoch_cache, "write_all", write_all)
+    if first == "under way":
+        monkeypatch.setattr(epoch_cache, "write_all", write_all)
+    elif first == "not begun":
+        cut_again()
     earlier.run()
     if first == "written":
         cut_again()
-    else:
-        earlier.finish()
+    earlier.finish()
+    assert log.epochs.is_stale and log.durability.is_flush_requested
+    log.flush()
     assert not log.epochs.is_stale and disk.read(EPOCHS).split(b"\n")[1] == b"20"
     assert not [name for name in disk.names if name.endswith(".tmp")]
 

@@ -359,6 +359,7 @@ def test_epochs_of_records_that_a_crash_brings_back_are_known(
         fill(log, 5, epoch)
     assert log.increment_log_start_offset(12)
     log.assign_epoch_start(4, 15)
+    log.flush()
     assert disk.read("/data/t-0/leader-epoch-checkpoint") == b"0\n2\n3 12\n4 15\n"
     fill(log, 2, epoch=4)
     killed = disk.kill()

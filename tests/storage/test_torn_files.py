@@ -112,6 +112,11 @@ def test_an_epoch_file_that_a_power_cut_tore_is_never_believed() -> None:
             offset += generator.choice((1, 900))
             cache.assign(100 + epoch, offset)
             written.append(cache.entries)
+            if cache.is_dirty:
+                write = cache.begin_write()
+                assert write is not None
+                write.run()
+                assert write.finish()
         found = EpochCache(disk.crash(generator), "/data/leader-epoch-checkpoint")
         try:
             found.load()
