@@ -36,13 +36,13 @@ def send_region(fd: int, region: Any, start: int, size: int) -> int:
     """Send up to `size` bytes of a file region, from `start` within it, to a socket. Returns how many were sent. Raises OSError."""
     try:
         sent = os.sendfile(fd, region.fileno(), region.position + start, size)
+        if sent == 0:
+            raise OSError(errno.EIO, "the file is shorter than before")
     except OSError as error:
         if error.errno == errno.EIO:
             # The disk failed, not the peer.
             region.failed(error)
         raise
-    if sent == 0:
-        raise ConnectionError("a file region ended early")
     return sent
 
 

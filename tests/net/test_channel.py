@@ -419,3 +419,16 @@ async def test_an_unreadable_file_is_reported_and_closes_the_connection(server: 
         with pytest.raises(ConnectionLost):
             await channel.request(FetchRequest(), 12)
         assert [error.errno for error in region.errors] == [errno.EIO] and region.released == 1
+
+
+@pytest.mark.parametrize("kept", [0, 100_000, (1 << 20) - 1])
+async def test_a_file_that_became_shorter_is_reported_and_closes_the_connection(server: Server, kept: int) -> None:
+    """It counts as a failed disk, as with a short read: the log was served on, and each of its readers lost the connection."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(kept)
+        region = Region(file, 0, 1 << 20)
+        server.regions = [region]
+        channel = await server.channel()
+        with pytest.raises(ConnectionLost):
+            await channel.request(FetchRequest(), 12)
+        assert [error.errno for error in region.errors] == [errno.EIO] and region.released == 1
