@@ -54,6 +54,7 @@ from minikafka.storage.open_files import OPEN_FILES_MAX
 from minikafka.wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 
 logger = logging.getLogger("minikafka.node")
+#: How long a broker that stops waits for its next leadership to move.
 CONTROLLED_SHUTDOWN_MS = 5_000
 #: The controller decides on each partition of a broker that stops, before it answers: 9,000 took 1.3 s of a busy machine.
 SHUTDOWN_MS_PER_PARTITION = 1

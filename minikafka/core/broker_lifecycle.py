@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from minikafka.core.metadata.versions import CORDONS
+from minikafka.counted import counted
 from minikafka.late_dataclass import dataclass
 from minikafka.wire.errors import ErrorCode
 
@@ -19,6 +20,8 @@ REGISTRATION_BACKOFF_MS_MAX = 500
 SHUTDOWN_HEARTBEAT_MS = 50
 #: If all nodes stop together, the controller may stop first: a broker does not wait for a controller that has been silent this long.
 CONTROLLER_SILENCE_MS_MAX = 1000
+#: For how long a broker that stops waits at most, however many leaderships still move (Apache Kafka: controlledShutdownFuture, 5 minutes).
+SHUTDOWN_MS_MAX = 300_000
 #: An answer is late if it takes longer than its timeout divided by this.
 LATE_PART = 4
 #: How often the timeout of a heartbeat may be doubled at most.
@@ -116,6 +119,34 @@ class Step(Enum):
     ENDED = "ended"
 
 
+class _Shutdown:
+    """A controlled shutdown: how many leaderships have not moved yet, and since when."""
+
+    __slots__ = ("_all", "_began_ms", "_left", "_moved_ms", "_patience_ms", "_work_ms")
+
+    def __init__(self, now_ms: int, timeout_ms: int, work_ms: int, leaderships: int) -> None:
+        self._began_ms = self._moved_ms = now_ms
+        self._patience_ms, self._work_ms = timeout_ms + work_ms, work_ms
+        self._all = self._left = leaderships
+
+    def moved(self, left: int, now_ms: int) -> None:
+        if left < self._left:
+            self._left, self._moved_ms = left, now_ms
+
+    @property
+    def end_ms(self) -> int:
+        """When it ends, although the controller answers."""
+        return min(self._moved_ms + self._patience_ms, self._began_ms + SHUTDOWN_MS_MAX)
+
+    def silent_ms(self, answered_ms: int) -> int:
+        """When a controller that last answered then counts as gone."""
+        return max(answered_ms, self._moved_ms) + CONTROLLER_SILENCE_MS_MAX + self._work_ms
+
+    @property
+    def left(self) -> str:
+        return f"{self._left:,} of its {counted(self._all, 'leadership')}"
+
+
 class BrokerLifecycle:
     """Registers a broker and keeps its session alive.
 
@@ -128,9 +159,8 @@ class BrokerLifecycle:
 
     __slots__ = (
         "_answered_ms", "_backoff_ms", "_config", "_confirmed_ms", "_due_ms", "_has_asked_again", "_has_news", "_in_service",
-        "_is_to_register", "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_shutdown_work_ms",
-        "_timeout_ms",
-        "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
+        "_is_to_register", "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown", "_timeout_ms", "_want_shut_down",
+        "broker_epoch", "fenced", "step", "unanswered",
     )  # fmt: skip
 
     def __init__(self, config: LifecycleConfig, now_ms: int) -> None:
@@ -143,9 +173,8 @@ class BrokerLifecycle:
         self._own: tuple[int, bool] | None = None
         self._in_service = False
         self._want_shut_down = False
-        self._shutdown_work_ms = 0
-        #: The deadline of the controlled shutdown; None before and after it.
-        self._shutdown_deadline_ms: int | None = None
+        #: The controlled shutdown; None before and after it.
+        self._shutdown: _Shutdown | None = None
         self._answered_ms = now_ms
         self._sent_ms = now_ms
         #: When the last heartbeat was sent that the controller answered without fencing the broker.
@@ -206,20 +235,20 @@ class BrokerLifecycle:
         """Start the registration."""
         return self._register(now_ms) if self.step is Step.NOT_STARTED else ()
 
-    def shut_down(self, timeout_ms: int, now_ms: int, work_ms: int = 0) -> Sequence[Effect]:
-        """Ask the controller to move leaderships away; `MayGo` follows. `work_ms`: how much longer the controller may take because it
-        decides on very many partitions before it answers."""
+    def shut_down(self, timeout_ms: int, now_ms: int, work_ms: int = 0, leaderships: int = 0) -> Sequence[Effect]:
+        """Ask the controller to move leaderships away. `MayGo` follows when they have, when none has moved for `timeout_ms`, or after
+        SHUTDOWN_MS_MAX. `work_ms`: how much longer the controller may take because it decides on very many partitions before it answers;
+        `leaderships`: how many there are."""
         if self.broker_epoch < 0 or self.step is Step.ENDED:
             return [MayGo(False)]
         self._want_shut_down = True
         self._answered_ms = now_ms
-        self._shutdown_deadline_ms = now_ms + timeout_ms + work_ms
-        self._shutdown_work_ms = work_ms
+        self._shutdown = _Shutdown(now_ms, timeout_ms, work_ms, leaderships)
         return self.heartbeat_at_once(now_ms)
 
     def stop(self) -> None:
         """Send no more requests."""
-        self.step, self._due_ms, self._shutdown_deadline_ms = Step.ENDED, None, None
+        self.step, self._due_ms, self._shutdown = Step.ENDED, None, None
 
     def heartbeat_at_once(self, now_ms: int) -> Sequence[Effect]:
         """Something happened that the controller should learn at once: a directory went offline, or there is a new controller."""
@@ -256,8 +285,10 @@ class BrokerLifecycle:
         """Another broker is shutting down. It may stop once every broker has reported that its metadata have the new leaders."""
         return () if self.fenced else self.heartbeat_at_once(now_ms)
 
-    def topics_changed(self, now_ms: int) -> Sequence[Effect]:
-        """Topics have changed: perhaps the last leadership has moved away."""
+    def topics_changed(self, now_ms: int, leaderships: int = 0) -> Sequence[Effect]:
+        """Topics have changed, and so many leaderships are left: perhaps the last one has moved away."""
+        if self._shutdown is not None:
+            self._shutdown.moved(leaderships, now_ms)
         return self.heartbeat_at_once(now_ms) if self._want_shut_down else ()
 
     def _in_service_if_all_agree(self) -> list[Effect]:
@@ -377,7 +408,7 @@ class BrokerLifecycle:
     def _go(self, is_released: bool) -> list[Effect]:
         if is_released:
             self.step, self._due_ms = Step.ENDED, None
-        self._shutdown_deadline_ms = None
+        self._shutdown = None
         return [MayGo(is_released)]
 
     # -- time ------------------------------------------------------------------------------------------------------
@@ -393,9 +424,7 @@ class BrokerLifecycle:
         return self._sent_ms + self._timeout_ms // LATE_PART
 
     def _go_deadline_ms(self) -> int | None:
-        if self._shutdown_deadline_ms is None:
-            return None
-        return min(self._shutdown_deadline_ms, self._answered_ms + CONTROLLER_SILENCE_MS_MAX + self._shutdown_work_ms)
+        return None if self._shutdown is None else min(self._shutdown.end_ms, self._shutdown.silent_ms(self._answered_ms))
 
     def on_deadline(self, now_ms: int) -> Sequence[Effect]:
         """Do what is due."""
@@ -409,13 +438,12 @@ class BrokerLifecycle:
             else:
                 self.step, self._due_ms = Step.REGISTERING, None
                 effects.append(self._ask_to_register())
-        go_deadline_ms, shutdown_deadline_ms = self._go_deadline_ms(), self._shutdown_deadline_ms
-        if go_deadline_ms is not None and go_deadline_ms <= now_ms:
-            if go_deadline_ms == shutdown_deadline_ms:
-                text = "the controller did not release this broker in time; it stops anyway"
-            else:
-                text = "no controller answers: this broker stops without moving its leaderships"
+        shutdown = self._shutdown
+        if shutdown is not None and shutdown.end_ms <= now_ms:
+            text = f"the controller did not release this broker in time; it stops anyway, with {shutdown.left}"
             effects += [Notice(text, True), *self._go(False)]
+        elif shutdown is not None and shutdown.silent_ms(self._answered_ms) <= now_ms:
+            effects += [Notice(f"no controller answers: this broker stops with {shutdown.left}", True), *self._go(False)]
         return effects
 
 

@@ -109,6 +109,8 @@ class BrokerLifecycleHost:
         self.ready = asyncio.Event()
         self.failed: asyncio.Future[None] = environment.loop.create_future()
         self._released: asyncio.Future[bool] | None = None
+        #: Of a broker that stops: its leaderships that have not moved yet.
+        self._led: set[tuple[bytes, int]] = set()
         self._request: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -165,7 +167,9 @@ class BrokerLifecycleHost:
         if self._stopping:
             return False
         self._released = self._environment.loop.create_future()
-        self._carry_out(self._core.shut_down(timeout_ms, self._now_ms(), work_ms))
+        for topic_id, topic in self._metadata.image.topics_by_id.items():
+            self._led.update((topic_id, index) for index, one in topic.partitions.items() if one.leader == self.node_id)
+        self._carry_out(self._core.shut_down(timeout_ms, self._now_ms(), work_ms, len(self._led)))
         return await self._released
 
     async def stop(self) -> None:
@@ -199,12 +203,18 @@ class BrokerLifecycleHost:
             elif broker.in_controlled_shutdown:
                 self._carry_out(self._core.another_shuts_down(now_ms))
         if delta.changed_topics:
-            self._carry_out(self._core.topics_changed(now_ms))
+            if self._led:
+                self._note_moved(delta)
+            self._carry_out(self._core.topics_changed(now_ms, len(self._led)))
         own = image.brokers.get(self.node_id)
         if own is None or own.log_dirs or own.epoch != self.broker_epoch or not image.has_directories:
             return
         if delta.features_changed or self.node_id in delta.changed_brokers:
             self._carry_out(self._core.directories_are_missing(now_ms))
+
+    def _note_moved(self, delta: MetadataDelta) -> None:
+        for topic_id, changed in delta.changed_topics.items():
+            self._led.difference_update([(topic_id, index) for index, one in changed.changed.items() if one.leader != self.node_id])
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
