@@ -21,6 +21,8 @@ BACKOFF_MS_MIN = 10
 #: How long a leader without a session may hold a fetch while a partition that the fetch leaves out is about to join.
 JOIN_WAIT_MS_MAX = 20
 IN_FLIGHT_MAX = 2
+#: Partitions that join the leader's session with one fetch: finding, naming and encoding 9,000 took a turn of 26 ms.
+JOINING_MAX = 2_000
 SESSION_EPOCH_MAX = 0x7FFFFFFF
 #: Errors that go away once leader and follower have the same metadata.
 EXPECTED_ERRORS = frozenset(
@@ -220,7 +222,8 @@ class Follower:
             self._session_epoch = self._session_epoch + 1 if self._session_epoch < SESSION_EPOCH_MAX else 1
         self._in_flight += 1
         self.fetches += 1
-        wait_ms_max = self._wait_ms_max()
+        # Others that could not join yet follow at once.
+        wait_ms_max = 0 if self.wake_ms is not None and self.wake_ms <= now_ms else self._wait_ms_max()
         return FetchPlan(self._connection, self.fetches, self._session_id, self._session_epoch, positions, forgotten, wait_ms_max)
 
     def _wait_ms_max(self) -> int | None:
@@ -241,8 +244,10 @@ class Follower:
         )
 
     def _changed_positions(self, now_ms: int) -> list[tuple[Key, Position]]:
-        """Positions that the leader's session does not have yet. Sets `wake_ms`."""
+        """Positions that the leader's session does not have yet; of very many partitions that join, some. Sets `wake_ms`."""
         changed: list[tuple[Key, Position]] = []
+        # A leader that keeps no session knows only what each fetch names.
+        joining = len(self.partitions) if self._is_answered and not self._session_id else JOINING_MAX
         wake_ms: int | None = None
         is_throttling, ignored = self._quota.is_active, self._ignored
         for key, followed in self.partitions.items():
@@ -259,12 +264,16 @@ class Follower:
             if key in ignored:
                 self._leave(key, followed)
                 continue
+            if followed.position is None and not joining:
+                wake_ms = now_ms
+                continue
             log = followed.replica.log
             offsets = log.watermarks
             position = (offsets.log_end_offset, followed.leader_epoch, log.latest_epoch, offsets.log_start_offset)
             if followed.position == position:
                 continue
             if followed.position is None:
+                joining -= 1
                 followed.joined_in = self.fetches + 1
             followed.position = position
             self._in_session.add(key)
