@@ -47,3 +47,21 @@ def due_work(logs: Iterable[Log], wall_ms: int, excess: int) -> Steps[DueWork]:
         if durability.is_flush_requested or durability.should_sync_ahead:
             flushes.append(log)
     return DueWork(paths, flushes, has_stale_points)
+
+
+def overdue(logs: Iterable[Log], now_ms: int, last_look_ms: int) -> Steps[list[Log]]:
+    """Find the logs with records that are not synced whose last flush is older than flush.ms, and ask for their whole flush; in steps. Of
+    a flush since the last look nobody knows when it was: it counts as one of that time."""
+    found: list[Log] = []
+    for number, log in enumerate(logs, 1):
+        if number % STEP_LOGS == 0:
+            yield
+        if log.failure is not None:
+            continue
+        durability = log.durability
+        if durability.seen_point != durability.recovery_point:
+            durability.seen_point, durability.flushed_ms = durability.recovery_point, last_look_ms
+        if durability.recovery_point < log.log_end_offset and now_ms - durability.flushed_ms >= log.config.flush_ms:
+            durability.is_whole_flush_requested = True
+            found.append(log)
+    return found

@@ -27,11 +27,13 @@ class Durability:
         "_epochs",
         "_segments",
         "_watermarks",
+        "flushed_ms",
         "has_unsynced_names",
         "is_cut",
         "is_flush_requested",
         "is_whole_flush_requested",
         "recovery_point",
+        "seen_point",
         "snapshot_writes",
         "stale_point",
         "superseded",
@@ -50,6 +52,8 @@ class Durability:
         #: The recovery point that the log directory's checkpoint may still have since a truncation lowered it; 0 if it has none such. What
         #: is appended below it is not synced, but a start after a power cut would not check it.
         self.stale_point = 0
+        #: The recovery point as `due_work.overdue` last saw it, and since when.
+        self.seen_point, self.flushed_ms = -1, 0
         #: Whether something other than appended records must be synced soon.
         self.is_flush_requested = False
         #: Whether the active segment must be synced soon, too, so that its file can be closed.

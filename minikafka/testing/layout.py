@@ -40,7 +40,6 @@ QUICK_PROPERTIES: Mapping[str, str] = {
     "controller.quorum.election.timeout.ms": "200",
     "controller.quorum.election.backoff.max.ms": "100",
     "controller.quorum.fetch.timeout.ms": "1000",
-    "controller.quorum.append.linger.ms": "0",
     "log.segment.delete.delay.ms": "500",
     "log.segment.bytes": str(64 << 20),
     "log.index.size.max.bytes": str(1 << 20),

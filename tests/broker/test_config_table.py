@@ -3,12 +3,14 @@ what follows from it: validation, did-you-mean, refusals, the reference page."""
 
 from __future__ import annotations
 
+import ast
 import csv
 import re
 from pathlib import Path
 
 import pytest
 
+import minikafka
 from minikafka.broker.config import attributes
 from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
 from minikafka.broker.config.reference import attributes_module, reference_page
@@ -100,3 +102,58 @@ def test_the_typed_attributes_are_those_of_the_table() -> None:
     config = BrokerConfig.from_properties(NODE)
     missing = [name for name in attributes.BrokerProperties.__annotations__ if not hasattr(config, name)]
     assert not missing
+
+
+#: Where properties are declared and described, not served.
+TABLES = ("table.py", "attributes.py", "without_effect.py", "security_properties.py", "reference.py", "config_descriptions.py", "rules.py")
+#: Topic properties whose value a log has under another name.
+NAMES_IN_LOGS = {"internal.segment.bytes": "segment_bytes"}
+
+
+class Reads(ast.NodeVisitor):
+    """Attributes that are read, names that occur as they are, and patterns of names that are put together."""
+
+    def __init__(self) -> None:
+        self.attributes: set[str] = set()
+        self.names: set[str] = set()
+        self.patterns: set[str] = set()
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self.attributes.add(node.attr)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str):
+            self.names.add(node.value)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        parts = [part.value if isinstance(part, ast.Constant) else None for part in node.values]
+        if sum(len(str(part)) for part in parts if part is not None) >= len("group.."):
+            self.patterns.add("".join(".+" if part is None else re.escape(str(part)) for part in parts))
+        self.generic_visit(node)
+
+
+def reads(*folders: str) -> Reads:
+    found = Reads()
+    for folder in folders:
+        for path in (Path(minikafka.__file__).parents[1] / folder).rglob("*.py"):
+            if path.name not in TABLES and path.name != "topic_config.py":
+                found.visit(ast.parse(path.read_text()))
+    return found
+
+
+def is_read(name: str, found: Reads) -> bool:
+    attribute = NAMES_IN_LOGS.get(name, name.replace(".", "_"))
+    is_named = attribute in found.attributes or name in found.names
+    return is_named or any(re.fullmatch(pattern, text) for pattern in found.patterns for text in (name, attribute))
+
+
+def test_what_counts_as_served_is_read_somewhere() -> None:
+    """flush.ms and six others were documented, and nothing read them."""
+    found = reads("minikafka/broker", "minikafka/cli", "minikafka/core", "minikafka/net", "minikafka/security", "storage")
+    topics = {entry.name for entry in TOPIC_PROPERTIES if entry.effect == "full" and is_read(entry.name, found)}
+    assert {entry.name for entry in TOPIC_PROPERTIES if entry.effect == "full"} == topics
+    inherited = {name for entry in TOPIC_PROPERTIES if entry.name in topics for name in entry.synonyms}
+    served = [entry.name for entry in BROKER_PROPERTIES if entry.effect == "full" and entry.name not in inherited]
+    assert not [name for name in served if not is_read(name, found)]

@@ -139,7 +139,7 @@ async def test_very_many_logs_are_looked_at_some_in_a_turn(monkeypatch: pytest.M
     upkeep = upkeep_of([directory], lambda: next(passed) * SHARE_S / 3)
     upkeep._look()
     upkeep._look()
-    while upkeep._looking is not None and not upkeep._looking.done():
+    while not all(look.done() for look in upkeep._looking.values()):
         turn[0] += 1
         await asyncio.sleep(0)
     await upkeep.finish()
@@ -154,7 +154,7 @@ async def test_a_broker_that_stops_begins_nothing_that_a_look_has_found() -> Non
     passed = itertools.count()
     upkeep = upkeep_of([directory], lambda: next(passed) * SHARE_S)
     upkeep._look()
-    assert upkeep._looking is not None
+    assert upkeep._looking
     upkeep.cancel()
     await upkeep.finish()
     assert upkeep._flushing is None

@@ -75,6 +75,7 @@ def config_of(directory: Path, **changes):
         "controller_quorum_election_backoff_max_ms": 1000,
         "controller_quorum_request_timeout_ms": 2000,
         "controller_quorum_retry_backoff_ms": 20,
+        "controller_quorum_retry_backoff_max_ms": 1000,
         "controller_quorum_auto_join_enable": False,
         "controller_quorum_fetch_max_bytes": 1 << 20,
         "controller_quorum_fetch_snapshot_max_bytes": 1 << 20,

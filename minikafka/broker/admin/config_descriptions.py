@@ -10,7 +10,7 @@ from minikafka.broker.admin import broker_loggers
 from minikafka.broker.config.group_rules import ASSIGNOR, GROUP_DEFAULTS, GROUP_PROPERTIES
 from minikafka.broker.config.listener_security import general_name
 from minikafka.broker.config.listeners import base_of
-from minikafka.broker.config.properties import Property
+from minikafka.broker.config.properties import INT64_MAX, Property
 from minikafka.broker.config.rules import (
     BROKER_SOURCE,
     CLUSTER_SOURCE,
@@ -44,12 +44,13 @@ _DEFAULT_ORIGINS = {
     "retention.ms": ("log.retention.hours", "168"),
     "segment.ms": ("log.roll.hours", "168"),
     "segment.jitter.ms": ("log.roll.jitter.hours", "0"),
+    "flush.ms": ("log.flush.scheduler.interval.ms", str(INT64_MAX)),
     "local.retention.ms": ("log.local.retention.ms", "-2"),
     "local.retention.bytes": ("log.local.retention.bytes", "-2"),
 }
 
-#: When unset, these derive from properties in coarser units (log.retention.hours). Kafka reports them as unset.
-_DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
+#: When unset, these derive from their next synonyms (log.retention.hours). Kafka reports them as unset.
+_DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms", "log.flush.interval.ms"})
 
 #: Kafka lists these for a broker only when they are set: throttles, properties of its authorizer, and those of older releases.
 _SHOWN_WHEN_SET = frozenset(
@@ -59,8 +60,13 @@ _SHOWN_WHEN_SET = frozenset(
         "controller.quorum.retry.backoff.max.ms", "leader.imbalance.per.broker.percentage",
     }
 )  # fmt: skip
-#: The next synonym of a property: the one in a coarser unit, which applies if the property is not set.
-_COARSER = {"log.retention.ms": "log.retention.hours", "log.roll.ms": "log.roll.hours", "log.roll.jitter.ms": "log.roll.jitter.hours"}
+#: The next synonym of a property, which applies if the property is not set: the one in a coarser unit, or how often it is looked at.
+_COARSER = {
+    "log.retention.ms": "log.retention.hours",
+    "log.roll.ms": "log.roll.hours",
+    "log.roll.jitter.ms": "log.roll.jitter.hours",
+    "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
+}
 
 _SUBSCRIPTION_PROPERTIES = {
     INTERVAL_MS: ("int", "How often a client pushes its metrics, in milliseconds."),

@@ -29,10 +29,7 @@ class BrokerProperties:
     connections_max_idle_ms: int
     connections_max_reauth_ms: int
     controlled_shutdown_enable: bool
-    controlled_shutdown_max_retries: int
-    controlled_shutdown_retry_backoff_ms: int
     controller_listener_names: list[str] | None
-    controller_quorum_append_linger_ms: int
     controller_quorum_auto_join_enable: bool
     controller_quorum_bootstrap_servers: list[str]
     controller_quorum_election_backoff_max_ms: int
@@ -188,7 +185,6 @@ class BrokerProperties:
     offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
-    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int

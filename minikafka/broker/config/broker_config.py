@@ -26,11 +26,12 @@ CLASSIC_PROTOCOL = "classic"
 class BrokerConfig(BrokerProperties):
     """Typed properties, with `_` for `.` in their names (`config.replica_lag_time_max_ms`), and values derived from them.
 
-    `given` holds the properties that were set, as text. `node_id` and the three times after it have a value, whichever of their names was
+    `given` holds the properties that were set, as text. `node_id` and the four times after it have a value, whichever of their names was
     set. The attributes after them are derived. `voters`: id -> (host, port).
     """
 
     node_id: int
+    log_flush_interval_ms: int
     log_roll_ms: int
     log_roll_jitter_ms: int
     log_retention_ms: int
@@ -135,6 +136,8 @@ class BrokerConfig(BrokerProperties):
             problems.append("process.roles is missing: broker, controller, or broker,controller")
 
     def _derive_times(self) -> None:
+        if self.log_flush_interval_ms is None:
+            self.log_flush_interval_ms = self.log_flush_scheduler_interval_ms
         if self.log_roll_ms is None:
             self.log_roll_ms = self.log_roll_hours * HOUR_MS
         if self.log_roll_jitter_ms is None:

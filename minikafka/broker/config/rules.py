@@ -68,6 +68,7 @@ def static_names(entry: Property) -> tuple[str, ...]:
         "retention.ms": ("log.retention.minutes", "log.retention.hours"),
         "segment.ms": ("log.roll.hours",),
         "segment.jitter.ms": ("log.roll.jitter.hours",),
+        "flush.ms": ("log.flush.scheduler.interval.ms",),
     }
     return (*entry.synonyms, *coarser.get(entry.name, ()))
 

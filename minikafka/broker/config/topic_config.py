@@ -30,7 +30,7 @@ TOPIC_PROPERTIES = PropertyTable(
         _p("errors.deadletterqueue.group.enable", "boolean", "false", None, "Whether the topic may be the dead-letter topic of share groups."),
         _p("file.delete.delay.ms", "long", "60000", "log.segment.delete.delay.ms", "How long a deleted file stays on disk.", low=0),
         _p("flush.messages", "long", MAX_LONG, "log.flush.interval.messages", "Records after which the log is synced to disk.", low=1),
-        _p("flush.ms", "long", MAX_LONG, "log.flush.interval.ms", "Time after which the log is synced to disk.", low=0),
+        _p("flush.ms", "long", MAX_LONG, "log.flush.interval.ms", "Time since its last sync after which the log is synced to disk; checked every log.flush.scheduler.interval.ms.", low=0),
         _p("follower.replication.throttled.replicas", "list", "", None, "Replicas whose fetching is throttled: partition:broker, or *."),
         _p("index.interval.bytes", "int", "4096", "log.index.interval.bytes", "Bytes between two entries of the offset index.", low=0),
         _p("internal.segment.bytes", "int", "1073741824", None, "As segment.bytes, but without its lower bound; for tests.", low=1),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.broker.measures.durations import Durations
+from minikafka.storage.config import INT64_MAX
+from minikafka.storage.due_work import overdue
 from minikafka.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -39,7 +41,10 @@ class LogUpkeep:
         self._environment = environment
         self._directories = directories
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._looking: asyncio.Task[None] | None = None
+        #: What looks at all logs, by its name.
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        #: When the last look for flush.ms began.
+        self._looked_ms = environment.clock.now_ms()
         self._flushing: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
@@ -59,7 +64,12 @@ class LogUpkeep:
         self.every("high watermarks", config.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
         self.every("recovery points", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint_recovery_points)
         self.every("retention", config.log_retention_check_interval_ms / 1000, self._retain)
+        self.every("log starts", config.log_flush_start_offset_checkpoint_interval_ms / 1000, self._checkpoint_log_starts)
         self.every("flush", FLUSH_INTERVAL_S, self._look)
+        interval_ms = config.log_flush_scheduler_interval_ms
+        if interval_ms < INT64_MAX:
+            self._looked_ms = self._environment.clock.now_ms()
+            self.every("flush.ms", max(interval_ms, 1) / 1000, self._look_for_overdue)
 
     def every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
         """Call `work` every `interval_s` seconds until the upkeep stops."""
@@ -81,8 +91,7 @@ class LogUpkeep:
 
     async def finish(self) -> None:
         """Wait for the work in progress."""
-        if self._looking is not None:
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await asyncio.gather(*self._looking.values(), return_exceptions=True)
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
         retaining = [] if self._retaining is None else [self._retaining]
@@ -100,6 +109,9 @@ class LogUpkeep:
     def _checkpoint_recovery_points(self) -> None:
         for directory in self._online():
             self.write(directory, directory.recovery_points)
+
+    def _checkpoint_log_starts(self) -> None:
+        for directory in self._online():
             self.write(directory, directory.log_start_offsets)
 
     def write(self, directory: LogDirectory, make: MakeTask) -> None:
@@ -113,6 +125,7 @@ class LogUpkeep:
     async def write_checkpoints(self) -> None:
         """Write the checkpoints of a clean shutdown now, and wait for them."""
         self._checkpoint_recovery_points()
+        self._checkpoint_log_starts()
         self._checkpoint_high_watermarks()
         if self._writing:
             await asyncio.wait(list(self._writing.values()))
@@ -199,10 +212,26 @@ class LogUpkeep:
 
     def _look(self) -> None:
         self.forget_removed()
-        if self._looking is None or self._looking.done():
-            shares, steps = self._environment.shares, self._look_at_all()
+        self._take("looking at the logs", self._look_at_all)
+
+    def _look_for_overdue(self) -> None:
+        """flush.ms, every log.flush.scheduler.interval.ms (LogManager.flushDirtyLogs)."""
+        self._take("looking for flush.ms", self._flush_overdue)
+
+    def _take(self, name: str, begin: Callable[[], Steps[None]]) -> None:
+        """Look at all logs, some in a turn, unless the last such look is still going on."""
+        if name not in self._looking or self._looking[name].done():
+            shares, steps = self._environment.shares, begin()
             if not shares.take_some(steps):
-                self._looking = self._environment.supervisor.start(shares.take(steps), "looking at the logs")
+                self._looking[name] = self._environment.supervisor.start(shares.take(steps), name)
+
+    def _flush_overdue(self) -> Steps[None]:
+        found: list[Log] = []
+        now_ms, last_ms = self._environment.clock.now_ms(), self._looked_ms
+        self._looked_ms = now_ms
+        for directory in self._online():
+            found += yield from overdue(list(directory.logs.values()), now_ms, last_ms)
+        self._flush_soon(found)
 
     def _look_at_all(self) -> Steps[None]:
         """Look at all logs, some in a turn, and begin what is due."""
@@ -218,6 +247,10 @@ class LogUpkeep:
             if has_stale_points:
                 self.write(directory, directory.recovery_points)
             due += flushes
+        self._flush_soon(due)
+
+    def _flush_soon(self, due: list[Log]) -> None:
+        """Flush these logs, unless others are being flushed: the next look finds what was asked for."""
         if due and not self._is_stopping and (self._flushing is None or self._flushing.done()):
             self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
 

@@ -20,6 +20,7 @@ def quorum_config(config: BrokerConfig) -> QuorumConfig:
         election_backoff_ms_max=config.controller_quorum_election_backoff_max_ms,
         request_timeout_ms=config.controller_quorum_request_timeout_ms,
         retry_backoff_ms=max(config.controller_quorum_retry_backoff_ms, 1),
+        retry_backoff_ms_max=max(config.controller_quorum_retry_backoff_max_ms, 1),
         fetch_bytes_max=max(config.controller_quorum_fetch_max_bytes, 1),
         fetch_snapshot_bytes_max=max(config.controller_quorum_fetch_snapshot_max_bytes, 1),
         auto_join=config.controller_quorum_auto_join_enable,

@@ -223,7 +223,7 @@ class Replica:
         self._discover_failures = min(self._discover_failures + 1, 5)
         # The first round asks all targets quickly; then the interval grows to half a second.
         step = self.config.retry_backoff_ms << (self._discover_failures - 1)
-        self.discover_at_ms = now_ms + min(step, self.config.fetch_max_wait_ms)
+        self.discover_at_ms = now_ms + min(step, self.config.retry_backoff_ms_max, self.config.fetch_max_wait_ms)
         self.requests.forgive(node_id)
         self.send(node_id, endpoint, self.fetch_request(), now_ms)
 

@@ -58,6 +58,7 @@ class QuorumConfig:
     election_backoff_ms_max: int = 1000
     request_timeout_ms: int = 2000
     retry_backoff_ms: int = 20
+    retry_backoff_ms_max: int = 1000
     fetch_max_wait_ms: int = 500
     fetch_bytes_max: int = 1 << 20
     fetch_snapshot_bytes_max: int = 1 << 20
