@@ -47,16 +47,15 @@ class ConsumerGroupHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve both APIs on a broker listener."""
-        dispatcher.register(ConsumerGroupHeartbeatRequest, self.heartbeat)
-        dispatcher.register(ConsumerGroupDescribeRequest, self.describe)
+        dispatcher.register(ConsumerGroupHeartbeatRequest, self.heartbeat, is_served=self._is_served)
+        dispatcher.register(ConsumerGroupDescribeRequest, self.describe, is_served=self._is_served)
 
-    @property
     def _is_served(self) -> bool:
         return self._is_enabled and self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
         """Answered when the changes are committed. A regular expression is first checked in a thread."""
-        if not self._is_served:
+        if not self._is_served():
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if request.subscribed_topic_regex:
             self._heavy_work.start(self._check_pattern(context, request), "the check of a pattern", context.connection)
@@ -108,7 +107,7 @@ class ConsumerGroupHandlers:
 
     def _describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         try:
-            if not self._is_served:
+            if not self._is_served():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
             if not group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
+from minikafka.broker.front.disabled_apis import guarded_while_served
 from minikafka.broker.front.error_responses import top_error_response
 from minikafka.broker.front.fast_path import MakeFastPath, ServeFast
 from minikafka.broker.front.identity import Identity, misled
@@ -291,14 +292,23 @@ class Dispatcher:
         for callback in self._connection_ends:
             callback(connection)
 
-    def register(self, request: type[Request], handler: Handler, fast_path: MakeFastPath | None = None) -> Entry:
+    def register(
+        self,
+        request: type[Request],
+        handler: Handler,
+        fast_path: MakeFastPath | None = None,
+        is_served: Callable[[], bool] | None = None,
+    ) -> Entry:
         """Serve an API, behind its guard, and return the entry that counts its requests. The API must belong to this type of listener.
-        `fast_path` makes the fast path of a connection for the entry."""
+        `fast_path` makes the fast path of a connection for the entry. While `is_served` says no, the handler refuses without the guard."""
         api_spec = api(request.API_KEY)
         if api_spec is None or self.listener_type not in api_spec.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         self._offered.changed()
-        entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor, self.large.answers)
+        guarded = self._guarded(request, handler)
+        if is_served is not None and guarded is not handler:
+            guarded = guarded_while_served(is_served, guarded, handler)
+        entry = self._table[request.API_KEY] = Entry(request, guarded, self.supervisor, self.large.answers)
         if fast_path is not None:
             self.fast_paths[request.API_KEY.to_bytes(2, "big")] = self._guarded_fast_path(request, partial(fast_path, entry))
         return entry

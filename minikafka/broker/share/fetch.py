@@ -21,7 +21,7 @@ from minikafka.broker.share.fetch_operation import (
 )
 from minikafka.broker.share.fetch_read import end_offset, read
 from minikafka.broker.share.group_requests import is_member_id
-from minikafka.broker.share.settings import SHARE_VERSION
+from minikafka.broker.share.settings import are_share_groups_enabled
 from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
 from minikafka.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Partition, ShareSession
@@ -96,15 +96,18 @@ class ShareFetchHandlers:
         """Register both APIs."""
         self._turns = dispatcher.large.turns
         self.turns = FetchTurns(self._supervisor, self._turns, "a share fetch")
-        dispatcher.register(ShareFetchRequest, self.fetch)
-        dispatcher.register(ShareAcknowledgeRequest, self.acknowledge)
+        dispatcher.register(ShareFetchRequest, self.fetch, is_served=self._is_served)
+        dispatcher.register(ShareAcknowledgeRequest, self.acknowledge, is_served=self._is_served)
         dispatcher.subscribe_connection_ends(self._connection_closed)
 
     def _connection_closed(self, connection: Any) -> None:
         self.leader.release(self.leader.sessions.connection_closed(connection))
 
+    def _is_served(self) -> bool:
+        return are_share_groups_enabled(self._metadata.image)
+
     def _check(self, request: Any) -> None:
-        if self._metadata.image.features.get(SHARE_VERSION, 0) < 1:
+        if not self._is_served():
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         if request.group_id is None:
             raise ApiError(ErrorCode.INVALID_REQUEST)

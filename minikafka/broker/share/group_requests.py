@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
-from minikafka.broker.share.settings import SHARE_VERSION
+from minikafka.broker.share.settings import are_share_groups_enabled
 from minikafka.core.group.config import SHARE
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
@@ -51,20 +51,18 @@ class ShareGroupHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve these APIs on a broker listener."""
-        dispatcher.register(ShareGroupHeartbeatRequest, self.heartbeat)
-        dispatcher.register(ShareGroupDescribeRequest, self.describe)
-        dispatcher.register(DescribeShareGroupOffsetsRequest, self.describe_offsets)
-        dispatcher.register(AlterShareGroupOffsetsRequest, self.alter_offsets)
-        dispatcher.register(DeleteShareGroupOffsetsRequest, self.delete_offsets)
+        dispatcher.register(ShareGroupHeartbeatRequest, self.heartbeat, is_served=self._is_served)
+        dispatcher.register(ShareGroupDescribeRequest, self.describe, is_served=self._is_served)
+        dispatcher.register(DescribeShareGroupOffsetsRequest, self.describe_offsets, is_served=self._is_served)
+        dispatcher.register(AlterShareGroupOffsetsRequest, self.alter_offsets, is_served=self._is_served)
+        dispatcher.register(DeleteShareGroupOffsetsRequest, self.delete_offsets, is_served=self._is_served)
 
-    @property
-    def is_served(self) -> bool:
-        """Whether the cluster's feature level enables share groups."""
-        return self._metadata.image.features.get(SHARE_VERSION, 0) >= 1
+    def _is_served(self) -> bool:
+        return are_share_groups_enabled(self._metadata.image)
 
     def heartbeat(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse | None:
         """Answer when the change, if any, is committed."""
-        if not self.is_served:
+        if not self._is_served():
             return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if not is_member_id(request.member_id):
             return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -86,7 +84,7 @@ class ShareGroupHandlers:
 
     def _describe(self, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
         try:
-            if not self.is_served:
+            if not self._is_served():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
             if not group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
@@ -123,7 +121,7 @@ class ShareGroupHandlers:
         return None
 
     def _check(self, group_id: str) -> None:
-        if not self.is_served:
+        if not self._is_served():
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
@@ -132,14 +130,16 @@ class ShareGroupHandlers:
         self, context: RequestContext, request: DescribeShareGroupOffsetsRequest
     ) -> DescribeShareGroupOffsetsResponse:
         """Start offset and lag of each partition, from the share coordinators."""
+        if not self._is_served():
+            code = ErrorCode.UNSUPPORTED_VERSION
+            return DescribeShareGroupOffsetsResponse(
+                groups=[_Group(group_id=g.group_id, topics=[], error_code=code) for g in request.groups]
+            )
         groups = await asyncio.gather(*(self._describe_group(group) for group in request.groups))
         return DescribeShareGroupOffsetsResponse(groups=list(groups))
 
     async def _describe_group(self, requested_group: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup) -> _Group:
         answer, image = _Group(group_id=requested_group.group_id, topics=[]), self._metadata.image
-        if not self.is_served:
-            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
-            return answer
         topics: dict[bytes, list[int]] = {}
         unknown: list[_Topic] = []
         if requested_group.topics is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.core.group.share.settings import ShareIntervals, ShareSettings
-from minikafka.core.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC
+from minikafka.core.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC, MetadataImage
 from minikafka.late_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ class ShareGroupRules:
 
 #: The level of the feature share.version from which on groups may have dead-letter queues (KIP-1191).
 SHARE_VERSION, DEAD_LETTERS = "share.version", 2
+
+
+def are_share_groups_enabled(image: MetadataImage) -> bool:
+    """Whether the cluster's feature level enables share groups."""
+    return image.features.get(SHARE_VERSION, 0) >= 1
 
 
 class ShareGroupSettings:

@@ -47,17 +47,16 @@ class StreamsGroupHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve these APIs on a broker listener."""
-        dispatcher.register(StreamsGroupHeartbeatRequest, self.heartbeat)
-        dispatcher.register(StreamsGroupDescribeRequest, self.describe)
-        dispatcher.register(StreamsGroupTopologyDescriptionUpdateRequest, self.update_description)
+        dispatcher.register(StreamsGroupHeartbeatRequest, self.heartbeat, is_served=self._is_served)
+        dispatcher.register(StreamsGroupDescribeRequest, self.describe, is_served=self._is_served)
+        dispatcher.register(StreamsGroupTopologyDescriptionUpdateRequest, self.update_description, is_served=self._is_served)
 
-    @property
     def _is_served(self) -> bool:
         return self._is_enabled and self._metadata.image.features.get(STREAMS_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
         """Answer when the change, if any, is committed."""
-        if not self._is_served:
+        if not self._is_served():
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         try:
             check_topic_names(topology_topics(request))
@@ -84,14 +83,14 @@ class StreamsGroupHandlers:
     ) -> StreamsGroupTopologyDescriptionUpdateResponse:
         """Refuse the description: storing it takes a plug-in, which is a Java class. Members are never asked for one."""
         kind = StreamsGroupTopologyDescriptionUpdateResponse
-        if not self._is_served:
+        if not self._is_served():
             return kind(error_code=ErrorCode.UNSUPPORTED_VERSION)
         message = "The broker has no streams group topology description plugin configured."
         return kind(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
 
     def _describe(self, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
         try:
-            if not self._is_served:
+            if not self._is_served():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
             if not group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)

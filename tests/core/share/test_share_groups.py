@@ -224,6 +224,28 @@ def test_partitions_that_got_no_state_begin_where_the_group_begins(is_restarted:
     assert not world.shard.shares.groups["g"].initializing
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_topic_that_grows_before_any_partition_has_a_state_is_new_no_longer(is_restarted: bool) -> None:
+    """What is written to the new partition before it has a state would be skipped."""
+    world = World(initialize_retry_ms=10_000)
+    world.is_held = True
+    epoch = world.heartbeat("m", 0, "t").member_epoch
+    world.topics.counts["t"] = 5
+    world.shard.shares.topics_changed(["t"])
+    if is_restarted:
+        world.restart()
+    epoch = world.heartbeat("m", epoch).member_epoch
+    first = [(0, -1), (1, -1), (2, -1), (3, -1)]
+    assert world.asked[-1].topics == {TOPIC: [*first, (4, 0)] if is_restarted else [(4, 0)]}
+    world.now_ms += 10_000
+    world.heartbeat("m", epoch)
+    assert world.asked[-1].topics == {TOPIC: [*first, (4, 0)]}, "neither does it begin elsewhere when it is asked for again"
+    world.answer()
+    world.run()
+    assert world.shard.shares.groups["g"].initialized[TOPIC].partitions == {0, 1, 2, 3, 4}
+    assert not world.shard.shares.groups["g"].initializing
+
+
 def test_more_partitions_get_a_state_too() -> None:
     world = World()
     epoch = world.join("m")

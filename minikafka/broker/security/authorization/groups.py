@@ -21,7 +21,6 @@ from minikafka.wire.messages.list_groups import ListGroupsRequest, ListGroupsRes
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from minikafka.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.security.authorization.authority import Authority, AuthorizableContext
@@ -221,9 +220,7 @@ def offset_delete(authority: Authority, context: AuthorizableContext, request: O
 # -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
 
 
-def heartbeat(
-    authority: Authority, context: AuthorizableContext, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
-) -> Verdict:
+def heartbeat(authority: Authority, context: AuthorizableContext, request: ConsumerGroupHeartbeatRequest) -> Verdict:
     """Needs READ on the group, and DESCRIBE on each topic that is subscribed by name."""
     require_group(authority, context, Operation.READ, request.group_id)
     require_topics(authority, context, Operation.DESCRIBE, request.subscribed_topic_names)

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.security.authorization.cluster import on_cluster
-from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED, describing, heartbeat, may_describe_topic, require_group
+from minikafka.broker.security.authorization.groups import (
+    DENIED,
+    TOPIC_DENIED,
+    describing,
+    may_describe_topic,
+    require_group,
+    require_topics,
+)
 from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.security.authorization.topics import split
+from minikafka.broker.share.group_requests import is_member_id
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.wire.message import Request
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
@@ -32,6 +40,14 @@ def read_group(authority: Authority, context: AuthorizableContext, request: Any)
     """Needs READ on the group, if the request names one."""
     if request.group_id is not None:
         require_group(authority, context, Operation.READ, request.group_id)
+    return None
+
+
+def heartbeat(authority: Authority, context: AuthorizableContext, request: ShareGroupHeartbeatRequest) -> Verdict:
+    """Needs READ on the group, and DESCRIBE on each subscribed topic. The handler refuses a bad member id, which counts before topics."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    if is_member_id(request.member_id):
+        require_topics(authority, context, Operation.DESCRIBE, request.subscribed_topic_names)
     return None
 
 

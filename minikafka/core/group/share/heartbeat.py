@@ -160,9 +160,9 @@ class SharePlanner:
     ) -> None:
         """Plan the initialization of partitions of subscribed topics that have no state.
 
-        A new partition of a topic that the group has read before begins at 0, so that what stands in it is read, too. Any other begins
-        where `share.auto.offset.reset` says, however often it is asked for. So what is `initializing` stays so until it has a state, and
-        new partitions are never noted there. In Apache Kafka, any partition of such a topic that is asked for again begins at 0.
+        A partition that is new to a topic that the group already knows begins at 0, so that what stands in it is read, too. Any other
+        begins where `share.auto.offset.reset` says, however often it is asked for. So what is `initializing` stays so until it has a
+        state, and new partitions are never noted there. In Apache Kafka, any partition of such a topic that is asked for again begins at 0.
         """
         requested: dict[bytes, TopicStates] = {}
         wanted: dict[bytes, list[tuple[int, int]]] = {}
@@ -177,7 +177,7 @@ class SharePlanner:
             missing = frozenset(range(topic.partition_count)) - have - asked.get(topic_id, frozenset())
             if not missing:
                 continue
-            if done is None:
+            if done is None and begun is None:
                 first = missing
                 requested[topic_id] = TopicStates(topic.name, missing)
             wanted[topic_id] = [(partition, UNSET_START_OFFSET if partition in first else 0) for partition in sorted(missing)]
