@@ -17,7 +17,11 @@ _pending = _thread.allocate_lock()
 
 
 def begin(arguments: list[str]) -> None:
-    """Print the line soon, unless the command says something before."""
+    """Print the line soon, unless the command says something before.
+
+    A process that multiprocessing starts imports the command's script again, with the same arguments, and is silent."""
+    if getattr(sys.modules.get("__mp_main__"), "__name__", None) == "__mp_main__":
+        return
     if (arguments[:1] == ["demo"] or arguments[:2] == ["cluster", "up"]) and _pending.acquire(False):
         _thread.start_new_thread(_wait, ())
 

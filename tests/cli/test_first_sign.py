@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,25 @@ sys.argv = ["minikafka", *sys.argv[1:]]
 from minikafka.__main__ import main
 main()
 """
+#: A command with a process of its own, which imports the script again, as the demo's audit has.
+WITH_A_WORKER = """
+import multiprocessing, sys
+from minikafka.__main__ import main
+from minikafka.cli import first_sign
+
+def waits(answers):
+    answers.put([sys.argv[1:], first_sign._pending.locked()])
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    worker = context.Process(target=waits, args=(answers,))
+    worker.start()
+    arguments, is_pending = answers.get(timeout=50)
+    worker.join()
+    told = (arguments, is_pending, first_sign._pending.locked())
+    assert told == (["demo"], False, True), told
+"""
 COMMANDS = [["demo"], ["cluster", "up", "-n", "1"]]
 HEAVY = {"asyncio", "rich", "uvloop", "ssl", "subprocess", "multiprocessing", "pyarrow", "pyspark", "crc32c", "logging"}
 HEAVY_PARTS = ("minikafka.broker", "minikafka.client", "minikafka.core", "minikafka.net", "minikafka.spark", "minikafka.testing")
@@ -79,3 +99,10 @@ def test_other_commands_say_nothing_of_the_disk(capsys: pytest.CaptureFixture[st
         first_sign.begin(arguments)
         assert not first_sign._pending.locked()
     first_sign.end()
+
+
+def test_the_processes_of_a_command_say_nothing_of_the_disk(tmp_path: Path) -> None:
+    script = tmp_path / "minikafka"
+    script.write_text(WITH_A_WORKER)
+    done = subprocess.run([sys.executable, str(script), "demo"], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
