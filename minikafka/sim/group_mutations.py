@@ -1,4 +1,4 @@
-"""Mutations that break rules of consumer and streams groups.
+"""Mutations that break rules of consumer, streams and share groups.
 
 Tests that play random lives of groups with members of both protocols catch them, or scenarios of cases that are too rare.
 """
@@ -16,6 +16,18 @@ MIGRATION = ("tests/core/group/consumer/test_migration.py",)
 LARGE = ("tests/core/group/consumer/test_large_groups.py",)
 STREAMS_LIVES = ("tests/core/group/streams/test_property.py",)
 STREAMS_SCENARIOS = ("tests/core/group/streams/test_scenarios.py",)
+
+
+def _new_partitions_at_the_end(original: Any) -> Any:
+    def initialize(self: Any, group: Any, updated: Any, epoch: int, plan: Any, asked: Any) -> None:
+        original(self, group, updated, epoch, plan, asked)
+        plan.initialize = {topic_id: [(partition, -1) for partition, _ in wanted] for topic_id, wanted in plan.initialize.items()}
+
+    return initialize
+
+
+def _guarded_in_any_case(original: Any) -> Any:
+    return lambda is_served, guarded, handler: guarded
 
 
 def _give_up_unasked(original: Any) -> Any:
@@ -197,4 +209,11 @@ GROUP_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{STREAMS}.coordinator:StreamsGroups._assign_delayed", nothing),), "tests": STREAMS_SCENARIOS},
     {"name": "shutdown-forever", "breaks": "an application's shutdown request outlives its members",
      "patches": ((f"{STREAMS}.group:StreamsGroup._remove", _remember_the_shutdown),), "tests": STREAMS_SCENARIOS},
+    # -- share groups, and protocols that are disabled
+    {"name": "new-partitions-at-the-end", "breaks": "a share group skips what is in a topic's new partition before its first fetch",
+     "patches": (("minikafka.core.group.share.heartbeat:SharePlanner._initialize", _new_partitions_at_the_end),),
+     "tests": ("tests/core/share/test_share_groups.py",)},
+    {"name": "authorized-before-disabled", "breaks": "a disabled protocol is authorized before it is refused",
+     "patches": (("minikafka.broker.front.dispatch:guarded_while_served", _guarded_in_any_case),),
+     "tests": ("tests/broker/test_disabled_protocols.py",)},
 ]  # fmt: skip
