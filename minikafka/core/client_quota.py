@@ -22,8 +22,15 @@ IDLE_MS = 3_600_000
 METERS_MAX = 10_000
 #: Client ids that are equal in this many first characters share a quota.
 CLIENT_ID_MAX = 256
+#: The longest pause, because a response has room for no longer one.
+PAUSE_MS_MAX = (1 << 31) - 1
 #: (user, client id) among which a quota is shared; "" where it does not matter.
 Share = tuple[str, str]
+
+
+def _rounded(pause_ms: float) -> int:
+    """A pause in whole ms. The quotient may be infinite: a limit may be as small as a positive number can be."""
+    return round(pause_ms) if pause_ms < PAUSE_MS_MAX else PAUSE_MS_MAX
 
 
 class WindowedRate:
@@ -66,7 +73,7 @@ class WindowedRate:
         """0 while the rate is within `limit` per second, otherwise how long to wait without adding until it is."""
         elapsed_ms = self.elapsed_ms(now_ms)
         rate = self.per_second(now_ms)
-        return 0 if rate <= limit else round((rate - limit) / limit * elapsed_ms)
+        return 0 if rate <= limit else _rounded((rate - limit) / limit * elapsed_ms)
 
 
 class TokenBucket:
@@ -96,7 +103,7 @@ class TokenBucket:
     def pause_ms(self, limit: float, now_ms: int) -> int:
         """How long until the debt is paid."""
         left = self.left(limit, now_ms)
-        return 0 if left >= 0 else round(-left / limit * 1000)
+        return 0 if left >= 0 else _rounded(-left / limit * 1000)
 
 
 class Meter:
@@ -116,7 +123,7 @@ class Meter:
         self._span_ms = count * window_ms
         self._window_bytes_s = max(count - 1, 1) * window_ms / 1000
         # For request time, a pause is at most one window (ClientRequestQuotaManager.throttleTime).
-        self._pause_max_ms = window_ms if key == REQUEST else (1 << 31) - 1
+        self._pause_max_ms = window_ms if key == REQUEST else PAUSE_MS_MAX
 
     @property
     def window_bytes(self) -> int:

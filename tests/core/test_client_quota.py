@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.core.client_quota import FETCH, MUTATION, PRODUCE, REQUEST, ClientQuotas, MutationBudget
+from minikafka.core.client_quota import FETCH, KEYS, MUTATION, PRODUCE, REQUEST, ClientQuotas, MutationBudget
 from minikafka.wire.errors import ApiError, ErrorCode
 
 ALICE, ANY_USER = ("user", "alice"), ("user", None)
@@ -133,3 +133,21 @@ def test_connections_of_an_address() -> None:
     assert taken == 10, "ten in five seconds: the first ten seconds' worth"
     assert 0 < made.connection_pause_ms("10.0.0.1", 5_000) <= 11_000
     assert made.connection_pause_ms("10.0.0.2", 5_000) == 0
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-320, 1e-9, 1e-3])
+@pytest.mark.parametrize("key", KEYS)
+def test_the_pause_of_a_tiny_quota_fits_into_a_response(key: str, limit: float) -> None:
+    meters = quotas({(LOADER,): {key: limit}}).of("x", "loader", 0)
+    assert meters is not None
+    meter = next(one for one in (meters.produce, meters.fetch, meters.request, meters.mutation) if one is not None)
+    assert 0 < meter.charge(100_000_000, 0) < 1 << 31
+    budget = MutationBudget(meter, 1, is_strict=True)
+    with pytest.raises(ApiError):
+        budget.spend(1)
+    assert 0 < budget.reported_pause_ms() < 1 << 31
+
+
+def test_the_pause_of_a_connection_with_a_tiny_quota_is_bounded() -> None:
+    made = quotas({(("ip", None),): {"connection_creation_rate": 5e-324}})
+    assert 0 < made.connection_pause_ms("10.0.0.1", 0) <= 11_000
