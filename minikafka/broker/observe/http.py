@@ -10,12 +10,14 @@ import ipaddress
 import json
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.observe.observed import ObservedNode
 
@@ -23,7 +25,8 @@ logger = logging.getLogger("minikafka.http")
 HEAD_BYTES_MAX = 8192
 READ_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 30.0
-#: Bound on concurrent requests; further connections are closed without an answer.
+#: Bound on connections. Beyond it the one whose client keeps it waiting for longest is closed: otherwise every probe would fail while
+#: somebody sends or reads nothing on that many connections. If none is waiting, the new one is closed.
 CONNECTIONS_MAX = 64
 ANY_NAME = "*"
 #: Rows of a long list that are encoded in one turn of the loop.
@@ -50,6 +53,8 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._names = _names_of(node.config)
         self._open = 0
+        #: Connections that wait for their clients, the longest first.
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
         self.refused_total = 0
         self.port = -1
 
@@ -67,11 +72,16 @@ class HttpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._open >= CONNECTIONS_MAX:
             self.refused_total += 1
-            writer.close()
-            return
+            if not self._waiting:
+                writer.close()
+                return
+            # Its handler ends with the connection.
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            longest.transport.abort()
         self._open += 1
         try:
-            head = await within(READ_TIMEOUT_S, _head(reader))
+            head = await self._wait(writer, READ_TIMEOUT_S, _head(reader))
             method, _, rest = head.decode("latin-1").partition(" ")
             if not method:
                 status, kind, body = "400 Bad Request", "text/plain", b"this port speaks HTTP only\n"
@@ -82,7 +92,7 @@ class HttpServer:
             lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
             lines += ["X-Content-Type-Options: nosniff", "Cache-Control: no-store", f"Content-Security-Policy: {PAGE_POLICY}", "", ""]
             writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
-            await within(WRITE_TIMEOUT_S, _sent(writer))
+            await self._wait(writer, WRITE_TIMEOUT_S, _sent(writer))
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:
@@ -92,6 +102,14 @@ class HttpServer:
                 writer.transport.abort()
             else:
                 writer.close()
+
+    async def _wait(self, writer: asyncio.StreamWriter, timeout_s: float, work: Coroutine[Any, Any, bytes | None]) -> bytes:
+        """Wait for the connection's client: the result of `work`."""
+        self._waiting[writer] = None
+        try:
+            return await within(timeout_s, work) or b""
+        finally:
+            self._waiting.pop(writer, None)
 
     def _is_own_name(self, host: str) -> bool:
         """Whether the request's host name belongs to this node.
