@@ -85,11 +85,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_very_many_changes_are_sent_in_several_requests() -> None:
     """When a broker of 9,000 partitions came back, its request took a turn of 29 ms, and its answer another."""
     story = Story(ErrorCode.NOT_CONTROLLER)
-    story.submit(*range(2_500))
+    most, count = alter_partition.PROPOSALS_AT_ONCE, 2 * alter_partition.PROPOSALS_AT_ONCE + 500
+    story.submit(*range(count))
     await story.settled()
     asked = story.controller.asked()
-    assert [len(indexes) for indexes in asked] == [1_000, 1_000, 1_000, 500] and asked[0][0] == 0 and asked[1][0] == 1_000
-    assert sorted(index for index, code, _ in story.answers if code is ErrorCode.NONE) == list(range(2_500))
+    assert [len(indexes) for indexes in asked] == [most, most, most, 500] and asked[0][0] == 0 and asked[1][0] == most
+    assert sorted(index for index, code, _ in story.answers if code is ErrorCode.NONE) == list(range(count))
 
 
 async def test_changes_that_arrive_during_a_request_are_sent_together() -> None:

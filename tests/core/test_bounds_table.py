@@ -53,7 +53,6 @@ NAMED_BY_NO_TEST = {
     "minikafka/broker/partitions/produce_fast_path.py": "VARINT_BYTES_MAX",
     "minikafka/broker/quorum/controller_host.py": "CONNECT_MS_MAX",
     "minikafka/broker/quorum/controller_registration.py": "BACKOFF_MS_MAX",
-    "minikafka/broker/quorum/raft_log.py": "BATCH_BYTES_MAX",
     "minikafka/broker/quorum/snapshots.py": "BATCH_BYTES_MAX",
     "minikafka/broker/security/authorization/topics.py": "METADATA_CLUSTER_OPERATIONS_VERSION_MAX",
     "minikafka/broker/share/group_requests.py": "MEMBER_ID_MAX",
