@@ -18,9 +18,10 @@ from typing import Any
 
 #: After a full collection longer than this, the survivors are frozen.
 LONG_S = 0.002
-#: Python's defaults but the last: collections of the second generation for a full one. After ten there are 70,000 new objects; after so few
-#: some 20,000, which take three milliseconds, and on a machine without a core to spare three times as long.
-THRESHOLDS = (700, 10, 2)
+#: Python's defaults have ten instead of five and two. After ten collections of the second generation there are 70,000 new objects; after so
+#: few some 12,000, which take two milliseconds, and on a machine without a core to spare four times as long. The more frequent ones cost
+#: nothing: what survives a long one is frozen.
+THRESHOLDS = (700, 5, 2)
 #: This many blocks of memory are in use before everything is collected again (a third of them are objects that collections look at); after
 #: that, twice as many as were left. The frozen objects themselves cannot be counted: Python walks over all of them, 45 ms for a million.
 BLOCKS_MIN = 3_000_000

@@ -85,6 +85,10 @@ def _fetch_what_is_located(original: Any) -> Any:
     return pause
 
 
+def _look_at_joining_only(original: Any) -> Any:
+    return lambda self, now_ms: list(self._outside)
+
+
 FOLLOWER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "truncate-to-hw", "breaks": "a follower truncates its log to the high watermark (KIP-101)",
      "patches": ((f"{FETCHER}:truncation_for", _truncate_to_high_watermark),), "profile": "storm"},
@@ -103,6 +107,8 @@ FOLLOWER_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{FOLLOWER}._throttled_ms", _fix_the_rate),), "tests": TESTS},
     {"name": "fetch-while-locating", "breaks": "a partition out of range is fetched while its leader is asked where its log begins",
      "patches": ((f"{FOLLOWER}._pause", _fetch_what_is_located),), "tests": TESTS},
+    {"name": "told-unlooked-at", "breaks": "a follower names the new position of a partition of which it got records",
+     "patches": ((f"{FOLLOWER}._looked_at", _look_at_joining_only),), "tests": TESTS},
     {"name": "new-session-parked", "breaks": "the fetch that opens a session is parked, and partitions that join meanwhile wait for it",
      "patches": ((f"{FETCHER}:Fetcher._request", _always_park),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "back-off-in-session", "breaks": "a partition in back-off stays in its leader's fetch session", "profile": "network",

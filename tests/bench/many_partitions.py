@@ -72,6 +72,7 @@ async def serve(node_id: int, directory: str, ports: dict[int, tuple[int, int]],
     garbage = GarbagePauses()
     garbage.start()
     await node.start()
+    garbage.keep()
     pipe.send("started")
     while True:
         asked = await loop.run_in_executor(None, pipe.recv)

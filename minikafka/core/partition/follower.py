@@ -23,6 +23,8 @@ JOIN_WAIT_MS_MAX = 20
 IN_FLIGHT_MAX = 2
 #: Partitions that join the leader's session with one fetch: finding, naming and encoding 9,000 took a turn of 26 ms.
 JOINING_MAX = 2_000
+#: How often all partitions of a session are looked at, for changes that no answer of the leader brought: retention moves a log's start.
+LOOK_MS = 1_000
 SESSION_EPOCH_MAX = 0x7FFFFFFF
 #: Errors that go away once leader and follower have the same metadata.
 EXPECTED_ERRORS = frozenset(
@@ -141,7 +143,7 @@ class Follower:
 
     Invariants: at most `IN_FLIGHT_MAX` fetches are in flight; the second only adds partitions to the leader's session, or lets it forget
     some, while the first is parked there. A partition's next fetch offset is the end of its log. An answer from an earlier connection,
-    session membership or leader epoch changes nothing.
+    session membership or leader epoch changes nothing. `_outside` has exactly the partitions without a position.
     """
 
     def __init__(self, broker_id: int, quota: ReplicationQuota, backoff_ms_max: int) -> None:
@@ -150,6 +152,11 @@ class Follower:
         self._quota = quota
         self._backoff_ms_max = backoff_ms_max
         self.partitions: dict[Key, FollowedPartition] = {}
+        #: Partitions that are not in the leader's session, and those about which it has said something: with very many others, a fetch
+        #: need not look at all.
+        self._outside: dict[Key, None] = {}
+        self._told: dict[Key, None] = {}
+        self._looked_ms = 0
         #: When `next_fetch` may return a fetch only because time has passed; None = never.
         self.wake_ms: int | None = None
         #: Number of fetches sent, over all connections.
@@ -171,10 +178,13 @@ class Follower:
 
     def add(self, replica: FollowedReplica) -> None:
         """Fetch a partition in its current leader epoch, from the end of its log."""
-        self.partitions[(replica.topic_id, replica.index)] = FollowedPartition(replica)
+        key = replica.topic_id, replica.index
+        self.partitions[key] = FollowedPartition(replica)
+        self._outside[key] = None
 
     def remove(self, key: Key) -> None:
         """Leave a partition out of the next fetch. Answers that are still in flight for it are ignored."""
+        self._outside.pop(key, None)
         if self.partitions.pop(key, None) is not None and key in self._in_session:
             self._forgotten.append(key)
 
@@ -197,6 +207,7 @@ class Follower:
         self._forgotten.clear()
         self._in_session.clear()
         self._ignored.clear()
+        self._outside = dict.fromkeys(self.partitions)
         for followed in self.partitions.values():
             followed.position = None
 
@@ -236,12 +247,17 @@ class Follower:
 
     def _has_joining(self, now_ms: int) -> bool:
         return any(
-            followed.position is None
-            and followed.phase is Phase.FETCHING
-            and followed.resume_ms <= now_ms
-            and not self._throttled_ms(followed, now_ms)
-            for followed in self.partitions.values()
+            followed.phase is Phase.FETCHING and followed.resume_ms <= now_ms and not self._throttled_ms(followed, now_ms)
+            for followed in map(self.partitions.__getitem__, self._outside)
         )
+
+    def _looked_at(self, now_ms: int) -> list[Key]:
+        """The partitions whose positions the leader's session may not have."""
+        told, self._told = self._told, {}
+        if self._session_id and not self._quota.is_active and now_ms - self._looked_ms < LOOK_MS:
+            return [*self._outside, *(key for key in {**told, **dict.fromkeys(self._ignored)} if key not in self._outside)]
+        self._looked_ms = now_ms
+        return list(self.partitions)
 
     def _changed_positions(self, now_ms: int) -> list[tuple[Key, Position]]:
         """Positions that the leader's session does not have yet; of very many partitions that join, some. Sets `wake_ms`."""
@@ -250,8 +266,9 @@ class Follower:
         joining = len(self.partitions) if self._is_answered and not self._session_id else JOINING_MAX
         wake_ms: int | None = None
         is_throttling, ignored = self._quota.is_active, self._ignored
-        for key, followed in self.partitions.items():
-            if followed.phase is not Phase.FETCHING:
+        for key in self._looked_at(now_ms):
+            followed = self.partitions.get(key)
+            if followed is None or followed.phase is not Phase.FETCHING:
                 continue
             resume_ms = followed.resume_ms
             if resume_ms <= now_ms and is_throttling and (throttled_ms := self._throttled_ms(followed, now_ms)):
@@ -275,6 +292,7 @@ class Follower:
             if followed.position is None:
                 joining -= 1
                 followed.joined_in = self.fetches + 1
+                self._outside.pop(key, None)
             followed.position = position
             self._in_session.add(key)
             changed.append((key, position))
@@ -330,6 +348,7 @@ class Follower:
         if followed is not None and followed.position is not None and followed.joined_in <= plan.number:
             replica = followed.replica
             if not replica.is_leader and replica.leader_epoch == followed.leader_epoch:
+                self._told[key] = None
                 return followed
         if key in self._in_session:
             self._ignored.add(key)
@@ -365,7 +384,7 @@ class Follower:
     def located(self, followed: FollowedPartition, now_ms: int, *, is_found: bool) -> None:
         """The log now matches the leader's (`is_found`), or the leader could not be asked."""
         followed.phase = Phase.FETCHING
-        followed.position = None
+        self._stay_out((followed.replica.topic_id, followed.replica.index), followed)
         if not is_found:
             self._back_off(followed, now_ms)
 
@@ -382,6 +401,11 @@ class Follower:
     def _leave(self, key: Key, followed: FollowedPartition) -> None:
         """A waiting partition leaves the leader's session. Otherwise the session would answer for it at once, again and again, with the
         condition that made it wait, and each answer would restart the wait (AbstractFetcherThread, too, leaves delayed partitions out)."""
-        followed.position = None
+        self._stay_out(key, followed)
         if key in self._in_session:
             self._forgotten.append(key)
+
+    def _stay_out(self, key: Key, followed: FollowedPartition) -> None:
+        followed.position = None
+        if self.partitions.get(key) is followed:
+            self._outside[key] = None

@@ -10,6 +10,7 @@ from minikafka.core.partition.follower import (
     BACKOFF_MS_MIN,
     JOIN_WAIT_MS_MAX,
     JOINING_MAX,
+    LOOK_MS,
     FetchPlan,
     FollowedPartition,
     Follower,
@@ -162,11 +163,29 @@ def test_of_very_many_partitions_some_join_with_each_fetch() -> None:
     leader.answer(first)
     for replica in replicas:
         replica.log.log_end_offset = 1
+    leader.now_ms += LOOK_MS
     second = leader.asked()
     assert names(second)[0] == list(range(2 * JOINING_MAX)) and second.wait_ms_max == 0
     third = leader.asked()
     assert names(third)[0] == [2 * JOINING_MAX + number for number in range(5)] and third.wait_ms_max is None
     assert leader.ask() is None and leader.follower.wake_ms is None
+
+
+def test_only_partitions_that_an_answer_was_about_are_looked_at_but_now_and_then_all() -> None:
+    """A look at 9,000 takes 6 ms, for each fetch. Nothing but answers moves a follower's log, apart from retention."""
+    one, other, third = Replica(0), Replica(1), Replica(2)
+    leader = Leader(one, other)
+    leader.say(leader.asked(), one)
+    assert names(leader.asked()) == ([], [])
+    one.log.log_end_offset = other.log.log_start_offset = 4
+    leader.answer(FetchPlan(0, 2, SESSION, 1, [], [], None))
+    leader.follower.add(third)
+    assert names(leader.asked()) == ([2], []), "what joins is found at once"
+    leader.say(FetchPlan(0, 3, SESSION, 2, [], [], None), one)
+    assert names(leader.asked()) == ([0], [])
+    leader.answer(FetchPlan(0, 4, SESSION, 3, [], [], None))
+    leader.now_ms += LOOK_MS
+    assert names(leader.asked()) == ([1], [])
 
 
 def test_very_many_partitions_are_all_named_to_a_leader_without_sessions() -> None:
