@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from minikafka.storage.log_dir import LogDirectory
 
 logger = logging.getLogger("minikafka.cleaner")
+#: Pauses for log.cleaner.io.max.bytes.per.second: the shortest one, of the clock's unit, and the longest one before the rest is computed
+#: again.
+PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 3600.0
 
 
 class LogCleaner:
@@ -219,8 +222,13 @@ class LogCleaner:
         return True
 
     async def _throttle(self, cleaning: Cleaning, started_ms: int) -> None:
-        """Keep the average rate below log.cleaner.io.max.bytes.per.second."""
-        wanted_ms = (cleaning.bytes_read + cleaning.bytes_written) * 1000 / self._settings.log_cleaner_io_max_bytes_per_second
-        left_ms = wanted_ms - (self._environment.clock.now_ms() - started_ms)
-        if left_ms > 0 and not self._is_stopping:
-            await self._sleep(left_ms / 1000)
+        """Keep the average rate below log.cleaner.io.max.bytes.per.second, as it is now. As in Apache Kafka, 0 means to wait until it is
+        changed, and a negative rate, or NaN, is no limit."""
+        moved, clock = cleaning.bytes_read + cleaning.bytes_written, self._environment.clock
+        while not self._is_stopping:
+            rate = self._settings.log_cleaner_io_max_bytes_per_second
+            left_s = moved / rate - (clock.now_ms() - started_ms) / 1000 if rate else PAUSE_S_MAX
+            if not left_s >= PAUSE_S_MIN:
+                return
+            # Any changed property wakes it.
+            await self._sleep(min(left_s, PAUSE_S_MAX))
