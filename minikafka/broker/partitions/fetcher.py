@@ -65,6 +65,8 @@ class Fetcher:
         #: Partitions of answers that have not been handled yet; nothing is fetched meanwhile.
         self._left: deque[tuple[FetchPlan, Key, FetchResponse.PartitionData]] = deque()
         self._tasks: dict[asyncio.Task[None], None] = {}
+        #: Syncs for flush.messages under way; nothing is fetched meanwhile.
+        self._syncs = 0
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class Fetcher:
 
     def _fetch(self) -> None:
         channel = self._channel
-        if channel is None or channel.closed or self._closed or self._left:
+        if channel is None or channel.closed or self._closed or self._left or self._syncs:
             return
         plan = self.follower.next_fetch(self._clock.now_ms())
         if self.follower.wake_ms is not None:
@@ -357,11 +359,19 @@ class Fetcher:
             self._sync_counted(followed, partition)
 
     def _sync_counted(self, followed: FollowedPartition, partition: Partition) -> None:
-        """Sync the log as flush.messages asks. The next fetch waits, because it tells the leader that the records are here."""
+        """Sync the log as flush.messages asks. The next fetch waits, because it tells the leader that the records are here. It waits for
+        all partitions, as in Kafka: a fetch without this one would be parked, and a leader may answer one request at a time."""
         self.follower.syncing(followed)
+        self._syncs += 1
+        self._start(self._sync_first(followed, partition), f"syncing {partition} for flush.messages")
+
+    async def _sync_first(self, followed: FollowedPartition, partition: Partition) -> None:
         is_followed = self._is_followed(partition, followed.leader_epoch)
-        sync = sync_followed(partition.log, self._replication.environment, is_followed)
-        self._start(self._go_on_behind(sync, followed, partition), f"syncing {partition} for flush.messages")
+        try:
+            await self._go_on_behind(sync_followed(partition.log, self._replication.environment, is_followed), followed, partition)
+        finally:
+            self._syncs -= 1
+            self.wake()
 
     async def _truncate(self, partition: Partition, leader_epoch: int, diverging_epoch: int, leader_end_offset: int) -> None:
         """Truncate what diverges from the leader of `leader_epoch`. Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
