@@ -32,6 +32,8 @@ LINE_BYTES_MAX = 64 << 20
 class _Child:
     pid: int
     channel: socket.socket
+    #: The file of its log.
+    output: str
     status: int | None = None
     received: bytes = b""
     #: Commands sent. Each answer names its command, because one may come after its time. The report that the node is in service names 0.
@@ -102,7 +104,7 @@ class Nursery:
         old = self._children.get(number)
         if old is not None:
             old.channel.close()
-        self._children[number] = _Child(pid, ours)
+        self._children[number] = _Child(pid, ours, output)
         return pid
 
     def do_signal(self, number: int, name: str) -> None:
@@ -123,11 +125,7 @@ class Nursery:
         poller.register(child.channel, select.POLLHUP | select.POLLRDHUP)
         if self._poll(child) is None:
             poller.poll(timeout_s * 1000)
-            with contextlib.suppress(ChildProcessError):
-                for _ in range(100):
-                    if self._poll(child) is not None:
-                        break
-                    select.select([], [], [], 0.01)
+            self._reap(child)
         return child.status
 
     def do_ask(self, number: int, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
@@ -160,7 +158,7 @@ class Nursery:
             while b"\n" not in child.received:
                 chunk = child.channel.recv(1 << 16)
                 if not chunk:
-                    raise ConnectionError("it has ended")
+                    raise ConnectionError(self._how_it_ended(child))
                 child.received += chunk
             line, _, child.received = child.received.partition(b"\n")
             found = json.loads(line)
@@ -171,6 +169,22 @@ class Nursery:
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer["ok"]
+
+    def _how_it_ended(self, child: _Child) -> str:
+        status = self._reap(child)
+        if status is None:
+            return "it has ended"
+        how = f"with exit status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+        return f"it has ended {how}; its log is {child.output}"
+
+    def _reap(self, child: _Child) -> int | None:
+        """The exit status of a node whose channel has ended; None if it is still alive after a second."""
+        with contextlib.suppress(ChildProcessError):
+            for _ in range(100):
+                if self._poll(child) is not None:
+                    break
+                select.select([], [], [], 0.01)
+        return child.status
 
     @staticmethod
     def _poll(child: _Child) -> int | None:

@@ -1,0 +1,31 @@
+"""What the nursery says of a node that ends while it starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+
+from minikafka.testing.nursery import Nursery, _Child
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "it has ended by SIGKILL; its log is /x/broker.log"),
+        ("raise SystemExit(3)", "it has ended with exit status 3; its log is /x/broker.log"),
+    ],
+)
+def test_a_node_that_ends_while_it_starts(program: str, said: str) -> None:
+    """It was only said to have ended."""
+    connection, _ = socket.socketpair()
+    nursery = Nursery(connection)
+    ours, theirs = socket.socketpair()
+    theirs.set_inheritable(True)
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", program], os.environ)
+    theirs.close()
+    nursery._children[1] = _Child(pid, ours, "/x/broker.log")
+    with pytest.raises(ConnectionError, match=said):
+        nursery.do_started(1, 30)
