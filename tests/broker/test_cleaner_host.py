@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.broker.partitions import cleaner
 from minikafka.broker.partitions.cleaner import LogCleaner
 
 
@@ -71,6 +72,23 @@ async def test_compaction_goes_on_below_its_rate_and_without_one(rate: float) ->
     throttled = Throttled(rate)
     assert await throttled.turns()
     await throttled.task
+
+
+@pytest.mark.parametrize("rate", [0.0, 5e-324, 0.1])
+async def test_a_pause_has_an_end_and_is_computed_again(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+    pauses: list[float] = []
+
+    async def sleep(_: LogCleaner, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            throttled.settings.log_cleaner_io_max_bytes_per_second = 0.5
+        if len(pauses) == 4:
+            throttled.settings.log_cleaner_io_max_bytes_per_second = 1e308
+
+    monkeypatch.setattr(LogCleaner, "_sleep", sleep)
+    throttled = Throttled(rate)
+    await throttled.task
+    assert pauses == [cleaner.PAUSE_S_MAX] * 3 + [1999.5]
 
 
 async def test_a_throttled_cleaner_stops() -> None:

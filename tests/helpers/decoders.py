@@ -395,7 +395,8 @@ def _http_server() -> HttpServer:
     server = HttpServer.__new__(HttpServer)
     never = SimpleNamespace(done=lambda: False)
     values: dict[str, Any] = {
-        "_open": 0, "refused_total": 0, "_names": set(), "_node": SimpleNamespace(failed=never, ready=asyncio.Event(), broker=None),
+        "_open": 0, "_waiting": {}, "refused_total": 0, "_names": set(),
+        "_node": SimpleNamespace(failed=never, ready=asyncio.Event(), broker=None),
         "_metrics": SimpleNamespace(steps=lambda: iter([b"m"])),
     }  # fmt: skip
     for name, value in values.items():

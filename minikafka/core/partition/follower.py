@@ -172,7 +172,7 @@ class Follower:
         self._forgotten: list[Key] = []
         #: Partitions of the leader's session about which an answer was ignored. The leader would not repeat a high watermark that it has
         #: sent, so it must forget them before they join again.
-        self._ignored: set[Key] = set()
+        self._ignored: dict[Key, None] = {}
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Follower:
         """The partitions whose positions the leader's session may not have."""
         told, self._told = self._told, {}
         if self._session_id and not self._quota.is_active and now_ms - self._looked_ms < LOOK_MS:
-            return [*self._outside, *(key for key in {**told, **dict.fromkeys(self._ignored)} if key not in self._outside)]
+            return [*self._outside, *(key for key in {**told, **self._ignored} if key not in self._outside)]
         self._looked_ms = now_ms
         return list(self.partitions)
 
@@ -312,7 +312,7 @@ class Follower:
             followed = self.partitions.get(key)
             if key in self._in_session and (followed is None or followed.position is None):
                 self._in_session.discard(key)
-                self._ignored.discard(key)
+                self._ignored.pop(key, None)
                 forgotten.append(key)
         self._forgotten.clear()
         return forgotten
@@ -351,7 +351,7 @@ class Follower:
                 self._told[key] = None
                 return followed
         if key in self._in_session:
-            self._ignored.add(key)
+            self._ignored[key] = None
         return None
 
     def step(self, followed: FollowedPartition, code: ErrorCode, now_ms: int, *, is_diverging: bool) -> Step:
