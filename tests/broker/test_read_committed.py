@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.batches import T0, batch, marker
+from helpers.cleaning import clean
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.broker.partitions import fetch_read
@@ -17,9 +18,8 @@ from minikafka.broker.partitions.fetch_read import READ_COMMITTED, FetchParams, 
 from minikafka.broker.share import fetch_read as share_fetch_read
 from minikafka.core.fetch_session import FetchPartition
 from minikafka.core.metadata.image import empty_image
-from minikafka.steps import at_once
 from minikafka.storage import txn_index
-from minikafka.storage.cleaner import Cleaning, cleaning_need
+from minikafka.storage.cleaner import cleaning_need
 from minikafka.storage.config import LogConfig
 from minikafka.storage.log import Log
 from minikafka.storage.recovery import load_log
@@ -107,17 +107,7 @@ class Replica:
         need = cleaning_need(self.log, self.checkpoint, T0)
         if not self.config.is_compacted or not need.dirty_bytes:
             return
-        cleaning = Cleaning(need, T0, 1 << 20)
-        at_once(cleaning.find_aborted())
-        for window in cleaning.windows():
-            with cleaning.pinned(window):
-                cleaning.build_map(window)
-        cleaning.plan()
-        for group in cleaning.groups:
-            with cleaning.pinned(group):
-                cleaning.write(group)
-            assert cleaning.swap(group, T0)
-        self.checkpoint = cleaning.end_offset
+        self.checkpoint = clean(self.log, self.checkpoint, T0)
 
     def batches(self) -> list[Found]:
         return [one for segment in self.log.segments for one in split(segment.slice(0, segment.size).read())]

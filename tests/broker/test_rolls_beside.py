@@ -4,6 +4,7 @@ The event loop does not wait for that."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from helpers.live_node import broker_port, live_node
 from helpers.replica_world import SilentEvents
 
 from minikafka.broker.node import Node
+from minikafka.broker.partitions import counted_flushes
 from minikafka.broker.partitions.fetcher import Fetcher
 from minikafka.broker.partitions.partition import LeaderRules, Partition
 from minikafka.broker.supervise import Supervisor
@@ -224,4 +226,29 @@ async def test_a_follower_says_that_it_has_records_when_flush_messages_has_let_t
         request, _ = await sent.get()
         assert request.topics[0].partitions[0].fetch_offset == log.recovery_point == 1
     assert not synced_here
+    fetcher.close("the test is over")
+
+
+async def test_other_partitions_do_not_wait_for_a_sync_that_lacks_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counted_flushes, "RETRY_S", 0)
+    log = load_log(OsFileSystem(), f"{tmp_path}/t-0", "t", 0, LogConfig(flush_messages=1), wall_ms=T0)
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+
+    async def short(function: Any, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await beside(function, *arguments)
+
+    fetcher, partition, sent = following(log, short)
+    async with asyncio.timeout(60):
+        await answer_one(partition, sent)
+        others, answered = await sent.get()
+        assert not others.topics and others.forgotten_topics_data
+        answered(FetchResponse(session_id=9), None)
+        while True:
+            request, answered = await sent.get()
+            if request.topics:
+                break
+            answered(FetchResponse(session_id=9), None)
+    assert not failures and request.topics[0].partitions[0].fetch_offset == log.recovery_point == 1
     fetcher.close("the test is over")

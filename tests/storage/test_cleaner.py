@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import golden_logs
+from helpers.cleaning import DEDUPE_BYTES, WALL_MS, clean, read, write
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.steps import at_once
@@ -25,35 +26,8 @@ from minikafka.wire.errors import CorruptRecord
 from minikafka.wire.record import Record
 
 DAY_MS = 86_400_000
-DEDUPE_BYTES = 1 << 20
 #: When Kafka's cleaner ran: the delete horizon that it wrote, less delete.retention.ms.
 CLEANED_MS = {"compact-0": 1_795_316_970_415 - DAY_MS, "compact2-0": 1_795_230_574_059}
-WALL_MS = 1_700_000_100_000
-
-
-def clean(log: Log, checkpoint: int | None = None, wall_ms: int = WALL_MS, dedupe_bytes: int = DEDUPE_BYTES) -> int:
-    """A whole round; the new checkpoint."""
-    cleaning = Cleaning(cleaning_need(log, checkpoint, wall_ms), wall_ms, dedupe_bytes)
-    read(cleaning)
-    for group in cleaning.groups:
-        write(cleaning, group)
-        assert cleaning.swap(group, wall_ms)
-    return cleaning.end_offset
-
-
-def read(cleaning: Cleaning) -> None:
-    at_once(cleaning.find_aborted())
-    for window in cleaning.windows():
-        with cleaning.pinned(window) as are_there:
-            assert are_there
-            cleaning.build_map(window)
-    cleaning.plan()
-
-
-def write(cleaning: Cleaning, group: Any) -> None:
-    with cleaning.pinned(group) as are_there:
-        assert are_there
-        cleaning.write(group)
 
 
 def batches_of(log: Log) -> list[RecordBatch]:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from helpers.batches import T0, batch, marker
+from helpers.cleaning import clean
 from helpers.memory_filesystem import MemoryFile, MemoryFileSystem
 
-from minikafka.steps import at_once
 from minikafka.storage import txn_index
-from minikafka.storage.cleaner import Cleaning, cleaning_need
 from minikafka.storage.config import INT64_MAX
 from minikafka.storage.log import Log
 from minikafka.storage.txn_index import _PAGE_ENTRIES, _SIZE, TransactionIndex
@@ -161,16 +160,7 @@ def test_a_compacted_segment_knows_where_its_aborted_transactions_began(
         log.append_as_leader(memoryview(marker(producer_id, 0, abort=True)), 0, T0, origin="coordinator")
     log.roll(T0)
     log.update_high_watermark(log.log_end_offset)
-    cleaning = Cleaning(cleaning_need(log, None, T0), T0, 1 << 20)
-    at_once(cleaning.find_aborted())
-    for window in cleaning.windows():
-        with cleaning.pinned(window):
-            cleaning.build_map(window)
-    cleaning.plan()
-    for group in cleaning.groups:
-        with cleaning.pinned(group):
-            cleaning.write(group)
-        cleaning.swap(group, T0)
+    clean(log, wall_ms=T0)
     assert disk.size(log.segments[0].txn_index.path) > 100 * _SIZE
     disk.bytes_read = 0
     assert [one.producer_id for one in log.aborted_transactions(0, 1)] == [99]

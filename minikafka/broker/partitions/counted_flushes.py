@@ -26,13 +26,15 @@ logger = logging.getLogger("minikafka.replicas")
 RETRY_S = 1.0
 
 
-async def sync_followed(log: Log, environment: Environment, is_due: Callable[[], bool]) -> None:
-    """Flush a follower's log as flush.messages asks, as long as `is_due` says so too. Raises StorageError."""
+async def sync_followed(log: Log, environment: Environment, is_due: Callable[[], bool], on_shortage: Callable[[], None]) -> None:
+    """Flush a follower's log as flush.messages asks, as long as `is_due` says so too. `on_shortage`: called before a wait for descriptors
+    or memory. Raises StorageError."""
     while log.is_sync_due and is_due():
         try:
             await flush(log, environment.run_blocking)
         except ResourceShortage as error:
             logger.warning("trying again: %s", error)
+            on_shortage()
             await asyncio.sleep(RETRY_S)
 
 

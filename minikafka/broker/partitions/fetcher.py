@@ -65,8 +65,8 @@ class Fetcher:
         #: Partitions of answers that have not been handled yet; nothing is fetched meanwhile.
         self._left: deque[tuple[FetchPlan, Key, FetchResponse.PartitionData]] = deque()
         self._tasks: dict[asyncio.Task[None], None] = {}
-        #: Syncs for flush.messages under way; nothing is fetched meanwhile.
-        self._syncs = 0
+        #: Partitions that are synced for flush.messages; nothing is fetched meanwhile.
+        self._syncing: set[FollowedPartition] = set()
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Fetcher:
 
     def _fetch(self) -> None:
         channel = self._channel
-        if channel is None or channel.closed or self._closed or self._left or self._syncs:
+        if channel is None or channel.closed or self._closed or self._left or self._syncing:
             return
         plan = self.follower.next_fetch(self._clock.now_ms())
         if self.follower.wake_ms is not None:
@@ -362,16 +362,21 @@ class Fetcher:
         """Sync the log as flush.messages asks. The next fetch waits, because it tells the leader that the records are here. It waits for
         all partitions, as in Kafka: a fetch without this one would be parked, and a leader may answer one request at a time."""
         self.follower.syncing(followed)
-        self._syncs += 1
+        self._syncing.add(followed)
         self._start(self._sync_first(followed, partition), f"syncing {partition} for flush.messages")
 
     async def _sync_first(self, followed: FollowedPartition, partition: Partition) -> None:
-        is_followed = self._is_followed(partition, followed.leader_epoch)
+        is_followed, fetch_others = self._is_followed(partition, followed.leader_epoch), partial(self._wait_no_more, followed)
         try:
-            await self._go_on_behind(sync_followed(partition.log, self._replication.environment, is_followed), followed, partition)
+            sync = sync_followed(partition.log, self._replication.environment, is_followed, fetch_others)
+            await self._go_on_behind(sync, followed, partition)
         finally:
-            self._syncs -= 1
-            self.wake()
+            fetch_others()
+
+    def _wait_no_more(self, followed: FollowedPartition) -> None:
+        """The partition is synced, or that takes longer: others need not wait for it."""
+        self._syncing.discard(followed)
+        self.wake()
 
     async def _truncate(self, partition: Partition, leader_epoch: int, diverging_epoch: int, leader_end_offset: int) -> None:
         """Truncate what diverges from the leader of `leader_epoch`. Raises StorageError, ApiError(CORRUPT_MESSAGE)."""
