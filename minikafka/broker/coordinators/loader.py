@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.storage.batch_scan import marker_of
-from minikafka.storage.errors import StorageError
+from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import WireError
 
@@ -33,10 +33,15 @@ Step = Callable[[], None] | None
 
 #: Raised when a log cannot be replayed.
 UNREADABLE = (StorageError, WireError)
-_OVER = object()
 
 OnRecord = Callable[["Record", int], None]
 OnMarker = Callable[[int, bool], None]
+
+
+def is_passing(error: object, log: Log) -> bool:
+    """Whether the log may be readable soon: descriptors or memory are lacking, or the reader had the log that a move between directories
+    has replaced by this one."""
+    return isinstance(error, ResourceShortage) or (isinstance(error, LogClosed) and log.failure is None)
 
 
 class StepQueue:

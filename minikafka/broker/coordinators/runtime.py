@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue
+from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue, is_passing
 from minikafka.broker.log_flush import SYNCS_BEFORE_ROLL, flush
 from minikafka.broker.measures.durations import Window
 from minikafka.broker.supervise import Ends
@@ -147,12 +147,7 @@ class CoordinatorRuntime(Generic[S]):
     """
 
     def __init__(
-        self,
-        kind: CoordinatorKind[S],
-        environment: Environment,
-        replicas: ReplicaManager,
-        topic: CoordinatorTopic,
-        steps: StepQueue,
+        self, kind: CoordinatorKind[S], environment: Environment, replicas: ReplicaManager, topic: CoordinatorTopic, steps: StepQueue
     ) -> None:
         self._kind = kind
         self._environment = environment
@@ -303,7 +298,11 @@ class CoordinatorRuntime(Generic[S]):
 
     def _unreadable(self, led: _Led[S], error: object) -> None:
         """Give up loading. Either the directory is offline and another broker will load the partition, or the log is corrupt and its
-        groups or transactions have no coordinator until another broker leads it."""
+        groups or transactions have no coordinator until another broker leads it. What passes is no reason: it is loaded again then."""
+        if is_passing(error, led.partition.log):
+            logger.warning("%s-%d cannot be loaded yet: %s", self.topic.name, led.index, error)
+            self._reload(led)
+            return
         logger.error("%s-%d cannot be loaded: %s", self.topic.name, led.index, error)
         if self._is_current(led):
             self._resign(led)
