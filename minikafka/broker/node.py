@@ -46,6 +46,7 @@ from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.counted import counted
 from minikafka.net.memory_budget import NODE_FREE_BYTES, MemoryBudget
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
+from minikafka.net.tasks import done_before
 from minikafka.security.errors import SecurityError
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import DirectoryLocked, NotFormatted, ResourceShortage, StorageError
@@ -439,13 +440,15 @@ class Node:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Hand over leaderships, answer pending requests, write checkpoints, leave the quorum."""
+        """Hand over leaderships, answer pending requests, write checkpoints, leave the quorum. If an unexpected exception ends the node,
+        before or meanwhile, nothing more of this: it may wait for the part that has failed, and would write what that says."""
         if self._stopping:
             return
         self._stopping = True
-        if self.supervisor.is_broken:
+        if self.supervisor.is_broken or not await done_before(self.supervisor.broken, self._stop_in_order()):
             await self._abandon()
-            return
+
+    async def _stop_in_order(self) -> None:
         await self.audits.stop()
         broker = self.broker
         if broker is not None:

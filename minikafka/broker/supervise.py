@@ -39,11 +39,13 @@ class Ends:
 class Supervisor:
     """Starts the tasks and timers of one node and handles their exceptions.
 
-    `failed` is set to the reason when the node cannot continue. `unexpected` counts unexpected exceptions by the kind of what they ended.
+    `failed` is set to the reason when the node cannot continue; `broken` is set, too, if that is an unexpected exception, also when the
+    node is stopping already. `unexpected` counts unexpected exceptions by the kind of what they ended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.failed: asyncio.Future[BaseException] = loop.create_future()
+        self.broken: asyncio.Future[None] = loop.create_future()
         self.unexpected: Counter[str] = Counter()
         self._loop = loop
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -105,6 +107,8 @@ class Supervisor:
         """End the node because of an unexpected exception."""
         broken = BrokenInvariant(reason)
         broken.__cause__ = error
+        if not self.broken.done():
+            self.broken.set_result(None)
         self.fail(broken)
 
     def fail(self, reason: BaseException) -> None:
@@ -114,8 +118,8 @@ class Supervisor:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the node ends because of an unexpected exception. Nothing in its memory can be trusted then."""
-        return self.failed.done() and isinstance(self.failed.result(), BrokenInvariant)
+        """Whether an unexpected exception ends the node. Nothing in its memory can be trusted then."""
+        return self.broken.done()
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """The loop's exception handler (`loop.set_exception_handler`), for exceptions that no task, timer or handler has caught.

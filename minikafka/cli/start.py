@@ -226,10 +226,8 @@ async def _run(config: BrokerConfig, garbage: GarbagePauses, first_topics: list[
     creating = _begin_to_create(node, first_topics)
     ends: list[asyncio.Future[Any]] = [stop_requested, node.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    status = 0
     if node.failed.done():
         logger.error("the node cannot continue: %s", node.failed.result())
-        status = EXIT_FAILED
     else:
         logger.info("stopping: moving leaderships to other brokers first")
     warning.cancel()
@@ -239,7 +237,7 @@ async def _run(config: BrokerConfig, garbage: GarbagePauses, first_topics: list[
     if http is not None:
         await http.stop()
     executor.shutdown(wait=False)
-    return status
+    return EXIT_FAILED if node.failed.done() else 0
 
 
 def _request(stop: asyncio.Future[None]) -> None:

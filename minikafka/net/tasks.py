@@ -47,9 +47,12 @@ async def done_before(stop_requested: asyncio.Future[Any], work: Coroutine[Any, 
     """Wait for `work`, unless `stop_requested` is done first: then `work` is cancelled, and the result is False. Raises what `work`
     raises."""
     working = asyncio.ensure_future(work)
-    await asyncio.wait([working, stop_requested], return_when=asyncio.FIRST_COMPLETED)
-    if not working.done():
+    try:
+        await asyncio.wait([working, stop_requested], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_done = working.done()
         working.cancel()
+    if not is_done:
         await asyncio.gather(working, return_exceptions=True)
         return False
     await working

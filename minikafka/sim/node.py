@@ -215,6 +215,8 @@ class SimNode:
             await node.stop()
         except Exception as error:  # the process ends all the same, with another status
             reason = f"{reason}; cannot stop cleanly: {type(error).__name__}: {error}"
+        if reason == "stopped" and node.failed.done():
+            reason = f"failed while it stopped: {node.failed.result()}"
         self._ended(loop, reason)
 
     def _ended(self, loop: ProcessLoop, reason: str) -> None:

@@ -245,11 +245,10 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
     GarbagePauses().start()
     ends: list[asyncio.Future[Any]] = [stop_requested, runner.node.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    failed = runner.node.failed.done()
-    if failed:
+    if runner.node.failed.done():
         logging.getLogger("minikafka.node").error("the node cannot continue: %s", runner.node.failed.result())
     await runner.stop()
-    return int(failed)
+    return int(runner.node.failed.done())
 
 
 class _Commands:

@@ -88,9 +88,9 @@ class ThreadNode:
         waiting = asyncio.ensure_future(self._stopping.wait())
         ends: list[asyncio.Future[Any]] = [waiting, runner.node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await runner.stop()
         if runner.node.failed.done():
             self.failure = runner.node.failed.result()
-        await runner.stop()
         waiting.cancel()
         leftover = asyncio.all_tasks() - {asyncio.current_task()}
         for task in leftover:

@@ -67,6 +67,7 @@ async def test_a_listener_of_the_metadata_that_raises_is_given_nothing_more() ->
 
 async def test_a_node_whose_metadata_cannot_be_followed_ends(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
+
         def fails(*arguments: Any) -> None:
             raise KeyError("an error of ours")
 
@@ -207,6 +208,30 @@ async def test_a_node_that_cannot_trust_its_memory_stops_like_a_killed_one(tmp_p
             node.supervisor.break_down("a part failed unexpectedly", KeyError("an error of ours"))
         await node.stop()
         assert bool(list(tmp_path.rglob(CLEAN_SHUTDOWN))) is not is_broken
+
+
+@pytest.mark.parametrize("part", ["handover.drain", "groups.stop", "lifecycle.stop", "dispatcher.close"])
+async def test_a_node_with_an_unexpected_exception_while_it_stops_ends_at_once(tmp_path: Path, part: str) -> None:
+    """It waited for the part that had failed, for ever, while its heartbeats went on; or it wrote what nobody could trust."""
+
+    async def fails() -> None:
+        raise KeyError("an error of ours")
+
+    async with live_node(tmp_path) as node:
+        await create(node, "t")
+
+        async def waits_for_what_has_failed() -> None:
+            node.supervisor.start(fails(), f"a part of {part}")
+            await asyncio.get_running_loop().create_future()
+
+        owner, name = part.split(".")
+        setattr(getattr(node.broker, owner), name, waits_for_what_has_failed)
+        await node.stop()
+        assert node.supervisor.is_broken and isinstance(node.failed.result(), BrokenInvariant)
+        is_closed_before = part in ("lifecycle.stop", "dispatcher.close")
+        assert bool(list(tmp_path.rglob(CLEAN_SHUTDOWN))) is is_closed_before
+    async with live_node(tmp_path) as node:
+        assert "t" in node.metadata.image.topics_by_name
 
 
 async def test_a_controller_that_cannot_take_office_ends_the_node(

@@ -85,6 +85,15 @@ async def test_work_is_done_or_cancelled_when_a_stop_is_requested_before() -> No
     assert not await waiting and ended == ["cancelled"]
 
 
+async def test_work_ends_with_who_waits_for_it() -> None:
+    work = asyncio.ensure_future(never())
+    waiting = asyncio.ensure_future(done_before(asyncio.get_running_loop().create_future(), work))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting, work])
+    assert waiting.cancelled() and work.cancelled()
+
+
 async def test_errors_of_the_work_are_raised() -> None:
     async def failing() -> None:
         raise ValueError("the disk is full")
