@@ -487,13 +487,14 @@ class Session:
     """Passes the frames of one connection to the dispatcher. An error ends this connection only."""
 
     __slots__ = (
-        "_completes", "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch",
-        "_plain_fast_paths", "_previous", "_timed_fast_paths",
+        "_completes", "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_has_ended", "_listener", "_own_fast_paths",
+        "_plain_dispatch", "_plain_fast_paths", "_previous", "_timed_fast_paths",
     )  # fmt: skip
 
     def __init__(self, dispatcher: Dispatcher, listener: str, gate: Gate | None = None) -> None:
         self._dispatcher = dispatcher
         self._listener = listener
+        self._has_ended = False
         fast_paths = {key: make(self._refer) for key, make in dispatcher.fast_paths.items()}
         self._own_fast_paths: dict[bytes, ServeFast] = {key: fast_path.serve for key, fast_path in fast_paths.items()}
         self._completes = [fast_path.complete for fast_path in fast_paths.values() if fast_path.puts_off]
@@ -530,8 +531,7 @@ class Session:
                 self._previous = serve
                 self._complete()
             if serve is None or not serve(connection, frame):
-                for complete in self._completes:
-                    complete()
+                self._complete()
                 self._dispatch(connection, self._listener, frame)
         except WireError as error:
             connection.close(str(error))
@@ -549,7 +549,8 @@ class Session:
 
     def _arm(self) -> None:
         """Time the next request. Untimed requests take the path they would take if timing did not exist."""
-        self._fast_paths, self._dispatch = self._timed_fast_paths, self._dispatch_timed
+        if not self._has_ended:
+            self._fast_paths, self._dispatch = self._timed_fast_paths, self._dispatch_timed
 
     def _time(self, serve: ServeFast | None, connection: Connection, frame: memoryview) -> bool:
         """Serve a request and time it, then serve requests untimed for a while."""
@@ -591,3 +592,7 @@ class Session:
         if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
             self._dispatcher.lines.warning("closed", connection.peer_host, "closed the connection from %s: %s", connection, reason)
         self._dispatcher.tell_connection_end(connection)
+        # The fast paths and this session refer to each other: only a collection would free them, and none frees what one has frozen.
+        self._has_ended, self._completes, self._previous = True, [], None
+        self._own_fast_paths = self._plain_fast_paths = self._fast_paths = self._timed_fast_paths = {}
+        self._dispatch = self._plain_dispatch = self._dispatcher.dispatch
