@@ -26,6 +26,7 @@ SAVE_EVERY_SEEDS = 100
 @click.option("--seed", type=int, help="Run one seed and print what happens.")
 @click.option("--seeds", metavar="A..B", help="Run the seeds from A up to but not including B.")
 @click.option("--hours", type=float, help="Run seeds for this many hours of real time, starting with the first of --seeds, or 0.")
+@click.option("--groups", is_flag=True, help="Run only the seeds that draw members of a consumer, share or streams group.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
 @click.option("--profile", type=click.Choice(PROFILES), help="Kinds of faults [default: drawn from each seed].")
 @click.option("--duration", type=float, help="Simulated seconds of load [default: drawn from each seed].")
@@ -43,6 +44,7 @@ def sim(
     seed: int | None,
     seeds: str | None,
     hours: float | None,
+    groups: bool,
     jobs: int,
     profile: str | None,
     duration: float | None,
@@ -55,19 +57,19 @@ def sim(
     """Run whole brokers, network, disks, clients and faults in one thread, all determined by a seed.
 
     Exit status: 1 if an invariant is violated."""
-    from minikafka.sim.runner import Totals, run_seeds, source_commit
+    from minikafka.sim.runner import Totals, run_seeds, source_commit, with_groups
 
     if mutants:
         _mutants()
         return
-    if seed is not None and (seeds is not None or hours is not None):
-        raise click.UsageError("--seed runs one seed: do not give --seeds or --hours")
+    if seed is not None and (seeds is not None or hours is not None or groups):
+        raise click.UsageError("--seed runs one seed: do not give --seeds, --hours or --groups")
     if save_path is not None and commit is None:
         # Read the commit now: the tree may change while seeds run.
         commit = source_commit()
     numbers = [seed] if seed is not None else _numbers(seeds, hours)
     totals, kept = Totals(), _SavedTotals(save_path, commit or "unknown")
-    for outcome in run_seeds(numbers, profile=profile, duration_s=duration, jobs=jobs, hours=hours):
+    for outcome in run_seeds(with_groups(numbers) if groups else numbers, profile=profile, duration_s=duration, jobs=jobs, hours=hours):
         totals.add(outcome)
         kept.add(outcome)
         _show(outcome, in_full=verbose or seed is not None, is_shrunk=not no_shrink)

@@ -81,6 +81,8 @@ class Totals:
     transactions: Counter[str] = field(default_factory=Counter)
     #: Outcome -> acknowledgements of members of share groups.
     shared: Counter[str] = field(default_factory=Counter)
+    #: Protocol of a group -> seeds that had members of it; "any" -> seeds that had members of at least one.
+    groups: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
     #: Rule -> how often something was compared with what it demands.
     checked: Counter[str] = field(default_factory=Counter)
@@ -101,6 +103,8 @@ class Totals:
         self.transactions += outcome.transactions
         self.transactions["seeds"] += bool(outcome.options.transactors)
         self.shared += outcome.shared
+        protocols = outcome.options.group_protocols
+        self.groups.update([*protocols, "any"] if protocols else [])
         self.injected += outcome.injected
         self.checked += outcome.checked
         self.profiles[outcome.options.profile] += 1
@@ -119,6 +123,7 @@ class Totals:
             "events": self.steps, "frames": self.frames, "acknowledged_records": self.acknowledged, "consumed_records": self.consumed,
             "batches_appended_together": self.appended_together,
             "transactions": dict(sorted(self.transactions.items())), "shared": dict(sorted(self.shared.items())),
+            "groups": dict(sorted(self.groups.items())),
             "faults": dict(sorted(self.injected.items())),
             "checked": dict(sorted(self.checked.items())),
             "profiles": dict(sorted(self.profiles.items())),
@@ -137,6 +142,7 @@ class Totals:
             f" {counted(len(self.states), 'distinct state')}",
             f"transactions: {', '.join(f'{name} {count}' for name, count in sorted(self.transactions.items())) or 'none'}",
             f"acknowledgements in share groups: {', '.join(f'{name} {count}' for name, count in sorted(self.shared.items())) or 'none'}",
+            f"seeds with group members: {', '.join(f'{name} {count}' for name, count in sorted(self.groups.items())) or 'none'}",
             f"faults: {faults}",
             f"compared: {', '.join(f'{rule} {count}' for rule, count in sorted(self.checked.items(), key=_rule_order)) or 'nothing'}",
             f"violations: {len(self.failed)}" + (f" (seeds {', '.join(map(str, self.failed))})" if self.failed else ""),
@@ -183,6 +189,11 @@ def save(path: Path, totals: Totals, commit: str) -> None:
 def _run_one(arguments: tuple[int, str | None, float | None]) -> Outcome:
     seed, profile, duration_s = arguments
     return run_seed(seed, profile=profile, duration_s=duration_s)
+
+
+def with_groups(seeds: Iterable[int]) -> Iterator[int]:
+    """Those of the seeds that draw members of a consumer, share or streams group."""
+    return (seed for seed in seeds if draw(seed)[0].group_protocols)
 
 
 def run_seeds(

@@ -118,6 +118,12 @@ class Options:
     streams_members: int = 0
 
     @property
+    def group_protocols(self) -> list[str]:
+        """The new group protocols that have members: consumer (KIP-848), share (KIP-932), streams (KIP-1071)."""
+        members = {"consumer": self.consumer_members, "share": self.share_members, "streams": self.streams_members}
+        return [protocol for protocol, count in members.items() if count]
+
+    @property
     def brokers(self) -> int:
         """Nodes that are brokers."""
         return SHAPES[self.shape][1]

@@ -128,6 +128,18 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     assert CliRunner().invoke(sim, ["--seeds", "x"]).exit_code == 2
 
 
+def test_only_seeds_with_group_members() -> None:
+    """Half of the seeds have members of a consumer, share or streams group; `--groups` leaves the others out and counts by protocol."""
+    with_members = [seed for seed in range(60) if draw(seed)[0].group_protocols]
+    assert 15 < len(with_members) < 45
+    first = with_members[0]
+    result = CliRunner().invoke(sim, ["--seeds", f"0..{first + 1}", "--groups"])
+    assert result.exit_code == 0, result.output
+    options = draw(first)[0]
+    assert result.output.startswith("1 seed,")
+    assert f"seeds with group members: {', '.join(f'{name} 1' for name in sorted(['any', *options.group_protocols]))}" in result.output
+
+
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent / "found").glob("*.json")), ids=lambda path: path.stem)
 def test_runs_that_found_something(path: Path) -> None:
     """Options and faults that once broke an invariant, kept as they were drawn then: what a seed draws changes with the simulator."""
