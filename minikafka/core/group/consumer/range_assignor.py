@@ -1,6 +1,6 @@
 """The assignor `range`: it divides each topic into ranges. With topics of equal size a member gets the same range of each.
 
-Rules: org.apache.kafka.coordinator.group.assignor.RangeAssignor of Apache Kafka 4.3.
+Rules: org.apache.kafka.coordinator.group.assignor.RangeAssignor of Apache Kafka 4.4, which ignores racks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The assignor `uniform`: partition counts differ by at most one, and members keep their partitions as far as possible.
 
-Rules: org.apache.kafka.coordinator.group.assignor.UniformAssignor of Apache Kafka 4.3.
+Rules: org.apache.kafka.coordinator.group.assignor.UniformAssignor of Apache Kafka 4.4, which ignores racks.
 """
 
 from __future__ import annotations

@@ -359,3 +359,29 @@ def test_a_group_that_was_not_joined_does_not_exist() -> None:
     world = GroupsWorld(a=1)
     for epoch in (1, -1):
         assert world.beat("m1", epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_racks_change_no_assignment_but_the_hash_of_the_topics(assignor: str) -> None:
+    """As in Apache Kafka 4.4, beside which `tests/interop/test_racks_of_groups.py` runs."""
+    plain, racked = GroupsWorld(a=7, b=3), GroupsWorld(a=7, b=3)
+    racked.topics.topics["a"].rack_names, racked.topics.topics["b"].rack_names = ["r1"], ["r2", "r1"]
+    for name, rack in (("m1", "r2"), ("m2", "r1"), ("m3", "elsewhere")):
+        plain.join(name, "a", "b", server_assignor=assignor)
+        racked.join(name, "a", "b", server_assignor=assignor, rack_id=rack)
+        assert racked.group().targets == plain.group().targets
+    assert racked.group().members["m1"].rack_id == "r2"
+    assert racked.group().metadata_hash != plain.group().metadata_hash
+    before = racked.group().targets, racked.group().epoch
+    racked.beat("m1", racked.group().members["m1"].member_epoch, rack_id="r1")
+    assert racked.group().members["m1"].rack_id == "r1"
+    assert (racked.group().targets, racked.group().epoch) == before
+
+
+def test_the_order_of_racks_does_not_change_the_hash_of_a_topic() -> None:
+    worlds = [GroupsWorld(a=2) for _ in range(3)]
+    for world, racks in zip(worlds, (["r1", "r2"], ["r2", "r1"], ["r2"]), strict=True):
+        world.topics.topics["a"].rack_names = racks
+        world.join("m1", "a")
+    first, second, third = (world.group().metadata_hash for world in worlds)
+    assert first == second != third
