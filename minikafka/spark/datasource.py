@@ -23,9 +23,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from minikafka.spark import source_ranges
+from minikafka.spark.logformat import CODECS
 from minikafka.spark.source_listing import Available, available
 from minikafka.spark.source_loss import LossPolicy
-from minikafka.spark.source_options import OptionError, SourceOptions
+from minikafka.spark.source_options import SINK_REFUSES, Given, OptionError, SourceOptions, check_kafka_options, from_json
 from minikafka.spark.source_reading import read_range
 from minikafka.spark.source_transactions import StableOffsets
 
@@ -105,6 +106,10 @@ class _RangeReader:
 
 
 class BatchReader(_RangeReader, DataSourceReader):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        options.check_batch()
+
     def partitions(self) -> list[InputPartition]:
         if self.options.on_executors:
             return [SharePartition(share) for share in self.options.shares()]
@@ -116,6 +121,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
+        options.check_stream()
         if options.on_executors:
             raise OptionError("logDirsOn=executors works only for batch queries: the driver of a stream must see where the logs end")
         self._stable = StableOffsets()
@@ -141,7 +147,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
         self._last_of_now = self._look()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        begin, ids = source_ranges.from_json(start or {}), source_ranges.ids_in(start or {})
+        begin, ids = from_json(start or {}), source_ranges.ids_in(start or {})
         found = self._last_of_now or self._look()
         for _ in range(self.options.retries if self._last_of_now is None else 0):
             if not _went_back(found, begin, ids):
@@ -153,7 +159,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
         return source_ranges.as_json(source_ranges.capped(begin, end, most), found.topic_ids)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, ends = source_ranges.from_json(start), source_ranges.from_json(end)
+        begin, ends = from_json(start), from_json(end)
         found = self._found
         if found is None or any(key not in found.bounds or found.bounds[key][1] < offset for key, offset in ends.items()):
             found = self._look()
@@ -199,19 +205,19 @@ class _Sink:
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
         from minikafka.spark.security import Security
-        self.options = {key.lower(): value for key, value in options.items()}
+        given = Given(options)
         if overwrite:
             raise OptionError('a topic cannot be overwritten: use mode("append")')
-        if not self.options.get("kafka.bootstrap.servers"):
+        self.bootstrap, self.topic = given.text("kafka.bootstrap.servers"), given.text("topic").strip()
+        if not self.bootstrap:
             raise OptionError("the sink needs kafka.bootstrap.servers")
+        check_kafka_options(given, SINK_REFUSES)
+        self.exactly_once = given.is_set("exactlyOnce", False)
+        self.compression = given.one_of("kafka.compression.type", CODECS)
         try:
-            self.security = Security.from_properties({key[6:]: value for key, value in self.options.items() if key.startswith("kafka.")})
+            self.security = Security.from_properties(given.kafka)
         except ValueError as error:
             raise OptionError(f"an option cannot be read: {error}") from error
-
-    @property
-    def exactly_once(self) -> bool:
-        return self.options.get("exactlyonce", "false").lower() == "true"
 
     def transaction(self) -> Any:
         """The transaction for a task's rows. Only streams have one."""
@@ -224,10 +230,7 @@ class _Sink:
         if transaction is not None and not transaction.begin():
             transaction.close()
             return Written(0)
-        rows = write_batches(iterator, self.options["kafka.bootstrap.servers"], self.options.get("topic", ""),
-                             self.options.get("includeheaders", "false").lower() == "true",
-                             self.options.get("kafka.compression.type", "none"), self.security, transaction)  # fmt: skip
-        return Written(rows)
+        return Written(write_batches(iterator, self.bootstrap, self.topic, self.compression, self.security, transaction))
 
 
 class SinkWriter(_Sink, DataSourceArrowWriter):
@@ -243,7 +246,7 @@ class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
         super().__init__(options, overwrite)
-        if self.exactly_once and not self.options.get("topic"):
+        if self.exactly_once and not self.topic:
             raise OptionError("exactlyOnce needs the option topic: a task's transaction writes to one topic")
 
     def transaction(self) -> Any:
@@ -256,7 +259,7 @@ class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
         if context is None or not query or epoch is None:
             raise OptionError("exactlyOnce needs the number of the micro-batch, which Spark does not provide here")
         name = f"minikafka-sink-{query}-{context.partitionId()}"
-        return SinkTransaction(self.options["kafka.bootstrap.servers"], self.options["topic"], name, int(epoch), security=self.security)
+        return SinkTransaction(self.bootstrap, self.topic, name, int(epoch), security=self.security)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         pass

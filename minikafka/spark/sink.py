@@ -23,7 +23,6 @@ def write_batches(
     batches: Iterator[Any],
     bootstrap: str,
     topic: str,
-    include_headers: bool,
     compression: str = "none",
     security: Security = PLAIN_TEXT,
     transaction: SinkTransaction | None = None,
@@ -45,7 +44,7 @@ def write_batches(
                         raise ProduceFailed(f"topic {name} does not exist")
                     if transaction is None:
                         producer.start()
-                _send(part, producer, include_headers, compression, rows)
+                _send(part, producer, compression, rows)
                 rows += part.num_rows
         for producer in producers.values():
             producer.flush()
@@ -76,7 +75,7 @@ def _by_topic(table: pa.Table, topic: str) -> Iterator[tuple[str, pa.Table]]:
         yield name, table.filter(pc.equal(column, name))
 
 
-def _send(table: pa.Table, producer: LoadProducer, include_headers: bool, compression: str, first_row: int) -> None:
+def _send(table: pa.Table, producer: LoadProducer, compression: str, first_row: int) -> None:
     from minikafka.wire.compression import CompressionType, compress
 
     if "value" not in table.column_names:
@@ -92,7 +91,7 @@ def _send(table: pa.Table, producer: LoadProducer, include_headers: bool, compre
             raise TableError(f"the column partition ranges from {partition.min()} to {partition.max()}, "
                              f"but the topic has {counted(int(count), 'partition')}")
     codec = COMPRESSIONS.index(compression)
-    tail = _tails(table) if include_headers and "headers" in table.column_names else None
+    tail = _tails(table) if "headers" in table.column_names else None
     producer.send(encode_rows(
         keys, values, partition, batch_bytes=512 << 10, now_ms=time.time_ns() // 1_000_000, codec=codec, tail=tail, checksum=False,
         compress=(lambda kind, data: bytes(compress(CompressionType(kind), data))) if codec else None,
@@ -103,8 +102,10 @@ def _tails(table: pa.Table) -> pa.Array:
     """Header count and headers of each row, from array<struct<key, value>>."""
     from minikafka.spark.encode import varint_bytes
 
-    found = []
-    for row in table.column("headers").to_pylist():
+    found, column = [], table.column("headers")
+    if not (pa.types.is_null(column.type) or (pa.types.is_list(column.type) and _is_header(column.type.value_type))):
+        raise TableError(f"the column headers must be an array of structs with key (text) and value (bytes), not {column.type}")
+    for row in column.to_pylist():
         piece = bytearray(varint_bytes(len(row or ())))
         for header in row or ():
             name, value = header["key"].encode(), header["value"]
@@ -112,3 +113,9 @@ def _tails(table: pa.Table) -> pa.Array:
             piece += varint_bytes(-1) if value is None else varint_bytes(len(value)) + value
         found.append(bytes(piece))
     return pa.array(found, pa.binary())
+
+
+def _is_header(kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind) or {field.name for field in kind} != {"key", "value"}:
+        return False
+    return bool(pa.types.is_string(kind.field("key").type) and pa.types.is_binary(kind.field("value").type))

@@ -101,7 +101,7 @@ def _are_there(names: list[str], options: SourceOptions, found: set[Key], where:
     for name in names:
         if name not in topics:
             raise SourceError(f"topic {name} does not exist {where}")
-    for topic, number in sorted(set(options.assigned) - found):
+    for topic, number in sorted(set(options.assigned or ()) - found):
         raise SourceError(f"{topic}-{number} does not exist {where}")
 
 

@@ -6,9 +6,8 @@ No Spark in here: everything is plain values, so that it can be tested and used 
 from __future__ import annotations
 
 import bisect
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,14 +16,20 @@ from minikafka.spark.fetch_client import Place
 from minikafka.spark.source_files import Held, cuts, segment_path
 from minikafka.spark.source_listing import OTHER_REPLICAS, Available, available
 from minikafka.spark.source_loss import Loss, LossPolicy
-from minikafka.spark.source_options import Key, OptionError, SourceOptions, Times
+from minikafka.spark.source_options import (
+    EARLIEST,
+    LATEST,
+    TOPIC_ID,
+    Key,
+    OptionError,
+    SourceOptions,
+    Times,
+    offsets_of,
+)
 from minikafka.spark.source_times import in_files, on_brokers
 
 Offsets = dict[Key, int]
-EARLIEST, LATEST = -2, -1
 SPLIT_BYTES = 256 << 20
-#: The key of a stream's offsets under which a topic's id stands, beside its partitions' numbers.
-TOPIC_ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,11 @@ def starting(options: SourceOptions, found: Available, default: str) -> Offsets:
     """Where reading begins: by time where a time is given, else by `startingOffsets`. Raises OptionError, DataLossError."""
     result = {}
     if options.starting_times is None:
-        result = resolve(options.starting, found.bounds, default)
-        asked = resolve(options.starting, dict.fromkeys(found.bounds, (EARLIEST, LATEST)), default)
+        result = resolve(options, options.starting or default, found.bounds)
+        asked = resolve(options, options.starting or default, dict.fromkeys(found.bounds, (EARLIEST, LATEST)))
         first = [key for key, offset in asked.items() if offset == EARLIEST]
     else:
-        for key, (time, offset) in _at_times(options.starting_times, found).items():
+        for key, (time, offset) in _at_times(options, options.starting_times, found).items():
             if offset is None and not options.latest_without_match:
                 hint = "startingOffsetsByTimestampStrategy=latest begins at the end"
                 raise OptionError(f"{key[0]}-{key[1]} has no record with a timestamp of {time} or later ({hint})")
@@ -78,19 +83,20 @@ def _begin_whole(options: SourceOptions, found: Available, keys: list[Key]) -> N
 def ending(options: SourceOptions, found: Available) -> Offsets:
     """Where a batch query ends; a partition without a record at or behind the given time is read to its end. Raises OptionError."""
     if options.ending_times is None:
-        result = resolve(options.ending, found.bounds, "latest")
+        result = resolve(options, options.ending or "latest", found.bounds)
     else:
-        times = _at_times(options.ending_times, found)
+        times = _at_times(options, options.ending_times, found)
         result = {key: found.bounds[key][1] if offset is None else offset for key, (_, offset) in times.items()}
     return result
 
 
-def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None]]:
+def _at_times(options: SourceOptions, times: Times, found: Available) -> dict[Key, tuple[int, int | None]]:
     """{partition: (time, first readable offset at or behind it, None without any)} of every partition that can be read."""
     timestamps = dict(times) if isinstance(times, tuple) else {key: int(times or 0) for key in found.bounds}
     for key in found.bounds:
         if key not in timestamps:
             raise OptionError(f"the timestamps do not include {key[0]}-{key[1]}")
+    _only_these(options, "timestamps", timestamps, found.bounds)
     asked = {key: timestamps[key] for key in found.bounds}
     offsets = on_brokers(found.places, {key: time for key, time in asked.items() if key in found.places})
     for key, held in found.files.items():
@@ -98,23 +104,29 @@ def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None
     return {key: (asked[key], offsets[key] if 0 <= offsets[key] < found.bounds[key][1] else None) for key in found.bounds}
 
 
-def resolve(text: str, bounds: dict[Key, tuple[int, int]], default: str) -> Offsets:
+def resolve(options: SourceOptions, text: str, bounds: dict[Key, tuple[int, int]]) -> Offsets:
     """`earliest`, `latest` or JSON {"topic": {"0": 5, "1": -2}} (-2 earliest, -1 latest) as offsets of every partition."""
-    text = text or default
-    if text in {"earliest", "latest"}:
-        return {key: begin if text == "earliest" else end for key, (begin, end) in bounds.items()}
-    try:
-        said = from_json(json.loads(text))
-    except (ValueError, AttributeError) as error:
-        raise OptionError(f"{text!r} is neither earliest, latest nor JSON of topics, partitions and offsets") from error
+    said = offsets_of(text)
+    if isinstance(said, str):
+        return {key: begin if said == "earliest" else end for key, (begin, end) in bounds.items()}
     for key in bounds:
         if key not in said:
             raise OptionError(f"the offsets do not include {key[0]}-{key[1]}")
+    _only_these(options, "offsets", said, bounds)
     return {key: {EARLIEST: begin, LATEST: end}.get(said[key], said[key]) for key, (begin, end) in bounds.items()}
+
+
+def _only_these(options: SourceOptions, what: str, said: Iterable[Key], bounds: Mapping[Key, tuple[int, int]]) -> None:
+    """Refuse offsets of partitions that the query does not read: a wrong name, or a partition that is gone with its records. Another
+    share of the query may read them."""
+    for key in sorted(said):
+        if key not in bounds and (options.share == (0, 1) or not options.names(key)):
+            raise OptionError(f"the {what} include {key[0]}-{key[1]}, which the query does not read, or which does not exist")
 
 
 def batch_ranges(options: SourceOptions) -> list[Range]:
     """The work of a batch query. Raises OptionError (also for one that begins behind its end), BrokerError, SourceError, DataLossError."""
+    options.check_batch()
     found = available(options)
     begin, end = starting(options, found, "earliest"), ending(options, found)
     for (topic, number), offset in begin.items():
@@ -241,10 +253,6 @@ def as_json(offsets: Offsets, ids: Mapping[str, str]) -> dict[str, dict[str, int
         id_entry = {TOPIC_ID: ids[topic]} if ids.get(topic) else {}
         result.setdefault(topic, {**id_entry})[str(number)] = offset
     return result
-
-
-def from_json(said: Mapping[str, Mapping[str, int | str]]) -> Offsets:
-    return {(topic, int(number)): int(offset) for topic, each in said.items() for number, offset in each.items() if number != TOPIC_ID}
 
 
 def ids_in(said: Mapping[str, Mapping[str, int | str]]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from minikafka.testing import EmbeddedCluster  # noqa: E402
 pytestmark = pytest.mark.timeout(60)
 
 
-TOPICS = ("again", "died", "zombie", "broken")
+TOPICS = ("again", "died", "zombie", "broken", "headers")
 
 
 class Kafka:
@@ -64,7 +64,7 @@ def write(cluster: EmbeddedCluster, topic: str, epoch: int, *names: str) -> bool
     if not transaction.begin():
         transaction.close()
         return False
-    assert write_batches(rows(*names), cluster.bootstrap_servers, topic, False, transaction=transaction) == len(names)
+    assert write_batches(rows(*names), cluster.bootstrap_servers, topic, transaction=transaction) == len(names)
     return True
 
 
@@ -98,7 +98,7 @@ def sent(cluster: EmbeddedCluster, topic: str, *names: str) -> SinkTransaction:
     assert transaction.begin()
     held = transaction.commit
     transaction.commit = transaction.close = lambda: None  # type: ignore[method-assign]
-    write_batches(rows(*names), cluster.bootstrap_servers, topic, False, transaction=transaction)
+    write_batches(rows(*names), cluster.bootstrap_servers, topic, transaction=transaction)
     transaction.commit = held  # type: ignore[method-assign]
     return transaction
 
@@ -126,6 +126,21 @@ def test_a_task_that_fails_takes_its_rows_back(cluster: EmbeddedCluster) -> None
     transaction = attempt(cluster, "broken", 0)
     assert transaction.begin()
     with pytest.raises(TableError, match="needs a column value"):
-        write_batches(breaks(), cluster.bootstrap_servers, "broken", False, transaction=transaction)
+        write_batches(breaks(), cluster.bootstrap_servers, "broken", transaction=transaction)
     assert committed(cluster, "broken") == []
     assert write(cluster, "broken", 0, "a", "b") and committed(cluster, "broken") == ["a", "b"]
+
+
+def test_headers_are_written_wherever_there_is_a_column_of_them(cluster: EmbeddedCluster) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": b"x"}, {"key": "none", "value": None}], None], kind)
+    table = pa.RecordBatch.from_pydict({"value": pa.array(["with", "without"]), "headers": headers})
+    assert write_batches(iter([table]), cluster.bootstrap_servers, "headers") == 2
+    consumer = confluent_kafka.Consumer(cluster.client_config(**{"group.id": "h", "auto.offset.reset": "earliest"}))
+    consumer.subscribe(["headers"])
+    found = {message.value(): message.headers() for message in consumer.consume(2, 30)}
+    consumer.close()
+    assert found == {b"with": [("h", b"x"), ("none", None)], b"without": None}
+    wrong = pa.RecordBatch.from_pydict({"value": pa.array(["v"]), "headers": pa.array(["h=x"])})
+    with pytest.raises(TableError, match="the column headers must be an array of structs"):
+        write_batches(iter([wrong]), cluster.bootstrap_servers, "headers")
