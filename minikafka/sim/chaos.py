@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -30,7 +29,7 @@ CONTROLLER_LISTENER = "CONTROLLER"
 #: Faults that flip bits.
 ROTS = frozenset({"rot", "rot_fetched", "rot_internal", "rot_metadata"})
 #: Faults that can end a process without a clean-shutdown file.
-UNCLEAN = frozenset({"kill", "kill_all", "power", "hole", "wipe", "disk_error", "disk_full", "min_isr", *ROTS})
+UNCLEAN = frozenset({"kill", "kill_all", "power", "hole", "wipe", "disk_error", "disk_full", "shortage", "min_isr", *ROTS})
 #: How long, and how much, a controller's disk is slowed down, so that more than one batch of the metadata log waits for it.
 GAP_WAIT_S = 4.0
 GAP_BLOCKING_S = 0.8
@@ -453,10 +452,13 @@ class Chaos:
         self._later(fault, node.disk.heal)
 
     def _disk_error(self, fault: Fault, node: SimNode) -> Any:
-        operation = ("write", "fsync", "fsync_dir", "rename", "read", "open")[fault.pick % 6]
-        node.disk.failing[operation] = errno.EIO
         self._later(fault, node.disk.heal)
-        return operation
+        return node.disk.fail(fault.pick)
+
+    def _shortage(self, fault: Fault, node: SimNode) -> Any:
+        """The process gets no more descriptors, or the kernel has no memory for one kind of call."""
+        self._later(fault, node.disk.heal)
+        return node.disk.run_short(fault.pick, 0 if node.view is None else len(node.view.numbers))
 
     def _clock(self, fault: Fault, node: SimNode) -> Any:
         jump = (-3_600_000, -5_000, -200, 200, 5_000, 3_500_000)[fault.pick % 6]

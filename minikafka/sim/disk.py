@@ -131,7 +131,7 @@ class Disk:
         self.durable: dict[str, dict[str, Inode]] = {"/": {}}
         #: Changes of each directory since its last sync, in order: name -> new inode (None: removed).
         self.journal: dict[str, list[dict[str, Inode | None]]] = {}
-        #: Directories whose last sync failed: nobody may rely on names that they have had since the one before.
+        #: Directories in which a call has failed since their last sync: nobody may rely on names that they have had since then.
         self.unsynced: set[str] = set()
         #: A cache for minikafka.sim.replicas: the segments of each directory, dropped when any name changes.
         self.segments: dict[str, list[tuple[int, Inode]]] = {}
@@ -148,27 +148,53 @@ class Disk:
         self.bytes_written = 0
         self.syncs = 0
 
+    @property
+    def is_short(self) -> bool:
+        """Whether descriptors or memory are lacking."""
+        return self.descriptors_max is not None or errno.ENOMEM in self.failing.values()
+
+    def fail(self, pick: int) -> str:
+        """One kind of call fails from now on; returns which."""
+        operation = ("write", "fsync", "fsync_dir", "rename", "read", "open")[pick % 6]
+        self.failing[operation] = errno.EIO
+        return operation
+
+    def run_short(self, pick: int, descriptors: int) -> str:
+        """A process that has `descriptors` open gets almost no more, or the kernel lacks memory for one kind of call. Returns which."""
+        pick, is_memory = divmod(pick, 2)
+        if is_memory:
+            operation = ("open", "read", "write", "list")[pick % 4]
+            self.failing[operation] = errno.ENOMEM
+            return f"memory to {operation}"
+        self.descriptors_max = descriptors + pick % 4
+        return "descriptors"
+
     def heal(self) -> None:
-        """The device works again."""
+        """The device works again, and nothing is lacking."""
         self.failing.clear()
-        self.space_left = None
+        self.space_left = self.descriptors_max = None
 
     @contextmanager
     def healthy(self) -> Iterator[None]:
         """Suspend faults while a check reads the disk from outside."""
-        kept = self.failing, self.stall
-        self.failing, self.stall = {}, None
+        kept = self.failing, self.stall, self.descriptors_max
+        self.failing, self.stall, self.descriptors_max = {}, None, None
         try:
             yield
         finally:
-            self.failing, self.stall = kept
+            self.failing, self.stall, self.descriptors_max = kept
 
     def check(self, operation: str, path: str) -> None:
         """Raises OSError if the operation is to fail; may make the process wait."""
         if self.failing and operation in self.failing:
+            self.leave_unsynced(path)
             raise OSError(self.failing[operation], "injected", path)
         if self.stall is not None:
             self.stall(operation)
+
+    def leave_unsynced(self, path: str) -> None:
+        """A call has failed. Perhaps it was part of a sync, which has not come to the names in the directory."""
+        self.unsynced.add(path if path in self.files else posixpath.dirname(path))
 
     def room(self, size: int, path: str) -> int:
         """How many bytes of a write fit. Raises OSError ENOSPC if none do."""
@@ -350,6 +376,7 @@ class DiskView:
         numbers = self.numbers
         limit = self.disk.descriptors_max
         if limit is not None and len(numbers) >= limit:
+            self.disk.leave_unsynced(path)
             raise OSError(errno.EMFILE, "Too many open files", path)
         number = len(numbers)
         if number in numbers:
@@ -361,6 +388,11 @@ class DiskView:
         """The process is gone: its open files are closed, its locks free."""
         self.is_dead = True
         self.disk.locks.clear()
+
+    def _open_directory(self, path: str) -> None:
+        """What lists or syncs a directory has it open meanwhile. Raises OSError EMFILE."""
+        if self.disk.descriptors_max is not None:
+            self.numbers.discard(self.take_number(path))
 
     def _check(self, operation: str, path: str) -> None:
         if self.is_dead:
@@ -445,6 +477,7 @@ class DiskView:
     def list(self, path: str) -> list[str]:
         """See FileSystem."""
         self._check("list", path)
+        self._open_directory(path)
         prefix = path.rstrip("/") + "/"
         if path not in self.disk.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
@@ -473,10 +506,10 @@ class DiskView:
 
     def fsync_dir(self, path: str) -> None:
         """See FileSystem."""
+        self._open_directory(path)
         try:
             self._check("fsync_dir", path)
         except OSError as error:
-            self.disk.unsynced.add(path)
             raise SyncFailed(error.errno, error.strerror, path) from error
         if path not in self.disk.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
@@ -488,6 +521,7 @@ class DiskView:
     def lock(self, path: str) -> DiskLock:
         """See FileSystem."""
         self._check("open", path)
+        self._open_directory(path)
         if path in self.disk.locks:
             raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)
         self.disk.locks.add(path)

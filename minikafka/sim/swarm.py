@@ -186,6 +186,10 @@ STALLS_SHARE = 0.4
 SILENCES_IN = frozenset({"crashes", "network", "mixed", "storm"})
 SILENCES_SHARE = 0.35
 
+#: Profiles with shortages of descriptors and memory, and the share of their seeds.
+SHORTAGES_IN = frozenset({"crashes", "disks", "mixed", "storm"})
+SHORTAGES_SHARE = 0.3
+
 
 def draw(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> tuple[Options, list[Fault]]:
     """Options and faults of a seed. `profile`: calm, one, crashes, network, disks, rot, mixed, storm; None = drawn."""
@@ -206,7 +210,7 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     _pending_answers(options)
     _steps(options)
     _gathering(options)
-    drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options)]
+    drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options), *_shortages(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
 
@@ -267,6 +271,19 @@ def _silences(options: Options) -> list[Fault]:
         at_s = round(generator.uniform(0.05, 0.9) * options.duration_s, 3)
         target = generator.choice(("any", "leader", "controller", "controller"))
         faults.append(Fault(at_s, "silence", target, 0.1, generator.randrange(1 << 16)))
+    return faults
+
+
+def _shortages(options: Options) -> list[Fault]:
+    """Draw shortages of descriptors and memory, with a separate generator, as `_more_rot`."""
+    generator = random.Random(f"swarm/shortages/{options.seed}")
+    if options.profile not in SHORTAGES_IN or generator.random() >= SHORTAGES_SHARE:
+        return []
+    faults = []
+    for _ in range(generator.choice((1, 2, 4))):
+        at_s = round(generator.uniform(0.0, 0.9) * options.duration_s, 3)
+        target = generator.choice(("any", "leader", "controller", "coordinator"))
+        faults.append(Fault(at_s, "shortage", target, round(generator.uniform(0.2, 3.0), 3), generator.randrange(1 << 16)))
     return faults
 
 

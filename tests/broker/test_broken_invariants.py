@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +23,11 @@ from minikafka.client.errors import ClientError
 from minikafka.core.controller.controller import Controller
 from minikafka.net.turn_share import TurnShares
 from minikafka.storage.checkpoint import CLEAN_SHUTDOWN
-from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.storage.errors import ResourceShortage
+from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 
 class Listener:
@@ -198,6 +201,27 @@ async def test_a_controller_that_fails_before_an_event_has_its_turn_gives_up_its
     plane.controller.handle(BrokerHeartbeatRequest(broker_id=1), 1, lambda response, error: answered.append(error.code))  # type: ignore[union-attr]
     assert await resigned == plane.raft.leader_epoch and answered == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert not plane.controller.is_active and plane.environment.supervisor.unexpected == {"term": 1}
+
+
+async def test_a_controller_that_lacks_descriptors_hands_over_its_term(caplog: pytest.LogCaptureFixture) -> None:
+    """It was an unexpected failure, with a stack trace, and clients got UNKNOWN_SERVER_ERROR; at the begin of a term it ended the node."""
+    plane = ControlPlane()
+    resigned = asyncio.get_running_loop().create_future()
+    plane.raft.resign = resigned.set_result  # type: ignore[method-assign]
+
+    def fails(*arguments: Any, **options: Any) -> int:
+        raise ResourceShortage("cannot append", cause=OSError(errno.EMFILE, "Too many open files"))
+
+    plane.raft.append = fails  # type: ignore[method-assign]
+    entry = IncrementalAlterConfigsRequest.AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="", configs=[entry])
+    with pytest.raises(ApiError) as refused:
+        await plane.controller.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER, "the client asks again, and another controller may have what this one lacks"
+    assert await resigned == plane.raft.leader_epoch
+    assert not plane.controller.is_active and not plane.environment.supervisor.unexpected
+    assert not plane.environment.supervisor.failed.done()
+    assert "gives up the leadership of the quorum: cannot append: [Errno 24] Too many open files" in caplog.text
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

@@ -23,6 +23,7 @@ from minikafka.core.controller.topics import random_uuid
 from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
 from minikafka.steps import Steps, paced
+from minikafka.storage.errors import ResourceShortage
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest
@@ -314,7 +315,10 @@ class ControllerHost:
                 batch.add(encode_metadata_record(written, version))
                 if is_step:
                     yield
-            last = self._raft.append(batch, epoch=self._epoch)
+            try:
+                last = self._raft.append(batch, epoch=self._epoch)
+            except ResourceShortage as error:
+                raise self._short_of_resources(error) from error
             # The log may have inserted a control batch in between (a change of voters).
             delta = yield from core.replay(fitting, last - len(fitting) + 1)
             reason = reason_in_batch(records, start, step, why)
@@ -455,6 +459,13 @@ class ControllerHost:
             self.supervisor.call_soon("the controller's resignation", self._raft.resign, epoch)
 
         self.supervisor.caught(f"the controller's {what}", error, Ends("term", resign))
+
+    def _short_of_resources(self, error: ResourceShortage) -> NotLeader:
+        """Give up the term: another controller may have what this one lacks, and who asked asks again. Returns what to raise."""
+        log.warning("controller %d gives up the leadership of the quorum: %s", self._config.node_id, error)
+        # In a later turn, because this call may come from within the quorum.
+        self.supervisor.call_soon("the controller's resignation", self._raft.resign, self._epoch)
+        return NotLeader("descriptors or memory were lacking")
 
     async def stop(self) -> None:
         """Cease to be the active controller."""
