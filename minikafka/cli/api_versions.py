@@ -1,4 +1,4 @@
-"""`minikafka broker-api-versions`: kafka-broker-api-versions.sh."""
+"""`minikafka broker-api-versions`: kafka-broker-api-versions.sh; also `minikafka cluster api-versions`, which may ask controllers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def _versions(low: int, high: int) -> str:
 @operator_command("broker-api-versions")
 def broker_api_versions(bootstrap: str, output: str, traceback: bool) -> None:
     """Show the APIs and versions that each broker serves, and the version that this client would use."""
+    show_versions(bootstrap, output, traceback=traceback)
+
+
+def show_versions(bootstrap: str, output: str, *, traceback: bool) -> None:
+    """Print what every node serves."""
 
     async def work(admin: Maintenance) -> None:
         await admin.cluster.refresh([])

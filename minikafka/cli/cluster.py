@@ -124,6 +124,20 @@ def unregister_controller(bootstrap: str, controller_id: int, traceback: bool) -
     with_admin(bootstrap, work, traceback=traceback)
 
 
+@cluster.command("api-versions")
+@bootstrap_controller_option
+@bootstrap_option
+@command_config_option
+@older_config_option
+@output_option
+@traceback_option
+def api_versions(bootstrap: str, output: str, traceback: bool) -> None:
+    """Show the APIs and versions that each broker or controller serves."""
+    from minikafka.cli.api_versions import show_versions
+
+    show_versions(bootstrap, output, traceback=traceback)
+
+
 def _add_controls() -> None:
     from minikafka.cli.cluster_commands import COMMANDS
     from minikafka.cli.cluster_up import up

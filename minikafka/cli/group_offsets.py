@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 Partition = tuple[str, int]
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 RESETS = ("to_earliest", "to_latest", "to_offset", "to_datetime", "by_duration", "shift_by", "to_current", "from_file")
+_OF_CONSUMERS = (
+    click.option("--by-duration", help="Reset to the first record of the last PnDTnHnMnS."),
+    click.option("--shift-by", type=int, help="Shift the offset by this many records; negative values go back."),
+)
 _OPTIONS = (
     click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset."),
     click.option("--to-latest", is_flag=True, help="Reset to the log end offset."),
     click.option("--to-current", is_flag=True, help="Reset to the current committed offset."),
     click.option("--to-offset", type=int, help="Reset to this offset."),
     click.option("--to-datetime", help="Reset to the first record at or after YYYY-MM-DDTHH:MM:SS.sss[Z]."),
-    click.option("--by-duration", help="Reset to the first record of the last PnDTnHnMnS."),
-    click.option("--shift-by", type=int, help="Shift the offset by this many records; negative values go back."),
+    *_OF_CONSUMERS,
     click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="CSV file written by --export: topic,partition,offset."),
     click.option("--dry-run", is_flag=True, help="Only show the new offsets."),
     click.option("--execute", is_flag=True, help="Apply the new offsets."),
@@ -36,7 +39,16 @@ _OPTIONS = (
 
 def reset_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add all reset options to a command."""
-    for option in reversed(_OPTIONS):
+    return _with(command, _OPTIONS)
+
+
+def share_reset_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the reset options of share groups, whose offsets cannot be shifted."""
+    return _with(command, [option for option in _OPTIONS if option not in _OF_CONSUMERS])
+
+
+def _with(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    for option in reversed(options):
         command = option(command)
     return command
 

@@ -1,6 +1,6 @@
-"""Flags and tools of Apache Kafka 4.3 that have no effect here or are not offered, with an answer better than "no such option".
+"""Flags and tools of Apache Kafka 4.4 that have no effect here or are not offered, with an answer better than "no such option".
 
-`tests/golden/tool_flags-4.3.tsv` lists every flag of Kafka's tools. A test checks that each is an option here or in this module.
+`tests/golden/tool_flags-4.4.tsv` lists every flag of Kafka's tools. A test checks that each is an option here or in this module.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "--socket-buffer-size": _CLIENT,
     },
     "consumer-perf-test": {"--socket-buffer-size": _CLIENT},
+    "share-consumer-perf-test": {"--socket-buffer-size": _CLIENT},
     "dump-log": {"--max-message-size": "it reads batches of any size"},
     "topics": {"--partition-size-limit-per-response": "it always reads all pages of the response"},
 }

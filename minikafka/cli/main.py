@@ -56,6 +56,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "producer-perf-test": ("minikafka.cli.perf", "producer_perf_test", "Measure how fast a producer writes."),
     "reassign-partitions": ("minikafka.cli.reassign", "reassign_partitions", "Move replicas between brokers."),
     "streams-groups": ("minikafka.cli.streams_groups", "streams_groups", "List, describe, reset and delete streams groups."),
+    "share-consumer-perf-test": (
+        "minikafka.cli.perf_share",
+        "share_consumer_perf_test",
+        "Measure how fast members of a share group read.",
+    ),
     "share-groups": ("minikafka.cli.share_groups", "share_groups", "List, describe, reset and delete share groups."),
     "sim": ("minikafka.cli.sim", "sim", "Run the deterministic cluster simulator."),
     "start": ("minikafka.cli.start", "start", "Run a broker, a controller, or both."),
@@ -65,6 +70,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "transactions": ("minikafka.cli.transactions", "transactions", "List, describe and abort transactions; find hanging ones."),
     "verifiable-consumer": ("minikafka.cli.verifiable", "verifiable_consumer", "Read records and report each as a JSON line."),
     "verifiable-producer": ("minikafka.cli.verifiable", "verifiable_producer", "Write records and report each as a JSON line."),
+    "verifiable-share-consumer": (
+        "minikafka.cli.verifiable_share",
+        "verifiable_share_consumer",
+        "Read records of a share group and report each as a JSON line.",
+    ),
     "verify-files": ("minikafka.cli.load_files", "verify_files", "Check what load --to-files wrote."),
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,8 @@ from minikafka.client.errors import ClientError
 from minikafka.counted import counted
 
 MB = 1024 * 1024
+#: No keys; 0, 1, 2 and so on, again and again; random keys.
+KEYS = ("none", "range", "random")
 TRANSACTION_MS_DEFAULT = 3000
 POLL_MS = 100
 CONSUMER_COLUMNS = (
@@ -94,6 +97,9 @@ class Latencies:
     type=click.IntRange(1),
     help="Milliseconds until a transaction is committed.  [default with an id: 3000]",
 )
+@click.option("--key-distribution", type=click.Choice(KEYS), default="none", show_default=True, help="Keys of the records.")
+@click.option("--record-key-range", "key_count", type=click.IntRange(1), help="With --key-distribution: keys are numbers below this one.")
+@click.option("--random-seed", type=int, default=0, show_default=True, help="Seed of random payloads and keys.")
 @click.option("--warmup-records", type=click.IntRange(0), default=0, help="Number of records to send before measuring.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds between two lines.")
 @click.option("--print-metrics", is_flag=True, help="Accepted, no effect: the bundled client has no metrics.")
@@ -114,6 +120,8 @@ def producer_perf_test(
         raise click.UsageError("specify the records: --record-size, --payload-file or --payload-monotonic")
     if num_records is None:
         raise click.UsageError("--num-records is missing")
+    if options["key_distribution"] != "none" and options["key_count"] is None:
+        raise click.UsageError(f"--key-distribution {options['key_distribution']} needs --record-key-range")
     settings = command_settings([*command, *more_properties])
     address = settings.pop("bootstrap.servers", bootstrap)
     run(lambda: _produce(address, topic, num_records, settings, options), traceback=traceback)
@@ -122,7 +130,7 @@ def producer_perf_test(
 def _payloads(options: dict[str, Any]) -> Any:
     if options["payload_monotonic"]:
         return lambda number: str(number).encode()
-    generator = random.Random(0)
+    generator = random.Random(options["random_seed"])
     if options["payload_file"]:
         delimiter = options["payload_delimiter"].replace("\\n", "\n").replace("\\t", "\t").encode()
         with open(options["payload_file"], "rb") as file:
@@ -135,11 +143,21 @@ def _payloads(options: dict[str, Any]) -> Any:
     return lambda number: ready[number % len(ready)]
 
 
+def _keys(options: dict[str, Any]) -> Callable[[int], bytes | None]:
+    count = options["key_count"]
+    if options["key_distribution"] == "range":
+        return lambda number: str(number % count).encode()
+    if options["key_distribution"] == "random":
+        generator = random.Random(options["random_seed"])
+        return lambda number: str(generator.randrange(count)).encode()
+    return lambda number: None
+
+
 async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, str], options: dict[str, Any]) -> None:
     from minikafka.client.producer import Producer
     from minikafka.client.transactional import TransactionalProducer
 
-    payload = _payloads(options)
+    payload, key = _payloads(options), _keys(options)
     acks = settings.get("acks", "all")
     warm, rate = min(options["warmup_records"], count - 1), options["throughput"]
     duration_ms = options["transaction_duration_ms"]
@@ -171,7 +189,7 @@ async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, s
                 latencies = Latencies(options["reporting_interval"] / 1000)
             value = payload(number)
             sent = time.monotonic()
-            future = await producer.send(topic, value)
+            future = await producer.send(topic, value, key=key(number))
             future.add_done_callback(_noter(latencies, failed, sent, len(value)))
             if rate > 0 and (ahead := started + (number + 1) / rate - time.monotonic()) > 0.002:
                 await asyncio.sleep(ahead)
@@ -251,7 +269,7 @@ def consumer_perf_test(bootstrap: str, topic: str | None, count: int, command: t
     run(lambda: _consume(bootstrap, topic, count, settings, options), traceback=traceback)
 
 
-def _when(seconds: float) -> str:
+def wall_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S:%f")[:-3]
 
 
@@ -293,11 +311,12 @@ async def _consume(bootstrap: str, topic: str | None, count: int, settings: dict
                 )
                 break
             if options["show_detailed_stats"] and (now - reported) * 1000 >= options["reporting_interval"]:
-                _row(f"{_when(time.time())}, 0", size, read, size - last_size, read - last_read, now - reported, (joined or now) - started)
+                when = f"{wall_time(time.time())}, 0"
+                _row(when, size, read, size - last_size, read - last_read, now - reported, (joined or now) - started)
                 reported, last_read, last_size = now, read, size
         ended = time.monotonic()
     if not options["show_detailed_stats"]:
-        when = f"{_when(started_wall)}, {_when(started_wall + ended - started)}"
+        when = f"{wall_time(started_wall)}, {wall_time(started_wall + ended - started)}"
         _row(when, size, read, size, read, ended - started, (joined or ended) - started)
 
 

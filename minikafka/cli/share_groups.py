@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import EXIT_REFUSED, emit
-from minikafka.cli.group_offsets import check_reset, partitions_of, targets
+from minikafka.cli.group_offsets import check_reset, echo_csv, partitions_of, share_reset_options, targets
 from minikafka.cli.group_tables import delete_groups, echo_deletion, echo_groups, kafka_table
 from minikafka.cli.session import java_exception, operator_command, with_admin
 from minikafka.client.errors import BrokerError, ClientError
@@ -40,11 +40,7 @@ _LEAST |= {"members": 8, "leader_epoch": 13, "start_offset": 13, "member_epoch":
     "--state", "states", is_flag=False, flag_value="", metavar="[STATE,..]", help="Describe the state; with --list, show it, or only these."
 )
 @click.option("--verbose", is_flag=True, help="Also show epochs and the members' assignments.")
-@click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset.")
-@click.option("--to-latest", is_flag=True, help="Reset to the log end offset.")
-@click.option("--to-datetime", help="Reset to the first record at or after YYYY-MM-DDTHH:MM:SS.sss[Z].")
-@click.option("--dry-run", is_flag=True, help="Only show the new offsets.")
-@click.option("--execute", is_flag=True, help="Apply the new offsets.")
+@share_reset_options
 @click.option("--timeout", type=int, default=30_000, help="Accepted, no effect.", hidden=True)
 def share_groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List, describe, reset and delete share groups."""
@@ -73,8 +69,8 @@ def _check(action: str | None, options: dict[str, Any]) -> None:
         raise click.UsageError(f"--{action} needs --group")
     if action == "reset":
         check_reset(options)
-        if not (options["topics"] or options["all_topics"]):
-            raise click.UsageError("--reset-offsets needs --topic or --all-topics")
+        if not (options["topics"] or options["all_topics"] or options["from_file"]):
+            raise click.UsageError("--reset-offsets needs --topic, --all-topics or --from-file")
         if options["dry_run"] == options["execute"]:
             raise click.UsageError("--reset-offsets needs --dry-run or --execute")
     if action == "delete-offsets" and not options["topics"]:
@@ -166,12 +162,16 @@ async def _reset(admin: Maintenance, groups: list[str], output: str, options: di
     else:
         if group.members:
             raise ClientError(f"Share group '{group_id}' is not empty.")
-    keys = sorted(await shares.offsets(group_id)) if options["all_topics"] else await partitions_of(admin, options["topics"])
-    offsets = await targets(admin, group_id, keys, {}, options)
+    starts = await shares.offsets(group_id) if options["all_topics"] or options["to_current"] else {}
+    keys = sorted(starts) if options["all_topics"] else await partitions_of(admin, options["topics"])
+    current = {key: start.start_offset for key, start in starts.items() if start.start_offset >= 0}
+    offsets = await targets(admin, group_id, keys, current, options)
     if options["execute"] and offsets:
         await shares.alter_offsets(group_id, offsets)
     rows = [{"group": group_id, "topic": t, "partition": p, "new_offset": offset} for (t, p), offset in sorted(offsets.items())]
-    if output != "table":
+    if options["export"]:
+        echo_csv(rows, is_one_group=True)
+    elif output != "table":
         emit(rows, output, ["group", "topic", "partition", "new_offset"])
     elif rows:
         click.echo("\n" + kafka_table(rows, _LEAST))

@@ -24,6 +24,7 @@ SHIMS = {
     "kafka-client-metrics.sh": "client-metrics", "kafka-share-groups.sh": "share-groups",
     "kafka-streams-groups.sh": "streams-groups", "kafka-delegation-tokens.sh": "delegation-tokens",
     "kafka-console-share-consumer.sh": "console-share-consumer",
+    "kafka-verifiable-share-consumer.sh": "verifiable-share-consumer", "kafka-share-consumer-perf-test.sh": "share-consumer-perf-test",
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish")
 

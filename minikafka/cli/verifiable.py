@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +18,7 @@ from minikafka.client.errors import ClientError
 from minikafka.net.tasks import within
 
 if TYPE_CHECKING:
+    from minikafka.client.consumer import Consumer
     from minikafka.client.producer import Producer
 
 POLL_MS = 200
@@ -30,7 +31,7 @@ def say(name: str, **fields: Any) -> None:
     sys.stdout.flush()
 
 
-async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> Any:
+async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> Any:
     """Run `work` with an event that SIGTERM and SIGINT set, and remove the handlers afterwards: uvloop does not remove them when it
     closes, and forked children would inherit them."""
     stopping = asyncio.Event()
@@ -67,7 +68,7 @@ async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, A
 @traceback_option
 def verifiable_producer(bootstrap: str, traceback: bool, **options: Any) -> None:
     """Send numbered records, and report for each whether it was acknowledged."""
-    sys.exit(run(lambda: _until_signalled(lambda stopping: _produce(bootstrap, options, stopping)), traceback=traceback))
+    sys.exit(run(lambda: until_signalled(lambda stopping: _produce(bootstrap, options, stopping)), traceback=traceback))
 
 
 async def _produce(bootstrap: str, options: dict[str, Any], stopping: asyncio.Event) -> int:
@@ -146,6 +147,9 @@ class _Sending:
 @click.option("--group-instance-id", help="Instance id for static membership.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1: until stopped.")
 @click.option("--session-timeout", "session_timeout_ms", type=int, default=30000, show_default=True, help="Milliseconds.")
+@click.option(
+    "--close-timeout", "close_ms", type=click.IntRange(0), default=30000, show_default=True, help="Milliseconds for leaving the group."
+)
 @click.option("--enable-autocommit", is_flag=True, help="Commit at intervals instead of after each batch.")
 @click.option(
     "--reset-policy",
@@ -159,7 +163,7 @@ class _Sending:
 @traceback_option
 def verifiable_consumer(bootstrap: str, traceback: bool, **options: Any) -> None:
     """Read as a member of a group, and report assignments, records and commits."""
-    run(lambda: _until_signalled(lambda stopping: _consume(bootstrap, options, stopping)), traceback=traceback)
+    run(lambda: until_signalled(lambda stopping: _consume(bootstrap, options, stopping)), traceback=traceback)
 
 
 async def _consume(bootstrap: str, options: dict[str, Any], stopping: asyncio.Event) -> None:
@@ -168,7 +172,7 @@ async def _consume(bootstrap: str, options: dict[str, Any], stopping: asyncio.Ev
     most, count = options["max_messages"], 0
     auto = options["enable_autocommit"]
     assigned: list[tuple[str, int]] = []
-    async with Consumer(
+    made = Consumer(
         bootstrap,
         group_id=options["group_id"],
         auto_offset_reset=options["reset_policy"],
@@ -177,7 +181,8 @@ async def _consume(bootstrap: str, options: dict[str, Any], stopping: asyncio.Ev
         group_protocol=options["group_protocol"],
         group_remote_assignor=options["group_remote_assignor"],
         group_instance_id=options["group_instance_id"],
-    ) as consumer:
+    )
+    async with _closed_within(made, options["close_ms"]) as consumer:
         say("startup_complete")
         await consumer.subscribe([options["topic"]])
         while (most < 0 or count < most) and not stopping.is_set():
@@ -194,6 +199,17 @@ async def _consume(bootstrap: str, options: dict[str, Any], stopping: asyncio.Ev
     say("shutdown_complete")
 
 
+@contextlib.asynccontextmanager
+async def _closed_within(consumer: Consumer, close_ms: int) -> AsyncIterator[Consumer]:
+    """Start a consumer, and give its close this long."""
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        with contextlib.suppress(TimeoutError):
+            await within(close_ms / 1000, consumer.close())
+
+
 def _as_rows(partitions: list[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"topic": topic, "partition": index} for topic, index in partitions]
 
@@ -207,18 +223,28 @@ def _note_assignment(before: list[tuple[str, int]], now: list[tuple[str, int]]) 
     return now
 
 
-def _note_records(records: list[Any], *, verbose: bool) -> None:
-    spans: dict[tuple[str, int], list[int]] = {}
+def rows_by_partition(records: list[Any]) -> list[tuple[dict[str, Any], list[int]]]:
+    """(topic and partition, offsets in order) of records."""
+    offsets: dict[tuple[str, int], list[int]] = {}
     for record in records:
-        spans.setdefault((record.topic, record.partition), []).append(record.offset)
-        if verbose:
-            say(
-                "record_data", key=_text(record.key), value=_text(record.value), topic=record.topic, partition=record.partition,
-                offset=record.offset,
-            )  # fmt: skip
+        offsets.setdefault((record.topic, record.partition), []).append(record.offset)
+    return [({"topic": topic, "partition": index}, sorted(found)) for (topic, index), found in offsets.items()]
+
+
+def note_each(records: list[Any]) -> None:
+    """Report every record."""
+    for record in records:
+        say(
+            "record_data", key=_text(record.key), value=_text(record.value), topic=record.topic, partition=record.partition,
+            offset=record.offset,
+        )  # fmt: skip
+
+
+def _note_records(records: list[Any], *, verbose: bool) -> None:
+    if verbose:
+        note_each(records)
     rows = [
-        {"topic": topic, "partition": index, "count": len(offsets), "minOffset": min(offsets), "maxOffset": max(offsets)}
-        for (topic, index), offsets in spans.items()
+        {**place, "count": len(offsets), "minOffset": offsets[0], "maxOffset": offsets[-1]} for place, offsets in rows_by_partition(records)
     ]
     say("records_consumed", count=len(records), partitions=rows)
 

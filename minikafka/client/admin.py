@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -13,7 +14,7 @@ from minikafka.client.assignors import decode_assignment
 from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
 from minikafka.client.controllers import ControllerCluster
 from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, refusal
-from minikafka.client.group import find_coordinator
+from minikafka.client.group import UNSETTLED_COORDINATOR, at_coordinator
 from minikafka.client.repeating import repeat_until_settled
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
@@ -512,16 +513,25 @@ class Admin:
         await self.cluster.refresh([])
         found: dict[str, tuple[str, str, str, str]] = {}
         for node_id in sorted(self.cluster.brokers):
-            response = await self._ask(ListGroupsRequest(), node_id=node_id)
-            if response.error_code:
-                raise refusal(response.error_code, f"groups of broker {node_id}")
-            for group in response.groups:
+            for group in await self.cluster.retry(partial(self._groups_of, node_id), self._timeout_ms):
                 found[group.group_id] = (group.group_id, group.protocol_type, group.group_state, group.group_type or "classic")
         return [found[name] for name in sorted(found)]
 
+    async def _groups_of(self, node_id: int) -> list[Any] | None:
+        """The groups that a broker coordinates; None while it reads their log."""
+        response = await self._ask(ListGroupsRequest(), node_id=node_id)
+        code = ErrorCode(response.error_code)
+        if code in UNSETTLED_COORDINATOR:
+            return None
+        if code:
+            raise refusal(code, f"groups of broker {node_id}")
+        return list(response.groups)
+
     async def describe_group(self, group_id: str) -> GroupDescription:
         """A group with its members, of the classic or the consumer protocol. Raises BrokerError."""
-        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
+        return await at_coordinator(self.cluster, group_id, partial(self._describe_group, group_id), self._timeout_ms)
+
+    async def _describe_group(self, group_id: str, coordinator: BrokerInfo) -> GroupDescription:
         response = await self._ask(DescribeGroupsRequest(groups=[group_id]), node_id=coordinator.node_id)
         group = response.groups[0]
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead":
@@ -566,16 +576,19 @@ class Admin:
 
     async def group_offsets_and_epochs(self, group_id: str) -> dict[tuple[str, int], tuple[int, int]]:
         """All committed offsets of a group as (offset, leader epoch); epoch -1: unknown. Raises BrokerError."""
-        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
-        response = await self._ask(OffsetFetchRequest(group_id=group_id, topics=None), OFFSET_FETCH_VERSION_MAX, coordinator.node_id)
-        if response.error_code:
-            raise BrokerError(ErrorCode(response.error_code), f"offsets of group {group_id}")
-        return {
-            (topic.name, p.partition_index): (p.committed_offset, p.committed_leader_epoch)
-            for topic in response.topics
-            for p in topic.partitions
-            if p.committed_offset >= 0
-        }
+
+        async def ask(coordinator: BrokerInfo) -> dict[tuple[str, int], tuple[int, int]]:
+            response = await self._ask(OffsetFetchRequest(group_id=group_id, topics=None), OFFSET_FETCH_VERSION_MAX, coordinator.node_id)
+            if response.error_code:
+                raise BrokerError(ErrorCode(response.error_code), f"offsets of group {group_id}")
+            return {
+                (topic.name, p.partition_index): (p.committed_offset, p.committed_leader_epoch)
+                for topic in response.topics
+                for p in topic.partitions
+                if p.committed_offset >= 0
+            }
+
+        return await at_coordinator(self.cluster, group_id, ask, self._timeout_ms)
 
 
 def _scram_name(number: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from minikafka.client.cluster import BrokerInfo, Cluster
@@ -24,10 +24,11 @@ from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 COORDINATOR_VERSION_MAX = 3
 OFFSET_FETCH_VERSION_MAX = 7
 LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+#: What a coordinator answers that is another broker by now, or is still reading its log.
+UNSETTLED_COORDINATOR = LOST_COORDINATOR | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-
-
 GROUP, TRANSACTION = 0, 1
+T = TypeVar("T")
 
 
 async def find_coordinator(cluster: Cluster, key: str, timeout_ms: int | None = None, kind: int = GROUP) -> BrokerInfo:
@@ -46,6 +47,32 @@ async def find_coordinator(cluster: Cluster, key: str, timeout_ms: int | None = 
         raise refusal(code, f"the coordinator of {'transactional id' if kind else 'group'} {key}", response.error_message)
 
     return cast(BrokerInfo, await cluster.retry(ask, timeout_ms))
+
+
+async def at_coordinator(
+    cluster: Cluster, key: str, ask: Callable[[BrokerInfo], Awaitable[T]], timeout_ms: int | None = None, kind: int = GROUP
+) -> T:
+    """The result of `ask(coordinator)`, which is called again while the coordinator moves or reads its log. Raises BrokerError,
+    TimeoutError."""
+    refused: BrokerError | None = None
+
+    async def attempt() -> tuple[T] | None:
+        nonlocal refused
+        coordinator = await find_coordinator(cluster, key, timeout_ms, kind)
+        try:
+            return (await ask(coordinator),)
+        except BrokerError as error:
+            if error.code not in UNSETTLED_COORDINATOR:
+                raise
+            refused = error
+            return None
+
+    try:
+        return cast(tuple[T], await cluster.retry(attempt, timeout_ms))[0]
+    except TimeoutError:
+        if refused is None:
+            raise
+        raise refused from None
 
 
 async def committed_offsets(

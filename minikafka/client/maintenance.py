@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from minikafka.client.admin import Admin
+from minikafka.client.cluster import BrokerInfo
 from minikafka.client.controllers import ENDPOINT_CONTROLLER, ControllerCluster
 from minikafka.client.errors import refusal
-from minikafka.client.group import find_coordinator
+from minikafka.client.group import UNSETTLED_COORDINATOR, at_coordinator
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
 from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -166,15 +167,17 @@ class Maintenance(Admin):
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group without members. Raises BrokerError."""
-        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
-        response = await self._ask(DeleteGroupsRequest(groups_names=[group_id]), node_id=coordinator.node_id)
-        answer = response.results[0]
-        if answer.error_code:
-            raise refusal(answer.error_code, f"deleting group {group_id}")
+
+        async def ask(coordinator: BrokerInfo) -> None:
+            response = await self._ask(DeleteGroupsRequest(groups_names=[group_id]), node_id=coordinator.node_id)
+            answer = response.results[0]
+            if answer.error_code:
+                raise refusal(answer.error_code, f"deleting group {group_id}")
+
+        await at_coordinator(self.cluster, group_id, ask, self._timeout_ms)
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
         """Set the offsets of a group without members. Raises BrokerError for the first partition that is refused."""
-        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
         topics: dict[str, list[Any]] = {}
         for (topic, index), offset in offsets.items():
             entry = OffsetCommitRequest.OffsetCommitRequestPartition(
@@ -187,15 +190,18 @@ class Maintenance(Admin):
             member_id="",
             topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
         )
-        response = await self._ask(request, OFFSET_COMMIT_VERSION_MAX, coordinator.node_id)
-        for topic in response.topics:
-            for p in topic.partitions:
-                if p.error_code:
-                    raise refusal(p.error_code, f"setting the offset of {topic.name}-{p.partition_index} for group {group_id}")
+
+        async def ask(coordinator: BrokerInfo) -> None:
+            response = await self._ask(request, OFFSET_COMMIT_VERSION_MAX, coordinator.node_id)
+            for topic in response.topics:
+                for p in topic.partitions:
+                    if p.error_code:
+                        raise refusal(p.error_code, f"setting the offset of {topic.name}-{p.partition_index} for group {group_id}")
+
+        await at_coordinator(self.cluster, group_id, ask, self._timeout_ms)
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
         """Delete a group's offsets. Returns the result of each partition. Raises BrokerError if the group is refused."""
-        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
         topics: dict[str, list[Any]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index))
@@ -203,10 +209,16 @@ class Maintenance(Admin):
             group_id=group_id,
             topics=[OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
         )
-        response = await self._ask(request, node_id=coordinator.node_id)
-        if response.error_code:
-            raise refusal(response.error_code, f"deleting offsets of group {group_id}")
-        return {(t.name, p.partition_index): ErrorCode(p.error_code) for t in response.topics for p in t.partitions}
+
+        async def ask(coordinator: BrokerInfo) -> dict[Partition, ErrorCode]:
+            response = await self._ask(request, node_id=coordinator.node_id)
+            codes = {(t.name, p.partition_index): ErrorCode(p.error_code) for t in response.topics for p in t.partitions}
+            unsettled = [code for code in codes.values() if code in UNSETTLED_COORDINATOR]
+            if response.error_code or unsettled:
+                raise refusal(response.error_code or unsettled[0], f"deleting offsets of group {group_id}")
+            return codes
+
+        return await at_coordinator(self.cluster, group_id, ask, self._timeout_ms)
 
     # -- quorum ----------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minikafka.addresses import host_port
 from minikafka.client.errors import refusal
-from minikafka.client.group import find_coordinator
+from minikafka.client.group import UNSETTLED_COORDINATOR, at_coordinator
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
@@ -16,6 +16,7 @@ from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGr
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 
 if TYPE_CHECKING:
+    from minikafka.client.cluster import BrokerInfo
     from minikafka.client.maintenance import Maintenance
 
 Partition = tuple[str, int]
@@ -43,23 +44,32 @@ class ShareOffset:
     lag: int
 
 
+def _only_group(response: Any) -> Any:
+    return response.groups[0]
+
+
 class ShareGroupAdmin:
     """Sends requests to the coordinators of share groups over an admin's connections. All methods raise BrokerError."""
 
     def __init__(self, admin: Maintenance) -> None:
         self._cluster = admin.cluster
 
-    async def _ask(self, group_id: str, request: Any) -> tuple[Any, Any]:
-        coordinator = await find_coordinator(self._cluster, group_id, TIMEOUT_MS)
-        channel = await self._cluster.channel_to(coordinator.node_id)
-        return coordinator, await channel.request(request, None, TIMEOUT_MS)
+    async def _ask(self, group_id: str, request: Any, what: str, result_of: Callable[[Any], Any]) -> tuple[BrokerInfo, Any]:
+        """The coordinator, and the part of its response that has the group's error."""
+
+        async def ask(coordinator: BrokerInfo) -> tuple[BrokerInfo, Any]:
+            channel = await self._cluster.channel_to(coordinator.node_id)
+            result = result_of(await channel.request(request, None, TIMEOUT_MS))
+            if result.error_code:
+                raise refusal(result.error_code, f"{what} {group_id}", result.error_message)
+            return coordinator, result
+
+        return await at_coordinator(self._cluster, group_id, ask, TIMEOUT_MS)
 
     async def describe(self, group_id: str) -> ShareGroupDescription:
         """A group with its members."""
-        coordinator, response = await self._ask(group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
-        group = response.groups[0]
-        if group.error_code:
-            raise refusal(group.error_code, f"share group {group_id}", group.error_message)
+        request = ShareGroupDescribeRequest(group_ids=[group_id])
+        coordinator, group = await self._ask(group_id, request, "share group", _only_group)
         members = [
             (
                 member.member_id, member.member_epoch, member.client_id, member.client_host,
@@ -74,10 +84,7 @@ class ShareGroupAdmin:
         """The group's start offset of each partition."""
         kind = DescribeShareGroupOffsetsRequest
         wanted = kind.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
-        _, response = await self._ask(group_id, kind(groups=[wanted]))
-        group = response.groups[0]
-        if group.error_code:
-            raise refusal(group.error_code, f"offsets of share group {group_id}", group.error_message)
+        _, group = await self._ask(group_id, kind(groups=[wanted]), "offsets of share group", _only_group)
         return {
             (topic.topic_name, p.partition_index): ShareOffset(p.start_offset, p.leader_epoch, p.lag)
             for topic in group.topics
@@ -93,19 +100,27 @@ class ShareGroupAdmin:
             partition = kind.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
             topics.setdefault(topic, []).append(partition)
         wanted = [kind.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows) for name, rows in topics.items()]
-        _, response = await self._ask(group_id, kind(group_id=group_id, topics=wanted))
-        if response.error_code:
-            raise refusal(response.error_code, f"altering offsets of share group {group_id}", response.error_message)
-        for answer in response.responses:
-            for p in answer.partitions:
-                if p.error_code:
-                    raise refusal(p.error_code, f"altering {answer.topic_name}-{p.partition_index} of share group {group_id}")
+
+        def checked(response: Any) -> Any:
+            for answer in response.responses:
+                for p in answer.partitions:
+                    if p.error_code:
+                        raise refusal(p.error_code, f"altering {answer.topic_name}-{p.partition_index} of share group {group_id}")
+            return response
+
+        await self._ask(group_id, kind(group_id=group_id, topics=wanted), "altering offsets of share group", checked)
 
     async def delete_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:
         """Delete a group's offsets of whole topics. Returns the result of each topic."""
         kind = DeleteShareGroupOffsetsRequest
         wanted = [kind.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
-        _, response = await self._ask(group_id, kind(group_id=group_id, topics=wanted))
-        if response.error_code:
-            raise refusal(response.error_code, f"deleting offsets of share group {group_id}", response.error_message)
+        what = "deleting offsets of share group"
+
+        def checked(response: Any) -> Any:
+            unsettled = [answer.error_code for answer in response.responses if answer.error_code in UNSETTLED_COORDINATOR]
+            if unsettled:
+                raise refusal(unsettled[0], f"{what} {group_id}")
+            return response
+
+        _, response = await self._ask(group_id, kind(group_id=group_id, topics=wanted), what, checked)
         return {answer.topic_name: ErrorCode(answer.error_code) for answer in response.responses}

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.addresses import host_port
 from minikafka.client.errors import ClientError, refusal
-from minikafka.client.group import find_coordinator
+from minikafka.client.group import at_coordinator
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import NotEncodable
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 if TYPE_CHECKING:
+    from minikafka.client.cluster import BrokerInfo
     from minikafka.client.maintenance import Maintenance
 
 Partition = tuple[str, int]
@@ -101,17 +102,20 @@ async def topology_description(admin: Maintenance, group_id: str) -> tuple[int, 
     return group.topology_description_status, group.topology_description
 
 
-async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeRequest) -> tuple[Any, Any]:
-    coordinator = await find_coordinator(admin.cluster, group_id, TIMEOUT_MS)
-    channel = await admin.cluster.channel_to(coordinator.node_id)
-    try:
-        response: Any = await channel.request(request, channel.version_for(request, None), TIMEOUT_MS)
-    except (UnsupportedVersion, NotEncodable) as error:
-        raise ClientError(f"{host_port(coordinator.host, coordinator.port)} cannot describe streams groups like this: {error}") from error
-    group = response.groups[0]
-    if group.error_code:
-        raise refusal(group.error_code, f"streams group {group_id}", group.error_message)
-    return coordinator, group
+async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeRequest) -> tuple[BrokerInfo, Any]:
+    async def ask(coordinator: BrokerInfo) -> tuple[BrokerInfo, Any]:
+        channel = await admin.cluster.channel_to(coordinator.node_id)
+        try:
+            response: Any = await channel.request(request, channel.version_for(request, None), TIMEOUT_MS)
+        except (UnsupportedVersion, NotEncodable) as error:
+            where = host_port(coordinator.host, coordinator.port)
+            raise ClientError(f"{where} cannot describe streams groups like this: {error}") from error
+        group = response.groups[0]
+        if group.error_code:
+            raise refusal(group.error_code, f"streams group {group_id}", group.error_message)
+        return coordinator, group
+
+    return await at_coordinator(admin.cluster, group_id, ask, TIMEOUT_MS)
 
 
 async def describe_streams_group(admin: Maintenance, group_id: str) -> StreamsGroupDescription:

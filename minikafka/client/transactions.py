@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from minikafka.client.admin import Admin
+from minikafka.client.cluster import BrokerInfo
 from minikafka.client.errors import refusal
-from minikafka.client.group import TRANSACTION, find_coordinator
+from minikafka.client.group import TRANSACTION, UNSETTLED_COORDINATOR, at_coordinator, find_coordinator
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -19,23 +21,35 @@ async def list_transactions(admin: Admin, *, duration_ms: int = -1, pattern: str
     """(coordinator, ListTransactionsResponse.TransactionState) of every broker. Raises BrokerError."""
     cluster = await admin.describe_cluster()
     found = []
+    request = ListTransactionsRequest(duration_filter=duration_ms, transactional_id_pattern=pattern)
     for node_id in sorted(broker.node_id for broker in cluster.brokers):
-        request = ListTransactionsRequest(duration_filter=duration_ms, transactional_id_pattern=pattern)
-        response: Any = await admin.cluster.request(request, node_id)
-        if response.error_code:
-            raise refusal(response.error_code, f"listing the transactions of broker {node_id}")
-        found += [(node_id, state) for state in response.transaction_states]
+        found += [(node_id, state) for state in await admin.cluster.retry(partial(_transactions_of, admin, request, node_id))]
     return found
+
+
+async def _transactions_of(admin: Admin, request: ListTransactionsRequest, node_id: int) -> list[Any] | None:
+    """The transactions that a broker coordinates; None while it reads their log."""
+    response: Any = await admin.cluster.request(request, node_id)
+    code = ErrorCode(response.error_code)
+    if code in UNSETTLED_COORDINATOR:
+        return None
+    if code:
+        raise refusal(code, f"listing the transactions of broker {node_id}")
+    return list(response.transaction_states)
 
 
 async def describe_transaction(admin: Admin, transactional_id: str) -> tuple[int, Any]:
     """(coordinator, DescribeTransactionsResponse.TransactionState). Raises BrokerError."""
-    coordinator = (await find_coordinator(admin.cluster, transactional_id, kind=TRANSACTION)).node_id
-    response: Any = await admin.cluster.request(DescribeTransactionsRequest(transactional_ids=[transactional_id]), coordinator)
-    state = response.transaction_states[0]
-    if state.error_code:
-        raise refusal(state.error_code, f"describing transactional id {transactional_id}")
-    return coordinator, state
+
+    async def ask(coordinator: BrokerInfo) -> tuple[int, Any]:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        response: Any = await admin.cluster.request(request, coordinator.node_id)
+        state = response.transaction_states[0]
+        if state.error_code:
+            raise refusal(state.error_code, f"describing transactional id {transactional_id}")
+        return coordinator.node_id, state
+
+    return await at_coordinator(admin.cluster, transactional_id, ask, kind=TRANSACTION)
 
 
 async def describe_producers(admin: Admin, topic: str, index: int, node_id: int | None = None) -> list[Any]:
@@ -52,9 +66,9 @@ async def describe_producers(admin: Admin, topic: str, index: int, node_id: int 
 
 async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int = 60_000) -> None:
     """Abort the open transaction of an id and fence its producer, as a new producer would (InitProducerId). Raises BrokerError."""
-    coordinator = (await find_coordinator(admin.cluster, transactional_id, kind=TRANSACTION)).node_id
 
     async def ask() -> Any:
+        coordinator = (await find_coordinator(admin.cluster, transactional_id, kind=TRANSACTION)).node_id
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         response: Any = await admin.cluster.request(request, coordinator)
         code = ErrorCode(response.error_code)

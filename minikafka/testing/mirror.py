@@ -162,12 +162,12 @@ def _mirror(item: Any, answer: Any, version: int, code: ErrorCode, chosen: Chose
         topic = own if own is not None else topic
         index = _index(item)
         for name in fields:
-            if hasattr(item, name) and not isinstance(getattr(item, name), list | memoryview):
+            if not isinstance(getattr(item, name, None), list | memoryview | None):
                 setattr(answer, name, getattr(item, name))
         if "topic" in fields and not getattr(answer, "topic", None) and isinstance(own, str):
             answer.topic = own
     elif isinstance(item, str):
-        key = next((name for name in ("key", "name", "group_id", "topic") if name in fields), None)
+        key = next((name for name in ("key", "name", "group_id", "topic", "transactional_id") if name in fields), None)
         if key is None:
             return None
         setattr(answer, key, item)

@@ -47,6 +47,7 @@ GOOD = {
     "produce": "-b {} t",
     "producer-perf-test": "-b {} --topic t --num-records 1 --record-size 1",
     "reassign-partitions": "-b {} --list",
+    "share-consumer-perf-test": "-b {} --topic t --num-records 1 --timeout 1000",
     "share-groups": "-b {} --list",
     "streams-groups": "-b {} --list",
     "top": "-b {}",
@@ -54,6 +55,7 @@ GOOD = {
     "transactions": "-b {} list",
     "verifiable-consumer": "-b {} --topic t --group-id g --max-messages 1",
     "verifiable-producer": "-b {} --topic t --max-messages 1",
+    "verifiable-share-consumer": "-b {} --topic t --group-id g --max-messages 0",
 }
 #: Words that the cluster, or the file, refuses.
 REFUSED = {

@@ -1,4 +1,4 @@
-"""Every flag of Apache Kafka 4.3's tools is understood: it does something, is accepted, or says what to do instead."""
+"""Every flag of Apache Kafka 4.4's tools is understood: it does something, is accepted, or says what to do instead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from minikafka.cli.shims import SHIMS
 from minikafka.client.cluster import Cluster
 from minikafka.client.errors import NoBrokers
 
-#: From what each tool of Apache Kafka 4.3.0 prints for --help.
-FLAGS = [line.split("\t") for line in (Path(__file__).parents[1] / "golden" / "tool_flags-4.3.tsv").read_text().splitlines()[1:]]
+#: From what each tool of Apache Kafka 4.4.0 prints for --help.
+FLAGS = [line.split("\t") for line in (Path(__file__).parents[1] / "golden" / "tool_flags-4.4.tsv").read_text().splitlines()[1:]]
 
 
 def options(words: str) -> set[str]:

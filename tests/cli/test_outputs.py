@@ -18,7 +18,8 @@ from minikafka.testing import EmbeddedBroker, EmbeddedCluster
 #: The commands whose output is Kafka's, a stream of events or a story of its own.
 ONE_FORMAT = {
     "completion", "console-consumer", "console-share-consumer", "console-producer", "consumer-perf-test", "demo", "install-shims",
-    "producer-perf-test", "sim", "start", "storage", "verifiable-consumer", "verifiable-producer",
+    "producer-perf-test", "share-consumer-perf-test", "sim", "start", "storage", "verifiable-consumer", "verifiable-producer",
+    "verifiable-share-consumer",
 }  # fmt: skip
 
 

@@ -279,6 +279,13 @@ def test_performance_tools(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -
         "--command-property",
         "acks=1",
     )
+    words = ("producer-perf-test", "--topic", "keyed", "--num-records", "7", "--record-size", "5", "--record-key-range", "3")
+    for keys in ("range", "random"):
+        run(*words, "--key-distribution", keys)
+    read = run("consume", "keyed", "--from-beginning", "--exit-at-end", "-o", "jsonl").stdout.splitlines()
+    found = [json.loads(line)["key"] for line in read]
+    assert found[:7] == ["0", "1", "2", "0", "1", "2", "0"] and set(found[7:]) <= {"0", "1", "2"}
+    assert "needs --record-key-range" in run(*words[:-2], "--key-distribution", "range", status=2).stderr
     head, row = run("consumer-perf-test", "--topic", "fast", "--num-records", "509").stdout.splitlines()
     assert head.startswith("start.time, end.time, data.consumed.in.MB") and row.split(", ")[4] == "509" and len(row.split(", ")) == 10
     short = run("consumer-perf-test", "--topic", "fast", "--num-records", "10000", "--timeout", "100", "--hide-header")

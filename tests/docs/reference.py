@@ -25,8 +25,8 @@ GROUPS: dict[str, list[str]] = {
         "client-metrics", "delegation-tokens", "share-groups", "streams-groups",
     ],
     "Prove, load, measure": [
-        "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",
-        "sim",
+        "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "verifiable-share-consumer",
+        "producer-perf-test", "consumer-perf-test", "share-consumer-perf-test", "bench", "sim",
     ],
     "Shell": ["completion", "install-shims"],
 }  # fmt: skip
@@ -67,7 +67,7 @@ prints which files clients need |
 
 
 KAFKA_FLAGS = """\
-minikafka understands every flag that Apache Kafka 4.3's tools print for `--help`, including `--bootstrap-controller` and the older names
+minikafka understands every flag that Apache Kafka 4.4's tools print for `--help`, including `--bootstrap-controller` and the older names
 `--consumer.config`, `--producer.config` and `--admin.config`. A test checks the whole list. The following flags and tools have no effect,
 or minikafka does not offer them:"""
 
