@@ -132,10 +132,11 @@ class Promotion:
         self.path = path
 
     def run(self) -> None:
-        """Mark and rename the directory, and sync the one that holds it."""
-        self._filesystem.open(f"{self._from}/{COPY_MARK}", create=True).close()
-        self._filesystem.fsync_dir(self._from)
-        self._filesystem.rename(self._from, self.path)
+        """Mark and rename the directory, and sync the one that holds it. After a shortage it goes on from where it was."""
+        if self._filesystem.is_dir(self._from):
+            self._filesystem.open(f"{self._from}/{COPY_MARK}", create=True).close()
+            self._filesystem.fsync_dir(self._from)
+            self._filesystem.rename(self._from, self.path)
         self._filesystem.fsync_dir(self.path.rpartition("/")[0])
 
 

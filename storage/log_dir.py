@@ -513,12 +513,19 @@ class LogDirectory:
         self.has_unsynced_names = False
         return DirectorySync(self.filesystem, self.path)
 
+    def sync_failed(self, error: OSError) -> StorageError:
+        """Call this if `run` of `prepare_sync` raised; returns the error to log. After a ResourceShortage prepare the same again."""
+        self.has_unsynced_names = True
+        return self.disk_failed("sync", error)
+
     def sync_names(self) -> None:
         """As `prepare_sync`, run now. Blocks. Raises StorageError."""
         sync = self.prepare_sync()
         if sync is not None:
-            with self._disk("sync"):
+            try:
                 sync.run()
+            except OSError as error:
+                raise self.sync_failed(error) from error
 
     # -- the end
 

@@ -15,7 +15,7 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
-from minikafka.broker.partitions import log_placement
+from minikafka.broker.partitions import directory_moves, log_placement
 from minikafka.broker.partitions.partition import Partition
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
@@ -343,7 +343,58 @@ async def test_a_move_that_is_cancelled_while_the_copy_gets_its_name_leaves_no_c
         assert len(await values(node)) == 30
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+class ShortFileSystem(OsFileSystem):
+    """The next call of `operation` for a path with this end finds no descriptor, or no memory."""
+
+    def __init__(self, operation: str, end: str) -> None:
+        self.wanted: tuple[str, str] | None = (operation, end)
+        self.is_moving = False
+
+    def _check(self, operation: str, path: str) -> None:
+        if self.is_moving and self.wanted is not None and operation == self.wanted[0] and path.endswith(self.wanted[1]):
+            self.wanted = None
+            raise OSError(errno.ENOMEM if operation == "unlink" else errno.EMFILE, "injected", path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
+        self._check("open", path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def fsync_dir(self, path: str) -> None:
+        self._check("fsync_dir", path)
+        super().fsync_dir(path)
+
+    def unlink(self, path: str) -> None:
+        self._check("unlink", path)
+        super().unlink(path)
+
+
+@pytest.mark.parametrize(
+    ("operation", "end"),
+    [("open", "-future/00000000000000000000.log"), ("open", "-future/partition.metadata"), ("open", "/.copy"), ("fsync_dir", "-future"),
+     ("fsync_dir", "TARGET"), ("unlink", "/.copy"), ("fsync_dir", "SOURCE")],
+)  # fmt: skip
+async def test_a_move_that_lacks_descriptors_or_memory_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, end: str
+) -> None:
+    """It was given up, with all that was copied; or the copy, which had its name, was neither served nor removed."""
+    monkeypatch.setattr(directory_moves, "SHORTAGE_RETRY_S", 0.01)
+    disk = ShortFileSystem(operation, end)
+    async with live_node(tmp_path, filesystem=disk, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 30)
+        source, target = places(node)
+        disk.wanted = (operation, {"TARGET": target.path, "SOURCE": source.path}.get(end, end))
+        disk.is_moving = True
+        while await move(node, target.path) is ErrorCode.KAFKA_STORAGE_ERROR:
+            assert disk.wanted is None, "what cannot begin is refused, and the client asks again"
+        await until(lambda: ("t", 0) in target.logs and not source.has_unsynced_names)
+        assert disk.wanted is None, "the shortage was met"
+        assert not node.broker.replicas.moves._moves and not source.is_offline and not target.is_offline  # type: ignore[union-attr]
+        assert len(await values(node)) == 30
+    assert not list(tmp_path.glob("*/*-future")) and not list(tmp_path.glob("*/t-0/.copy"))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
 async def test_a_copy_that_cannot_get_its_name_does_not_end_the_log(tmp_path: Path, code: int) -> None:
     async with live_node(tmp_path, log_dirs=2) as node:
         await create(node)
@@ -357,7 +408,7 @@ async def test_a_copy_that_cannot_get_its_name_does_not_end_the_log(tmp_path: Pa
             patch.setattr(Promotion, "run", fails)
             assert await move(node, target.path) is ErrorCode.NONE
             await until(lambda: not node.broker.replicas.moves._moves)  # type: ignore[union-attr]
-        assert target.is_offline == (code == errno.EIO) and not source.is_offline
+        assert target.is_offline and not source.is_offline
         assert len(await values(node)) == 30
 
 

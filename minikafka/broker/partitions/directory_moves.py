@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.log_flush import flush, sync_cut, truncate_fully
 from minikafka.broker.supervise import Ends
 from minikafka.net.tasks import outcome_of, within
-from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
+from minikafka.storage.errors import ResourceShortage, StorageError, UnexpectedAppendOffset
+from minikafka.storage.filesystem import is_shortage
 from minikafka.wire.errors import ApiError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ CHUNK_BYTES = 1 << 20
 CHUNKS_PER_FLUSH = 64
 #: Seconds between two looks at a log that has nothing to copy, though it ends later than the copy.
 LOOK_AGAIN_S = 0.1
+#: Seconds until what lacked descriptors or memory is tried again.
+SHORTAGE_RETRY_S = 1.0
 
 
 #: Instead of the number of truncations: the copy must begin anew.
@@ -38,7 +41,7 @@ ANEW = -1
 class _Move:
     """`is_named`: the copy has the ordinary name; None while it gets it. `truncations`: of the log, when the copy was begun."""
 
-    __slots__ = ("future", "is_named", "partition", "target", "task", "truncations")
+    __slots__ = ("chunks", "future", "is_named", "partition", "target", "task", "truncations")
 
     def __init__(self, partition: Partition, target: LogDirectory, future: Log) -> None:
         self.partition = partition
@@ -46,6 +49,8 @@ class _Move:
         self.future = future
         self.truncations = ANEW
         self.is_named: bool | None = False
+        #: How many chunks were looked for.
+        self.chunks = 0
         self.task: asyncio.Task[None] | None = None
 
 
@@ -59,6 +64,7 @@ class DirectoryMoves:
         self._settings = settings
         self._moves: dict[tuple[str, int], _Move] = {}
         self._settings_changed = asyncio.Event()
+        self._is_stopping = False
         settings.watch(self._wake)
 
     def _wake(self) -> None:
@@ -112,6 +118,7 @@ class DirectoryMoves:
 
     async def stop(self) -> None:
         """Stop copying. The copies stay on disk."""
+        self._is_stopping = True
         tasks = [move.task for move in self._moves.values() if move.task is not None]
         for task in tasks:
             task.cancel()
@@ -136,31 +143,43 @@ class DirectoryMoves:
             await sync_cut(move.future, run)
 
     async def _run(self, move: _Move) -> None:
-        run: Any = self._environment.run_blocking
-        key, chunks = move.partition.key, 0
         try:
-            while self._moves.get(key) is move:
-                if self._must_restart(move):
-                    await self._restart(move)
-                    continue
-                size = self._copy_chunk(move)
-                chunks += 1
-                if size == 0 or chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
-                    await flush(move.future, run)
-                if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(key) is move:
-                    if move.future.log_end_offset < move.partition.log.log_end_offset:
-                        # The last records were compacted away. Served, the copy would give out their offsets again.
-                        await asyncio.sleep(LOOK_AGAIN_S)
-                    elif not move.is_named:
-                        await self._name(move)
-                    elif move.future.recovery_point >= move.partition.log.recovery_point:
-                        await self._settle(move, self._swap(move))
-                        return
-                await self._pause(size)
+            while self._moves.get(move.partition.key) is move:
+                try:
+                    await self._copy(move)
+                except (StorageError, OSError) as error:
+                    if not is_passing(error):
+                        raise
+                    await self._wait_for_resources(f"{move.partition}: the move to {move.target.path} waits", error)
         except (StorageError, ApiError, OSError) as error:
             logger.error("%s: the move to %s has failed: %s", move.partition, move.target.path, error)
-            if self._moves.get(key) is move:
+            if self._moves.get(move.partition.key) is move:
                 self.cancel(move.partition)
+
+    async def _copy(self, move: _Move) -> None:
+        """Copy one chunk; serve the copy if it is complete. Raises StorageError, ApiError, OSError; after a shortage call it again."""
+        if self._must_restart(move):
+            await self._restart(move)
+            return
+        size = self._copy_chunk(move)
+        move.chunks += 1
+        if size == 0 or move.chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
+            await flush(move.future, self._environment.run_blocking)
+        if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(move.partition.key) is move:
+            if move.future.log_end_offset < move.partition.log.log_end_offset:
+                # The last records were compacted away. Served, the copy would give out their offsets again.
+                await asyncio.sleep(LOOK_AGAIN_S)
+            elif not move.is_named:
+                await self._name(move)
+            elif move.future.recovery_point >= move.partition.log.recovery_point:
+                await self._settle(move, self._swap(move))
+                return
+        await self._pause(size)
+
+    async def _wait_for_resources(self, what: str, error: Exception) -> None:
+        """The disk is well: the same can be done later."""
+        logger.warning("%s: %s", what, error)
+        await asyncio.sleep(SHORTAGE_RETRY_S)
 
     async def _pause(self, size: int) -> None:
         """Wait as long as the throttle asks for after `size` bytes. A new throttle counts from the moment it is set: 1 MiB at 1 byte a
@@ -212,19 +231,24 @@ class DirectoryMoves:
             raise move.target.disk_failed("rename a log in", failure)
 
     async def _run_promotion(self, promotion: Promotion) -> OSError | None:
-        try:
-            await self._environment.run_blocking(promotion.run)
-        except OSError as error:
-            return error
-        return None
+        """A shortage may have left the names half changed: nobody uses the copy before the promotion has ended."""
+        while True:
+            try:
+                await self._environment.run_blocking(promotion.run)
+            except OSError as error:
+                if not is_shortage(error) or self._is_stopping:
+                    return error
+                await self._wait_for_resources(f"{promotion.path} gets its name later", error)
+            else:
+                return None
 
     def _swap(self, move: _Move) -> LogDirectory:
         """Replace the log by the copy. Nothing is awaited in between, so no records can be appended to the old log. Returns where that
         was."""
         partition, old = move.partition, move.partition.log
-        del self._moves[partition.key]
         source = next(d for d in self._directories if d.logs.get(partition.key) is old)
         move.target.serve_future(move.future, old)
+        del self._moves[partition.key]
         partition.log = move.future
         try:
             source.remove(partition.topic, partition.index, self._environment.clock.wall_ms())
@@ -234,16 +258,27 @@ class DirectoryMoves:
 
     async def _settle(self, move: _Move, source: LogDirectory) -> None:
         """Remove the old name durably: otherwise a power cut could bring back a log that lacks what was appended since."""
-        run: Any = self._environment.run_blocking
-        sync = source.prepare_sync()
-        if sync is not None:
-            try:
-                await run(sync.run)
-            except OSError as error:
-                logger.error("%s", source.disk_failed("sync", error))
+        await self._sync_names(source)
         try:
-            await flush(move.future, run)
+            await flush(move.future, self._environment.run_blocking)
         except StorageError as error:
             logger.error("%s", error)
         logger.info("%s: moved from %s to %s, %d bytes", move.partition, source.path, move.target.path, move.future.size)
         self._events.moved(move.partition)
+
+    async def _sync_names(self, source: LogDirectory) -> None:
+        while (sync := source.prepare_sync()) is not None:
+            try:
+                await self._environment.run_blocking(sync.run)
+            except OSError as error:
+                failure = source.sync_failed(error)
+                if isinstance(failure, ResourceShortage) and not self._is_stopping:
+                    await self._wait_for_resources("an old name is removed later", failure)
+                    continue
+                logger.error("%s", failure)
+            return
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether descriptors or memory were lacking, and the disk is well."""
+    return is_shortage(error) if isinstance(error, OSError) else isinstance(error, ResourceShortage)
