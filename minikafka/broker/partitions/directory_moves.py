@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minikafka.broker.log_flush import flush, sync_cut, truncate_fully
 from minikafka.broker.supervise import Ends
