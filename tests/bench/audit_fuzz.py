@@ -1,20 +1,23 @@
 """Thousands of generated faults against the audit and an independent oracle.
 
 usage: PYTHONPATH=.:tests python tests/bench/audit_fuzz.py [--cases 1000] [--seed 0] [--directory /dev/shm] [--play SEED] [--summaries]
+       [--verb NAME]
 
-With --summaries each case is audited by summaries of three machines, too, and both have to say the same. SIGINT or SIGTERM ends it early,
-with the counts so far.
+With --summaries each case is audited by summaries of three machines, too, and both have to say the same. With --verb it plays the first
+cases, from the seed on, that have this fault. SIGINT or SIGTERM ends it early, with the counts so far.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from helpers.log_fault_grammar import Case, Player, draw, shrink
@@ -38,6 +41,12 @@ def in_both_ways(folder: Path) -> int:
         return found.exit_code if summary_of(found) == summary_of(direct(folder)) else -1
 
 
+def seeds_of(first: int, count: int, verb: str | None) -> Iterator[int]:
+    """The first seeds whose cases have the verb."""
+    seeds = (seed for seed in itertools.count(first) if verb is None or any(step.verb == verb for step in draw(seed).steps))
+    return itertools.islice(seeds, count)
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--cases", type=int, default=1000)
@@ -45,9 +54,10 @@ def main() -> int:
     arguments.add_argument("--directory", default=None)
     arguments.add_argument("--play", type=int, default=None)
     arguments.add_argument("--summaries", action="store_true")
+    arguments.add_argument("--verb", default=None)
     chosen = arguments.parse_args()
     player, counts, wrong, start = Player(chosen.directory), Counter[str](), 0, time.process_time()
-    seeds = [chosen.play] if chosen.play is not None else range(chosen.seed, chosen.seed + chosen.cases)
+    seeds = [chosen.play] if chosen.play is not None else seeds_of(chosen.seed, chosen.cases, chosen.verb)
 
     def verdict(case: Case) -> str:
         judgement, code = player.play(case, lambda folder: in_both_ways(folder) if chosen.summaries else audit(folder).exit_code)

@@ -21,6 +21,7 @@ from helpers.log_fault_bases import BASES, BROKERS, RARE
 from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_controllers import CONTROLLERS, arguments_of_controllers, by_creation, by_elections, by_own_snapshots
 from helpers.log_fault_exchanges import EXCHANGES, arguments_exchanged
+from helpers.log_fault_holders import GROUPS_BASE, HOLDERS, arguments_of_holders, is_of_coordinators
 from helpers.log_fault_mixed import MIXED
 from helpers.log_fault_records import INSIDE, arguments_inside
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
@@ -47,10 +48,10 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
-    "metadata_proposal", "link_file",
+    "metadata_proposal", "link_file", "two_holders",
 )  # fmt: skip
 WITHOUT_TOPIC = {"no controller", *(f"Apache Kafka's {one.name}" for one in MIXED)}
 HAS_TRANSACTIONS = {name for name in BASES if "transactions" in name or "txn" in name}
@@ -72,6 +73,8 @@ def is_legal(step: Step, base: str) -> bool:
         return step.arguments[0] != "other"
     if step.verb == "retain":
         return base not in {"compacted", "eligible", "transactions", "group offsets with transactions", "Apache Kafka's txn-0"}
+    if step.verb == "two_holders":
+        return step.brokers == BROKERS and is_of_coordinators(*step.arguments[1:])  # type: ignore[arg-type]
     if step.verb == "link_file":
         return step.arguments[1] == "away"
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
@@ -97,6 +100,12 @@ def draw(seed: int) -> Case:
         brokers = chance.choice([(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), BROKERS, BROKERS])
         if verb in OF_ONE_BROKER:
             brokers = brokers[:1]
+        if verb in HOLDERS and base != GROUPS_BASE:
+            if steps:
+                continue
+            base = GROUPS_BASE
+        if verb in HOLDERS and chance.random() < 0.7:  # otherwise a comparison of the replicas finds them
+            brokers = BROKERS
         step = Step(verb, brokers, _arguments(verb, chance, only_legal))
         if only_legal and not is_legal(step, base):
             continue
@@ -144,7 +153,9 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
     }.get(verb) or next(filter(None, (arguments(verb, chance) for arguments in _OTHER_ARGUMENTS)), ())  # type: ignore[return-value]
 
 
-_OTHER_ARGUMENTS = (arguments_beside, arguments_around, arguments_inside, arguments_of_controllers, arguments_exchanged)
+_OTHER_ARGUMENTS = (
+    arguments_beside, arguments_around, arguments_inside, arguments_of_controllers, arguments_exchanged, arguments_of_holders,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ def inner(place: Place, at: int, which: int, field: str, delta: int) -> None:
             found[chosen] = one._replace(time_delta=one.time_delta + delta)
         else:
             found.insert(chosen, one)
-        return [_with_records(batches[0], found), *batches[1:]]
+        return [with_records(batches[0], found), *batches[1:]]
 
     rewrite(place, change, at)
 
 
-def _with_records(batch: bytearray, records: list[Inner]) -> bytearray:
+def with_records(batch: bytearray, records: list[Inner]) -> bytearray:
     """The batch with these records, its length and checksum made right."""
     encoded = bytearray(batch[:HEADER_BYTES])
     for one in records:

@@ -26,6 +26,7 @@ from helpers.log_oracle_beside import (
     latest,
     listed_aborts,
 )
+from helpers.log_oracle_groups import by_groups
 from helpers.log_oracle_records import by_records
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -438,6 +439,7 @@ def together(logs: list[Log], role: Role) -> Iterator[str]:
     for log in logs:
         if log.broker in role.complete and log.end < committed:
             yield f"broker {log.broker} may lead and ends at {log.end}, before {committed}"
+        yield from by_groups(log, duty[log.broker])
     for one, other in combinations(logs, 2):
         low, high = max(one.start, other.start), min(duty[one.broker], duty[other.broker])
         left, right = ([batch for batch in log.batches if batch.last >= low] for log in (one, other))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.log_fault_bases import BASES, OWN_SNAPSHOTS, RARE
 from helpers.log_fault_grammar import ALL_VERBS, Case, Player, Step, draw, is_legal, shrink
+from helpers.log_fault_holders import CONSUMER, GROUPS_BASE, ONCE, SHARE, STREAMS, TWICE
 
 from minikafka.spark import scan
 from minikafka.spark.audit import AuditOptions, run_audit
@@ -127,6 +128,24 @@ def test_the_grammar_draws_every_fault_and_every_base() -> None:
     assert {case.base for case in drawn} == set(BASES)
     assert {step.verb for case in drawn for step in case.steps} == set(ALL_VERBS)
     assert sum(all(is_legal(step, case.base) for step in case.steps) for case in drawn) > 500
+
+
+@pytest.mark.parametrize("kind", [CONSUMER, STREAMS, SHARE])
+@pytest.mark.parametrize("how", [*TWICE, *ONCE])
+def test_a_partition_that_two_members_hold_is_seen_by_the_oracle_and_the_audit(player: Player, kind: int, how: str) -> None:
+    """The records themselves are right, and the same on all replicas."""
+    judgement, code = player.play(Case(GROUPS_BASE, (Step("two_holders", (1, 2, 3), (40000, kind, how, "one")),)), audit)
+    is_wrong = how in TWICE and kind != SHARE  # partitions of a share group have several readers
+    assert (bool(judgement.visible), judgement.is_legal, code) == (is_wrong, not is_wrong, int(is_wrong))
+
+
+@pytest.mark.parametrize(("kind", "where", "is_wrong"), [
+    (CONSUMER, "groups", False), (CONSUMER, "topics", False), (STREAMS, "groups", False), (STREAMS, "topics", False),
+    (STREAMS, "together", False), (CONSUMER, "together", True),
+])  # fmt: skip
+def test_what_two_members_may_hold_is_no_fault(player: Player, kind: int, where: str, is_wrong: bool) -> None:
+    judgement, code = player.play(Case(GROUPS_BASE, (Step("two_holders", (1, 2, 3), (20000, kind, "both", where)),)), audit)
+    assert (bool(judgement.visible), judgement.is_legal, code) == (is_wrong, not is_wrong, int(is_wrong))
 
 
 def _visible_on(player: Player, case: Case) -> bool:

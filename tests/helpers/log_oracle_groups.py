@@ -1,0 +1,77 @@
+"""What the consumers of a group make of their coordinator's records: no two of them read one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from helpers.log_oracle_records import CONTROL, decoded
+
+if TYPE_CHECKING:
+    from helpers.log_oracle import Log, Stored
+
+TRANSACTIONAL = 0x10
+#: ConsumerGroupCurrentMemberAssignment, StreamsGroupCurrentMemberAssignment.
+CONSUMER, STREAMS = 8, 22
+Member = tuple[int, bytes, bytes]
+Assigned = list[tuple[bytes, int]]
+
+
+def by_groups(log: Log, committed: int) -> Iterator[str]:
+    """Members go on with what their newest records say, as soon as a coordinator has loaded them: who reads or runs something of which
+    only one member at a time may take care does so beside another one."""
+    if log.path is None or not log.path.name.startswith("__consumer_offsets-"):
+        return
+    newest: dict[Member, Assigned] = {}
+    for member, assigned in _assignments(batch for batch in log.batches if log.start <= batch.last < committed and batch.is_sound):
+        newest[member] = assigned
+    users: dict[tuple[int, bytes, bytes, int], bytes] = {}
+    for (kind, group, name), assigned in sorted(newest.items()):
+        for topic, number in assigned:
+            other = users.setdefault((kind, group, topic, number), name)
+            if other != name:
+                yield f"broker {log.broker}: members {other!r} and {name!r} of group {group!r} both read partition {number}"
+
+
+def _assignments(batches: Iterable[Stored]) -> Iterator[tuple[Member, Assigned]]:
+    for batch in batches:
+        if batch.attributes & (CONTROL | TRANSACTIONAL):
+            continue
+        for record in decoded(batch) or ():
+            body = BytesIO(record.body)
+            key, value = (body.read(max(_zigzag(body), 0)) for _ in range(2))
+            if key[:2] in {b"\0\x08", b"\0\x16"}:
+                rest = BytesIO(key[2:])
+                group, name = (rest.read(int.from_bytes(rest.read(2), "big")) for _ in range(2))
+                yield (key[1], group, name), _assigned(key[1], value)
+
+
+def _assigned(kind: int, value: bytes) -> Assigned:
+    """Version, two epochs, state; then for consumers what they have and what they give up, for streams active, standby and warm-up tasks,
+    and what of these is given up. A member that left has no value."""
+    data = BytesIO(value[11:])
+    lists = [list(_topics(data, kind == STREAMS)) for _ in range(2 if kind == CONSUMER else 6)] if value else []
+    return [one for found in (lists if kind == CONSUMER else lists[0:4:3]) for one in found]
+
+
+def _topics(data: BytesIO, is_named: bool) -> Iterator[tuple[bytes, int]]:
+    for _ in range(_unsigned(data) - 1):
+        topic = data.read(_unsigned(data) - 1 if is_named else 16)
+        numbers = [int.from_bytes(data.read(4), "big") for _ in range(_unsigned(data) - 1)]
+        for _ in range(_unsigned(data)):
+            _unsigned(data)
+            data.read(_unsigned(data))
+        yield from ((topic, number) for number in numbers)
+
+
+def _unsigned(data: BytesIO) -> int:
+    value = shift = 0
+    while (byte := data.read(1)) and byte[0] & 0x80:
+        value, shift = value | (byte[0] & 0x7F) << shift, shift + 7
+    return value | (byte[0] if byte else 0) << shift
+
+
+def _zigzag(data: BytesIO) -> int:
+    value = _unsigned(data)
+    return (value >> 1) ^ -(value & 1)
