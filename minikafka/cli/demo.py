@@ -27,7 +27,7 @@ def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
         sys.exit(2)
     # Print this before the slow imports.
     first_sign.end()
-    click.echo("starting three brokers; the demo takes about 15 seconds on an idle machine ...", err=True)
+    click.echo("starting three brokers; the demo takes about 10 seconds on an idle machine ...", err=True)
     from minikafka.cli.demo_chapters import play
 
     sys.exit(0 if play(rows, engine, keep=keep, seed=seed) else 1)
