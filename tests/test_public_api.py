@@ -17,8 +17,9 @@ NAMES = {
     "minikafka": {"__version__"},
     "minikafka.client": {
         "Admin", "AuthenticationError", "BrokerError", "BrokerInfo", "ClientError", "ClusterDescription", "ConfigEntry", "ConsumedRecord",
-        "Consumer", "DeliveryFailed", "ErrorCode", "GroupDescription", "GroupMetadata", "ListedOffset", "NoBrokers", "PartitionDescription",
-        "Producer", "ProducerFenced", "RecordMetadata", "TopicDescription", "TransactionFailed", "TransactionalProducer",
+        "Consumer", "DeliveryFailed", "ErrorCode", "GroupDescription", "GroupMetadata", "ListedOffset", "MemberDescription", "NoBrokers",
+        "PartitionDescription", "Producer", "ProducerFenced", "RecordMetadata", "TopicDescription", "TransactionFailed",
+        "TransactionalProducer",
     },
     "minikafka.testing": {
         "BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle", "PartitionState",

@@ -124,7 +124,7 @@ async def _groups(admin: Maintenance) -> list[Finding]:
     for name, kind, _ in (await _answer(admin.list_groups()) or [])[:GROUPS_MAX]:
         found = await _answer(admin.describe_group(name)) if kind in ("consumer", "") else None
         if found is not None:
-            assigned = sum(len(indexes) for *_, assignment in found.members for indexes in assignment.values())
+            assigned = sum(len(indexes) for member in found.members for indexes in member.assignment.values())
             findings += judge.group(name, found.state, len(found.members), assigned)
     return findings
 

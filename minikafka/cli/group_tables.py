@@ -19,6 +19,12 @@ TITLES = {"coordinator": "COORDINATOR (ID)", "members": "#MEMBERS", "partitions"
 WIDTH_MIN = 15
 
 
+def check_choice(options: Mapping[str, Any]) -> None:
+    """Check that --group is not given beside --all-groups, which would mean other groups, too. Raises click.UsageError."""
+    if options["groups"] and options["all_groups"]:
+        raise click.UsageError("--group and --all-groups exclude each other")
+
+
 def kafka_table(rows: list[dict[str, Any]], least: Mapping[str, int], *, is_last_padded: bool = False) -> str:
     """Columns with the names and minimum widths of Kafka's tools. `least`: minimum width by column, 15 for the others."""
     columns = list(rows[0])

@@ -9,7 +9,7 @@ import click
 
 from minikafka.cli.common import EXIT_REFUSED, emit
 from minikafka.cli.group_offsets import check_reset, echo_csv, partitions_of, share_reset_options, targets
-from minikafka.cli.group_tables import delete_groups, echo_deletion, echo_groups, kafka_table
+from minikafka.cli.group_tables import check_choice, delete_groups, echo_deletion, echo_groups, kafka_table
 from minikafka.cli.session import java_exception, operator_command, with_admin
 from minikafka.client.errors import BrokerError, ClientError
 from minikafka.wire.errors import ErrorCode
@@ -64,6 +64,7 @@ def _check(action: str | None, options: dict[str, Any]) -> None:
     """Check the combination of options. Raises click.UsageError."""
     if action is None:
         raise click.UsageError("specify an action: --list, --describe, --reset-offsets, --delete-offsets or --delete")
+    check_choice(options)
     has_groups = bool(options["groups"]) or (options["all_groups"] and action not in ("reset", "delete-offsets"))
     if action != "list" and not has_groups:
         raise click.UsageError(f"--{action} needs --group")
@@ -116,7 +117,7 @@ async def _offset_rows(shares: Any, group_id: str, verbose: bool) -> list[dict[s
     for (topic, index), offset in sorted((await shares.offsets(group_id)).items()):
         row: dict[str, Any] = {"group": group_id, "topic": topic, "partition": index}
         if verbose:
-            row["leader_epoch"] = offset.leader_epoch
+            row["leader_epoch"] = offset.leader_epoch if offset.start_offset >= 0 else None
         row["start_offset"] = None if offset.start_offset < 0 else offset.start_offset
         row["lag"] = None if offset.lag < 0 else offset.lag
         rows.append(row)

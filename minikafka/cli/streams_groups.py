@@ -10,7 +10,7 @@ import click
 
 from minikafka.cli.common import EXIT_REFUSED, emit
 from minikafka.cli.group_offsets import check_reset, echo_csv, partitions_of, reset_options, targets
-from minikafka.cli.group_tables import delete_groups, echo_deletion, echo_groups, kafka_table, outcome_rows
+from minikafka.cli.group_tables import check_choice, delete_groups, echo_deletion, echo_groups, kafka_table, outcome_rows
 from minikafka.cli.session import java_exception, operator_command, with_admin
 from minikafka.client.errors import BrokerError, ClientError
 from minikafka.wire.errors import ErrorCode
@@ -76,6 +76,7 @@ def _check(action: str | None, options: dict[str, Any]) -> None:
     """Check the combination of options. Raises click.UsageError."""
     if action is None:
         raise click.UsageError("specify an action: --list, --describe, --delete, --reset-offsets or --delete-offsets")
+    check_choice(options)
     if action != "list" and not options["groups"] and (not options["all_groups"] or action == "delete-offsets"):
         raise click.UsageError(f"--{action} needs --group{'' if action == 'delete-offsets' else ' or --all-groups'}")
     if action == "reset":

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
         Admin,
         ClusterDescription,
         ConfigEntry,
-        GroupDescription,
         ListedOffset,
         PartitionDescription,
         TopicDescription,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         TransactionFailed,
     )
     from minikafka.client.group import GroupMetadata
+    from minikafka.client.group_descriptions import GroupDescription, MemberDescription
     from minikafka.client.produce_queue import RecordMetadata
     from minikafka.client.producer import Producer
     from minikafka.client.records import ConsumedRecord
@@ -45,9 +45,10 @@ _MODULES = {
     "Consumer": "consumer",
     "DeliveryFailed": "errors",
     "ErrorCode": "errors",
-    "GroupDescription": "admin",
+    "GroupDescription": "group_descriptions",
     "GroupMetadata": "group",
     "ListedOffset": "admin",
+    "MemberDescription": "group_descriptions",
     "NoBrokers": "errors",
     "PartitionDescription": "admin",
     "Producer": "producer",
@@ -73,6 +74,7 @@ __all__ = [
     "GroupDescription",
     "GroupMetadata",
     "ListedOffset",
+    "MemberDescription",
     "NoBrokers",
     "PartitionDescription",
     "Producer",

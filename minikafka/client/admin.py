@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.addresses import host_port
-from minikafka.client.assignors import decode_assignment
 from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
 from minikafka.client.controllers import ControllerCluster
 from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, refusal
 from minikafka.client.group import UNSETTLED_COORDINATOR, at_coordinator
+from minikafka.client.group_descriptions import GroupDescription, classic_group, consumer_group
 from minikafka.client.repeating import repeat_until_settled
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
-from minikafka.wire.errors import ErrorCode, NotEncodable, WireError
+from minikafka.wire.errors import ErrorCode, NotEncodable
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
@@ -102,18 +102,6 @@ class ListedOffset:
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group of the classic or the consumer protocol; `members` are (member id, client id, host, assignment)."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    coordinator: BrokerInfo
-    members: list[tuple[str, str, str, dict[str, list[int]]]]
 
 
 class Admin:
@@ -540,14 +528,7 @@ class Admin:
                 return found
         if group.error_code:
             raise refusal(group.error_code, f"group {group_id}", group.error_message)
-        members = []
-        for member in group.members:
-            try:
-                assignment = decode_assignment(member.member_assignment)
-            except WireError:
-                assignment = {}
-            members.append((member.member_id, member.client_id, member.client_host, assignment))
-        return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, coordinator, members)
+        return classic_group(group, coordinator)
 
     async def _consumer_group(self, group_id: str, coordinator: BrokerInfo) -> GroupDescription | None:
         """A group of the consumer protocol (KIP-848); None if there is none, or if the broker does not support the protocol."""
@@ -559,16 +540,9 @@ class Admin:
             return None
         response: Any = await channel.request(request, version, self._timeout_ms)
         group = response.groups[0]
-        if group.error_code:
-            return None
-        members = [
-            (
-                member.member_id, member.client_id, member.client_host,
-                {topic.topic_name: list(topic.partitions) for topic in member.assignment.topic_partitions},
-            )
-            for member in group.members
-        ]  # fmt: skip
-        return GroupDescription(group_id, group.group_state, "consumer", group.assignor_name, coordinator, members)
+        if group.error_code in UNSETTLED_COORDINATOR:
+            raise refusal(group.error_code, f"group {group_id}", group.error_message)
+        return None if group.error_code else consumer_group(group, coordinator)
 
     async def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
         """All committed offsets of a group. Raises BrokerError."""

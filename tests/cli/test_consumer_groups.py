@@ -54,9 +54,32 @@ def test_groups_of_both_protocols_are_listed_described_and_deleted() -> None:
                 assert [(row["partition"], row["current_offset"], row["client_id"]) for row in offsets] == [(0, 0, "c"), (1, 0, "c")]
                 (found,) = json.loads(ran("consumer-groups", *server, "--describe", "--group", group, "--members", "-o", "json"))
                 assert found["partitions"] == 2
+            described = ("consumer-groups", *server, "--describe", "--group", "modern")
+            (verbose,) = json.loads(ran(*described, "--members", "--verbose", "-o", "json"))
+            assert verbose["current_assignment"] == verbose["target_assignment"] == "t:0,1"
+            assert verbose["current_epoch"] == verbose["target_epoch"] > 0
             (state,) = json.loads(ran("consumer-groups", *server, "--describe", "--group", "modern", "--state", "-o", "json"))
             assert (state["state"], state["assignment_strategy"], state["members"]) == ("Stable", "uniform", 1)
+            listed = ran("consumer-groups", *server, "--list", "--state", "stable,empty", "--type", "classic").splitlines()
+            assert [line.split() for line in listed] == [["GROUP", "TYPE", "STATE"], ["old", "Classic", "Stable"]]
+            assert "--state" in minikafka("consumer-groups", *server, "--list", "--state", "calm").stderr
             refused = minikafka("consumer-groups", *server, "--delete", "--group", "modern")
             assert refused.returncode and "NonEmptyGroupException" in refused.stderr
         ran("consumer-groups", *server, "--delete", "--group", "modern", "--group", "old")
         assert json.loads(ran("consumer-groups", *server, "--list", "-o", "json")) == []
+
+
+def test_groups_of_other_types_are_left_alone() -> None:
+    """`--delete --all-groups` deleted share groups, too, and `--describe --all-groups` ended with the first one."""
+    with EmbeddedCluster(brokers=1, topics={"t": 2}) as cluster:
+        server = ("-b", cluster.bootstrap_servers)
+        ran("share-groups", *server, "--reset-offsets", "--group", "shared", "--topic", "t", "--to-earliest", "--execute")
+        ran("consumer-groups", *server, "--reset-offsets", "--group", "old", "--topic", "t", "--to-earliest", "--execute")
+        assert ran("consumer-groups", *server, "--list").split() == ["old"]
+        described = json.loads(ran("consumer-groups", *server, "--describe", "--all-groups", "-o", "json"))
+        assert {row["group"] for row in described} == {"old"}
+        ran("consumer-groups", *server, "--delete", "--all-groups")
+        assert ran("share-groups", *server, "--list").split() == ["shared"]
+        for tool in ("consumer-groups", "share-groups", "streams-groups"):
+            refused = minikafka(tool, *server, "--delete", "--all-groups", "--group", "old")
+            assert refused.returncode == 2 and "exclude each other" in refused.stderr

@@ -300,7 +300,7 @@ def test_consumer_groups(run: Any, cluster: EmbeddedCluster) -> None:
     consumer.commit(asynchronous=False)
     assert "g" in run("consumer-groups", "--list").stdout.splitlines()
     members = run("consumer-groups", "--describe", "--group", "g", "--members", "--verbose").stdout
-    assert "t(0,1,2)" in members and "#PARTITIONS" in members
+    assert "t:0,1,2" in members and "#PARTITIONS" in members and "TARGET-ASSIGNMENT" in members
     refused = run("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--execute", status=1)
     assert "is inactive" in refused.stderr
     consumer.close()

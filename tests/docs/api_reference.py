@@ -29,7 +29,8 @@ OWN_PARAMETERS = {"network", "random_bytes"}
 #: Classes that users get and do not make.
 RETURNED = {
     "AuditResult", "BrokerHandle", "BrokerInfo", "ClusterDescription", "ConfigEntry", "ConsumedRecord", "ErrorCode", "Fault", "FilesReport",
-    "GroupDescription", "ListedOffset", "LoadReport", "PartitionDescription", "PartitionState", "RecordMetadata", "TopicDescription",
+    "GroupDescription", "ListedOffset", "LoadReport", "MemberDescription", "PartitionDescription", "PartitionState", "RecordMetadata",
+    "TopicDescription",
 }  # fmt: skip
 #: Public members that only this package uses, or Spark.
 OWN_MEMBERS = {
