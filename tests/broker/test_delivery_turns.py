@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,11 @@ from minikafka.core.metadata import delta
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.records import image_records
 from minikafka.net.turn_share import TurnShares
+from minikafka.steps import at_once
+from minikafka.wire.batch import RecordBatch, build_batch
+from minikafka.wire.record import Record
+from minikafka.wire.records.frame import encode_metadata_record
+from minikafka.wire.records.metadata_records import NoOpRecord
 
 MANY = 1_500
 
@@ -85,3 +91,34 @@ async def test_a_large_batch_and_a_large_snapshot_are_seen_as_a_whole(tmp_path: 
         # The broker and the controller may take a step each between two looks.
         assert work.most["applied"] <= delta.STEP_RECORDS + state.STEP_RECORDS
         assert len(node.metadata.image.topics_by_name["many"].partitions) == MANY
+
+
+def most_between(steps: Any, monkeypatch: pytest.MonkeyPatch, owner: Any) -> int:
+    """How many records are decoded in the longest step."""
+    work, most = Work(monkeypatch), 0
+    what = {raft_delivery: "delivered", snapshots: "loaded"}[owner]
+    for _ in steps:
+        most = max(most, work._counts.pop(what, 0))
+    return max(most, work._counts.pop(what, 0))
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_step_ends_in_small_batches_too(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Records were counted anew in each batch: of 256 KiB of changed in-sync sets, all were decoded in a turn, 50 ms."""
+    record = encode_metadata_record(NoOpRecord())
+    batches = [
+        RecordBatch(memoryview(build_batch([Record(0, 0, None, record)] * size, base_offset=at * size, partition_leader_epoch=1)))
+        for at in range(MANY // size)
+    ]
+    log = SimpleNamespace(batches=lambda start, end, bytes_max: iter(batches))
+    delivery = raft_delivery.Delivery(SimpleNamespace(), TurnShares(lambda: 0.0), log, lambda: None, lambda error: None)  # type: ignore[arg-type]
+    assert 0 < most_between(delivery._pieces(0, MANY), monkeypatch, raft_delivery) <= raft_delivery.STEP_RECORDS
+    pieces = at_once(delivery._pieces(0, MANY))
+    assert sum(len(piece.records or ()) for piece in pieces) == MANY and pieces[-1].next_offset == MANY
+
+
+def test_a_snapshot_of_small_batches_is_read_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "BATCH_BYTES_MAX", 1)
+    data = b"".join(snapshots.encode_snapshot([NoOpRecord()] * MANY, epoch=1, wall_ms=0, last_timestamp_ms=0))
+    assert 0 < most_between(snapshots.decoding_snapshot(data), monkeypatch, snapshots) <= snapshots.STEP_RECORDS
+    assert len(snapshots.decode_snapshot(data).records) == MANY

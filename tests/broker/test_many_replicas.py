@@ -6,16 +6,21 @@ import asyncio
 import itertools
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.live_node import broker_port, live_node
 
+from minikafka.broker.partitions.log_placement import LogPlacement
+from minikafka.broker.partitions.partition import Partition
 from minikafka.broker.partitions.replica_manager import PLACED_AT_ONCE, ReplicaManager
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
 from minikafka.net.turn_share import TurnShares
+from minikafka.steps import STEP_ITEMS, at_once
+from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
@@ -205,3 +210,77 @@ async def test_replicas_of_deleted_topics_go_some_in_a_turn(
         assert {topic_id for _, topic_id in removed} == {first} and len(removed) == 3
         assert {partition.topic_id for partition in replicas.partitions.values()} == {node.metadata.image.topics_by_name["t"].topic_id}
         assert not any("-stray" in path.name for path in tmp_path.rglob("*"))
+
+
+class Found:
+    """A log directory with logs of topic `t`."""
+
+    path, is_offline = "/d", False
+
+    def __init__(self, count: int) -> None:
+        self.logs = {("t", index): SimpleNamespace(size=1) for index in range(count)}
+        self.fails: set[int] = set()
+        self.aside: list[int] = []
+
+    def set_aside(self, topic: str, index: int) -> None:
+        if index in self.fails:
+            raise StorageError("the disk fails")
+        del self.logs[topic, index]
+        self.aside.append(index)
+
+
+def test_stray_logs_are_set_aside_some_in_a_turn() -> None:
+    """A thousand renames were one turn at the start, and one that failed left every replica of the broker unmade."""
+    directory: Any = Found(200)
+    metadata: Any = SimpleNamespace(image=SimpleNamespace(topics_by_name={}))
+    others: Any = SimpleNamespace()
+    placement = LogPlacement(1, [directory], others, others)
+    placed = {("t", 0): None}
+    directory.fails = {1}
+    steps = placement.setting_strays_aside(metadata, placed)
+    for renamed in (1, 2, 3):
+        next(steps)
+        assert len(directory.aside) == renamed, "one rename a step"
+    # What comes meanwhile is no stray: a replica placed, one that the metadata assign, one that was removed and is there anew.
+    placed["t", 10] = None
+    assigned = SimpleNamespace(partitions={11: SimpleNamespace(replicas=[1]), 12: SimpleNamespace(replicas=[2])})
+    metadata.image = SimpleNamespace(topics_by_name={"t": assigned})
+    directory.logs["t", 13] = SimpleNamespace(size=1)
+    at_once(steps)
+    assert set(range(200)) - set(directory.aside) == {0, 1, 10, 11, 13}
+    assert placement.strays == placement.stray_bytes == 195
+    many: Any = Found(2_000)
+    steps = LogPlacement(1, [many], others, others).setting_strays_aside(metadata, many.logs)
+    assert len(list(steps)) >= 2_000 // STEP_ITEMS and not many.aside, "looks at logs that stay are counted, too"
+
+
+@pytest.mark.timeout(60)
+async def test_replicas_resign_some_in_a_turn_at_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_in_a_share: list[int]
+) -> None:
+    resigned, most = 0, 0
+    resign = Partition.resign
+
+    def noted(partition: Partition) -> None:
+        nonlocal resigned, most
+        resigned += 1
+        most = max(most, resigned)
+        resign(partition)
+
+    async def watch() -> None:
+        nonlocal resigned
+        while True:
+            resigned = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Partition, "resign", noted)
+    async with live_node(tmp_path) as node, Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        assert node.broker is not None
+        await admin.create_topic("t", partitions=MANY, replication_factor=1)
+        while len(node.broker.replicas.partitions) < MANY:
+            await asyncio.sleep(0)
+        steps_in_a_share[0] = 1
+        watching = asyncio.ensure_future(watch())
+        assert most == 0
+    watching.cancel()
+    assert 0 < most <= STEP_ITEMS < MANY

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED
+from minikafka.steps import Steps, paced
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.cordons import Cordons
     from minikafka.broker.partitions.directory_assignments import DirectoryAssignments
     from minikafka.broker.partitions.partition import Partition
-    from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.core.metadata.image import PartitionRegistration
     from minikafka.storage.config import LogConfig
     from minikafka.storage.log import Log
     from minikafka.storage.log_dir import LogDirectory
@@ -137,15 +140,24 @@ class LogPlacement:
                 except StorageError as error:
                     logger.error("%s cannot be removed: %s", partition, error)
 
-    def set_strays_aside(self, image: MetadataImage) -> None:
-        """Set aside logs that were found at the start but are not assigned to this broker."""
-        for directory in self._directories:
-            for topic, index in list(directory.logs):
-                found = image.topics_by_name.get(topic)
-                registration = None if found is None else found.partitions.get(index)
-                is_ours = registration is not None and self._broker_id in registration.replicas
-                if not is_ours and not directory.is_offline:
-                    logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
-                    self.strays += 1
-                    self.stray_bytes += directory.logs[topic, index].size
-                    directory.set_aside(topic, index)
+    def setting_strays_aside(self, metadata: MetadataHost, placed: Container[tuple[str, int]]) -> Steps[None]:
+        """Set aside logs that were found at the start but are not assigned to this broker. One that is `placed` meanwhile has a replica."""
+        found = [(directory, key, log) for directory in self._directories for key, log in directory.logs.items()]
+        for (directory, (topic, index), log), is_step in paced(found):
+            if is_step:
+                yield
+            image = metadata.image.topics_by_name.get(topic)
+            registration = None if image is None else image.partitions.get(index)
+            is_ours = (topic, index) in placed or (registration is not None and self._broker_id in registration.replicas)
+            if is_ours or directory.is_offline or directory.logs.get((topic, index)) is not log:
+                continue
+            logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
+            size = log.size
+            try:
+                directory.set_aside(topic, index)
+            except StorageError as error:
+                logger.error("%s-%d in %s cannot be set aside: %s", topic, index, directory.path, error)
+                continue
+            self.strays += 1
+            self.stray_bytes += size
+            yield

@@ -18,12 +18,10 @@ from minikafka.broker.partitions.log_upkeep import LogUpkeep
 from minikafka.broker.partitions.partition import TRAFFIC, LeaderRules, Partition
 from minikafka.broker.partitions.topic_settings import TopicSettings
 from minikafka.broker.partitions.waiting import Waiting
-from minikafka.core.metadata.delta import MetadataDelta
-from minikafka.core.metadata.image import empty_image
 from minikafka.core.partition.isr import IsrProposal
 from minikafka.core.partition.refusals import Refusals
 from minikafka.core.partition.replication_wait import ReplicationWait
-from minikafka.steps import at_once
+from minikafka.steps import Steps, paced
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.storage.log_dir import NAME_MAX, future_name
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from minikafka.broker.front.controller_channel import ControllerChannel
     from minikafka.broker.partitions.cordons import Cordons
     from minikafka.broker.partitions.replication import Replication
+    from minikafka.core.metadata.delta import MetadataDelta
     from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
     from minikafka.storage.log_dir import LogDirectory
 
@@ -113,13 +112,14 @@ class ReplicaManager:
         self._on_commits: dict[str, list[OnCommitted]] = {}
         self._on_loss: list[Callable[[Partition], None]] = []
         #: Replicas, by topic id and index, that will be created in later turns of the loop; look-ups do not find them yet. Those whose
-        #: role or in-sync set changed, and will be switched later. Those that will be removed later, each with the reason.
+        #: role or in-sync set changed, and will be switched later. Those that will be removed later, each with the reason. The look at the
+        #: logs found at the start, which comes before them.
         self._late: dict[tuple[bytes, int], None] = {}
         self._late_roles: dict[tuple[bytes, int], None] = {}
         self._late_removals: dict[tuple[bytes, int], str] = {}
+        self._strays: Steps[None] | None = None
         self._is_placing = self._is_registered = self._stopping = False
-        self.replication_bytes_in = self.replication_bytes_out = 0
-        self.truncated_records = 0
+        self.replication_bytes_in = self.replication_bytes_out = self.truncated_records = 0
         #: Topic -> traffic of its partitions that have left this broker, because counters must not decrease.
         self.traffic_of_gone: dict[str, list[int]] = {}
         metadata.subscribe(self.apply)
@@ -193,12 +193,8 @@ class ReplicaManager:
         if self._stopping:
             return
         if not self._is_registered:
-            own = image.brokers.get(self.broker_id)
-            if own is None or own.epoch != self._broker_epoch():
-                return
-            self._is_registered = True
-            delta = at_once(MetadataDelta.between(empty_image(), image))
-            self.placement.set_strays_aside(image)
+            self._begin(image)
+            return
         for topic_id, gone in delta.deleted_topics.items():
             for index in gone.partitions:
                 if (topic_id, index) in self.partitions_by_id:
@@ -239,9 +235,21 @@ class ReplicaManager:
 
     def registered(self) -> None:
         """The controller has registered this broker; the metadata may have arrived before its answer."""
-        image = self._metadata.image
-        if not self._is_registered:
-            self.apply(MetadataDelta(image), image)
+        if not self._stopping and not self._is_registered:
+            self._begin(self._metadata.image)
+
+    def _begin(self, image: MetadataImage) -> None:
+        """Follow the metadata if they contain this incarnation's registration: everything in them is new."""
+        own = image.brokers.get(self.broker_id)
+        if own is None or own.epoch != self._broker_epoch():
+            return
+        self._is_registered = True
+        self._strays = self.placement.setting_strays_aside(self._metadata, self.partitions)
+        for topic_id, topic in image.topics_by_id.items():
+            self._late.update(((topic_id, index), None) for index, found in topic.partitions.items() if own.broker_id in found.replicas)
+        self._place_late()
+        self.fetchers.brokers_changed(image.brokers)
+        self._on_topic_configs()
 
     def _place(
         self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
@@ -293,7 +301,7 @@ class ReplicaManager:
             self.placement.observe(partition)
 
     def _place_late_soon(self) -> None:
-        if (self._late or self._late_roles or self._late_removals) and not self._is_placing:
+        if (self._late or self._late_roles or self._late_removals or self._strays is not None) and not self._is_placing:
             self._is_placing = True
             self._environment.supervisor.call_soon("making replicas", self._place_late)
 
@@ -303,6 +311,12 @@ class ReplicaManager:
             self._late.clear()
             self._late_roles.clear()
             self._late_removals.clear()
+            self._strays = None
+        if self._strays is not None:
+            if not self._environment.shares.take_some(self._strays):
+                self._place_late_soon()
+                return
+            self._strays = None
         image, followers, is_over = self._metadata.image, list[Partition](), self._environment.shares.begin()
         # Replicas that clients already use come first.
         keys = list(itertools.islice(itertools.chain(self._late_roles, self._late, self._late_removals), PLACED_AT_ONCE))
@@ -523,6 +537,13 @@ class ReplicaManager:
         self.upkeep.start()
         await self.fetchers.start()
 
+    def _resigning(self) -> Steps[None]:
+        """Connections are still open, so make sure that nothing is written to a log that is being closed."""
+        for partition, is_step in paced(list(self.partitions.values())):
+            partition.resign()
+            if is_step:
+                yield
+
     async def stop(self, *, broker_epoch: int = -1) -> None:
         """Stop fetching, answer parked requests, write the checkpoints and the clean-shutdown file, close the logs."""
         self._stopping = True
@@ -531,9 +552,7 @@ class ReplicaManager:
         await self.fetchers.stop()
         await self.in_sync_sets.stop()
         await self._assignments.stop()
-        for partition in self.partitions.values():
-            # Connections are still open, so make sure that nothing is written to a log that is being closed.
-            partition.resign()
+        await self._environment.shares.take(self._resigning())
         await self.waiting.close()
         await self._counted_flushes.finish()
         await self.upkeep.finish()

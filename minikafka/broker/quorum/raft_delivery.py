@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from minikafka.broker.quorum.raft_log import MetadataLog
@@ -240,10 +240,10 @@ class Delivery:
 
     def _pieces(self, start: int, end: int) -> Steps[list[Piece]]:
         if self._read is None or self._read[0] != (start, end):
-            pieces = []
-            for batch in self._log.batches(start, end, DELIVERY_BYTES):
-                records = None if batch.is_control else (yield from _decoded(batch))
-                pieces.append(Piece(batch.base_offset, batch.next_offset, batch.partition_leader_epoch, records))
+            pieces = list[Piece]()
+            for _, is_step in paced(_decoding(self._log.batches(start, end, DELIVERY_BYTES), pieces), STEP_RECORDS):
+                if is_step:
+                    yield
             self._read = (start, end), pieces
         return self._read[1]
 
@@ -255,11 +255,13 @@ class Delivery:
             entry.listener.on_leader_change(leader_id, change.epoch, change.is_self)
 
 
-def _decoded(batch: RecordBatch) -> Steps[list[tuple[int, Any]]]:
-    """The decoded records of a batch: [(offset, message)]."""
-    records = []
-    for record, is_step in paced(batch.records(), STEP_RECORDS):
-        records.append((record.offset, decode_metadata_record(record.value or b"")))
-        if is_step:
-            yield
-    return records
+def _decoding(batches: Iterable[RecordBatch], pieces: list[Piece]) -> Iterator[None]:
+    """Decode batches into `pieces`. An item for each record, and for each batch: most of a log may be batches of one record."""
+    for batch in batches:
+        records: list[tuple[int, Any]] | None = None if batch.is_control else []
+        pieces.append(Piece(batch.base_offset, batch.next_offset, batch.partition_leader_epoch, records))
+        yield
+        if records is not None:
+            for record in batch.records():
+                records.append((record.offset, decode_metadata_record(record.value or b"")))
+                yield

@@ -179,37 +179,46 @@ def decoding_snapshot(data: bytes, *, with_records: bool = True, types: Containe
     is_begun = is_ended = False
     end = 0
     try:
-        for batch in iterate_batches(data):
-            batch.check()
-            end += batch.size_in_bytes
-            if is_ended:
-                raise CorruptFile("batches follow the snapshot's footer")
-            for record, is_step in paced(batch.records() if batch.is_control or with_records else (), STEP_RECORDS):
-                if is_step:
-                    yield
-                if not batch.is_control and types is not None and metadata_record_type(record.value or b"") not in types:
-                    continue
-                if not batch.is_control:
+        for (batch, record), is_step in paced(_batches_and_records(data, with_records=with_records), STEP_RECORDS):
+            if is_step:
+                yield
+            if record is None:
+                if is_ended:
+                    raise CorruptFile("batches follow the snapshot's footer")
+                if end and not is_begun:
+                    raise CorruptFile("the snapshot has no header")
+                end += batch.size_in_bytes
+                continue
+            if not batch.is_control:
+                if types is None or metadata_record_type(record.value or b"") in types:
                     content.records.append(decode_metadata_record(record.value or b""))
-                    continue
-                kind = control_type(record)
-                message: Any = decode_control(record)
-                if kind is ControlType.SNAPSHOT_HEADER:
-                    is_begun = True
-                    content.last_timestamp_ms = message.last_contained_log_timestamp
-                elif kind is ControlType.SNAPSHOT_FOOTER:
-                    is_ended = True
-                elif kind is ControlType.KRAFT_VERSION:
-                    content.kraft_version = message.k_raft_version
-                elif kind is ControlType.KRAFT_VOTERS:
-                    content.voters = voters_of(message)
-            if not is_begun:
-                raise CorruptFile("the snapshot has no header")
+                continue
+            kind = control_type(record)
+            message: Any = decode_control(record)
+            if kind is ControlType.SNAPSHOT_HEADER:
+                is_begun = True
+                content.last_timestamp_ms = message.last_contained_log_timestamp
+            elif kind is ControlType.SNAPSHOT_FOOTER:
+                is_ended = True
+            elif kind is ControlType.KRAFT_VERSION:
+                content.kraft_version = message.k_raft_version
+            elif kind is ControlType.KRAFT_VOTERS:
+                content.voters = voters_of(message)
     except (WireError, CorruptRecord) as error:
         raise CorruptFile(f"the snapshot is not valid: {error}") from error
-    if not is_ended or end != len(data):
-        raise CorruptFile("the snapshot is cut short: no footer")
+    if not is_begun or not is_ended or end != len(data):
+        raise CorruptFile(f"the snapshot is cut short: no {'footer' if is_begun else 'header'}")
     return content
+
+
+def _batches_and_records(data: bytes, *, with_records: bool) -> Iterator[tuple[RecordBatch, Record | None]]:
+    """Each batch, without a record, and then its records."""
+    for batch in iterate_batches(data):
+        batch.check()
+        yield batch, None
+        if batch.is_control or with_records:
+            for record in batch.records():
+                yield batch, record
 
 
 def read_snapshot(filesystem: FileSystem, path: str, *, with_records: bool = True) -> SnapshotContent:

@@ -212,18 +212,18 @@ class PartitionControl:
             requested = [(name, list(topic.partitions)) for name, topic in image.topics_by_name.items()]
         else:
             requested = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
-        for name, indexes in requested:
-            answers = ElectLeadersResponse.ReplicaElectionResult(topic=name)
-            result.response.replica_election_results.append(answers)
-            for index, is_step in paced(indexes):
-                if is_step:
-                    yield
-                code, message = self._elect_one(name, index, request.election_type, result)
-                if request.topic_partitions is None and code is ErrorCode.ELECTION_NOT_NEEDED:
-                    continue
-                answers.partition_result.append(
-                    ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
-                )
+        answers = result.response.replica_election_results
+        answers += (ElectLeadersResponse.ReplicaElectionResult(topic=name) for name, _ in requested)
+        partitions = ((answer, index) for answer, (_, indexes) in zip(answers, requested, strict=True) for index in indexes)
+        for (answer, index), is_step in paced(partitions):
+            if is_step:
+                yield
+            code, message = self._elect_one(answer.topic, index, request.election_type, result)
+            if request.topic_partitions is None and code is ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            answer.partition_result.append(
+                ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
+            )
         return result
 
     def _elect_one(self, name: str, index: int, kind: int, result: Result) -> tuple[ErrorCode, str | None]:

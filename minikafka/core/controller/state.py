@@ -6,7 +6,7 @@ next controller starts from the committed image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
@@ -77,10 +77,8 @@ class ControllerState:
             delta.apply(record, base_offset + number)
             if is_step:
                 yield
-        for topic in delta.deleted_topics.values():
-            yield from self._forget(topic)
-        for changed in delta.changed_topics.values():
-            yield from self._index_changed(changed)
+        yield from self._forget(delta.deleted_topics.values())
+        yield from self._index_changed(delta.changed_topics.values())
         self.next_offset = base_offset + len(records)
         self.image = delta.image(self.next_offset - 1)
         for topic in delta.deleted_topics.values():
@@ -146,11 +144,13 @@ class ControllerState:
             topic = topics[topic_id]
             yield topic, index, topic.partitions[index]
 
-    def _index_changed(self, delta: TopicDelta) -> Steps[None]:
-        if delta.is_new:
-            self._index_name(delta.name)
-        for (index, partition), is_step in paced(delta.changed.items(), STEP_RECORDS):
-            self._index((delta.topic_id, index), delta.previous.get(index), partition)
+    def _index_changed(self, topics: Iterable[TopicDelta]) -> Steps[None]:
+        for topic in topics:
+            if topic.is_new:
+                self._index_name(topic.name)
+        partitions = ((topic, index, partition) for topic in topics for index, partition in topic.changed.items())
+        for (topic, index, partition), is_step in paced(partitions, STEP_RECORDS):
+            self._index((topic.topic_id, index), topic.previous.get(index), partition)
             if is_step:
                 yield
 
@@ -177,8 +177,9 @@ class ControllerState:
         if names is not None and topic.name not in self.image.topics_by_name:
             names.pop(topic.name, None)
 
-    def _forget(self, topic: TopicImage) -> Steps[None]:
-        for (index, partition), is_step in paced(topic.partitions.items(), STEP_RECORDS):
+    def _forget(self, topics: Iterable[TopicImage]) -> Steps[None]:
+        partitions = ((topic, index, partition) for topic in topics for index, partition in topic.partitions.items())
+        for (topic, index, partition), is_step in paced(partitions, STEP_RECORDS):
             if is_step:
                 yield
             self._led[partition.leader] -= 1

@@ -5,8 +5,9 @@ No other code interprets metadata records: brokers and the active controller bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from minikafka.core.authorizer.acl import Acl
 from minikafka.core.metadata.image import (
@@ -50,6 +51,7 @@ from minikafka.wire.records.metadata_records import (
     ZkMigrationStateRecord,
 )
 
+K = TypeVar("K")
 #: Records applied, or partitions compared, in one step.
 STEP_RECORDS = 256
 
@@ -186,21 +188,15 @@ class MetadataDelta:
         delta._image = image
         delta.is_snapshot = True
         yield from delta._compare_topics(base, image)
-        for broker_id in {**base.brokers, **image.brokers}:
-            if base.brokers.get(broker_id) != image.brokers.get(broker_id):
-                delta.changed_brokers[broker_id] = image.brokers.get(broker_id)
-        for controller_id in {**base.controllers, **image.controllers}:
-            if base.controllers.get(controller_id) != image.controllers.get(controller_id):
-                delta.changed_controllers[controller_id] = image.controllers.get(controller_id)
-        for resource in {**base.configs, **image.configs}:
-            if base.configs.get(resource) != image.configs.get(resource):
-                delta.changed_configs[resource] = None
+        yield from _compare(base.brokers, image.brokers, delta.changed_brokers)
+        yield from _compare(base.controllers, image.controllers, delta.changed_controllers)
+        changed_configs: dict[Resource, Any] = {}
+        yield from _compare(base.configs, image.configs, changed_configs)
+        delta.changed_configs = dict.fromkeys(changed_configs)
+        yield from _compare(base.acls, image.acls, delta.changed_acls)
         delta.features_changed = base.features != image.features
         delta.quotas_changed = base.client_quotas != image.client_quotas
         delta.scram_changed = base.scram != image.scram
-        for acl_id in {**base.acls, **image.acls}:
-            if base.acls.get(acl_id) != image.acls.get(acl_id):
-                delta.changed_acls[acl_id] = image.acls.get(acl_id)
         delta.tokens_changed = base.delegation_tokens != image.delegation_tokens
         delta.producer_ids_changed = base.next_producer_id != image.next_producer_id
         return delta
@@ -210,18 +206,19 @@ class MetadataDelta:
             if topic_id not in image.topics_by_id:
                 self.deleted_topics[topic_id] = topic
         for topic_id, topic in image.topics_by_id.items():
-            before = base.topics_by_id.get(topic_id)
-            delta = TopicDelta(topic.name, topic_id, before is None)
-            for (index, partition), is_step in paced(topic.partitions.items(), STEP_RECORDS):
-                if is_step:
-                    yield
-                old = None if before is None else before.partitions.get(index)
-                if old is not partition and old != partition:
-                    delta.changed[index] = partition
-                    if old is not None:
-                        delta.previous[index] = old
-            if delta.is_new or delta.changed:
-                self.changed_topics[topic_id] = delta
+            if topic_id not in base.topics_by_id:
+                self.changed_topics[topic_id] = TopicDelta(topic.name, topic_id, True)
+        partitions = ((topic, index, partition) for topic in image.topics_by_id.values() for index, partition in topic.partitions.items())
+        for (topic, index, partition), is_step in paced(partitions, STEP_RECORDS):
+            if is_step:
+                yield
+            before = base.topics_by_id.get(topic.topic_id)
+            old = None if before is None else before.partitions.get(index)
+            if old is not partition and old != partition:
+                delta = self._topic_delta(topic)
+                delta.changed[index] = partition
+                if old is not None:
+                    delta.previous[index] = old
 
     # -- copy on write ---------------------------------------------------------------------------------------------
 
@@ -425,6 +422,16 @@ class MetadataDelta:
 
     def _nothing(self, record: Any, _: int) -> None:
         """Records that do not change the image. The reader of the log holds back a metadata transaction until it ends."""
+
+
+def _compare(base: Mapping[K, Any], image: Mapping[K, Any], changed: dict[K, Any]) -> Steps[None]:
+    """Note in `changed` what an image has under the keys where it differs from `base`, None where it has nothing."""
+    for key, is_step in paced(itertools.chain(base, image), STEP_RECORDS):
+        if is_step:
+            yield
+        found = image.get(key)
+        if found != base.get(key):
+            changed[key] = found
 
 
 _METHODS: dict[type, Callable[[MetadataDelta, Any, int], None]] = {

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from helpers.controller_core import ControllerDriver
 
 from minikafka.core.controller.change import Election, PartitionChange
+from minikafka.core.controller.state import STEP_RECORDS
 from minikafka.core.metadata.image import RECOVERED, RECOVERING, RESOURCE_BROKER, PartitionRegistration
+from minikafka.steps import STEP_ITEMS, at_once
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
-from minikafka.wire.records.metadata_records import ConfigRecord
+from minikafka.wire.records.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 TOPIC = b"t" * 16
 
@@ -325,3 +329,33 @@ def test_a_change_of_min_isr_keeps_the_only_replica_that_can_restore_a_partition
     driver.heartbeat(1)
     waiting = driver.partition("t", 0)
     assert (waiting.leader, waiting.leader_recovery_state, waiting.elr, waiting.last_known_elr) == (1, RECOVERED, (), ()), "nor 4"
+
+
+def test_many_topics_of_few_partitions_are_decided_and_replayed_in_steps() -> None:
+    """Partitions were counted anew in each topic: an election of ten thousand topics of one partition was one step of 100 ms and more."""
+    count = 4 * STEP_RECORDS
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    topics = [record for number in range(count) for record in _topic(number)]
+    driver.write(topics)
+    for wanted in (None, [ElectLeadersRequest.TopicPartitions(topic=f"t{number}", partitions=[0]) for number in range(count)]):
+        request = ElectLeadersRequest(topic_partitions=wanted)
+        decision = driver.core.handle(request, 2, driver.now_ms, None, None, False)
+        assert sum(1 for _ in decision) >= count // STEP_ITEMS
+    result = at_once(driver.core.handle(request, 2, driver.now_ms, None, None, False))
+    assert [(answer.topic, answer.partition_result[0].partition_id) for answer in result.response.replica_election_results] == [
+        (f"t{number}", 0) for number in range(count)
+    ]
+    assert len(result.records) == count
+    state = driver.core.state
+    for records in (result.records, [RemoveTopicRecord(topic_id=number.to_bytes(16)) for number in range(count)]):
+        # Half of the steps apply the records, the others bring the indexes up to date.
+        assert sum(1 for _ in state.replay(records, state.next_offset)) >= 2 * count // STEP_RECORDS
+
+
+def _topic(number: int) -> list[Any]:
+    partition = PartitionRecord(
+        partition_id=0, topic_id=number.to_bytes(16), replicas=[1, 2], isr=[1, 2], leader=2, leader_epoch=0, partition_epoch=0,
+        directories=[bytes(16)] * 2,
+    )  # fmt: skip
+    return [TopicRecord(name=f"t{number}", topic_id=number.to_bytes(16)), partition]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.core.metadata.delta import MetadataDelta, MetadataError
+from minikafka.core.metadata.delta import STEP_RECORDS, MetadataDelta, MetadataError
 from minikafka.core.metadata.image import (
     DIRECTORY_UNASSIGNED,
     BrokerRegistration,
@@ -14,6 +14,7 @@ from minikafka.core.metadata.image import (
     empty_image,
 )
 from minikafka.core.metadata.records import image_records
+from minikafka.steps import at_once
 from minikafka.wire.records.metadata_records import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
@@ -246,3 +247,22 @@ def test_snapshots_list_features_as_kafka_does_in_whatever_order_they_were_regis
         )
         assert [f.name for f in BrokerRegistration.from_record(broker, 0).to_record().features] == [*first, *pair, *last]
         assert [f.name for f in ControllerRegistration.from_record(controller).to_record().features] == [*first, *pair, *last]
+
+
+def test_images_are_compared_in_steps_whatever_is_in_them() -> None:
+    """Ten thousand topics of one partition were one step, and so were all rules and configurations."""
+    count = 4 * STEP_RECORDS
+    topics = [record for number in range(count) for record in topic_records(number.to_bytes(16), f"t{number}", 1)]
+    rules = [
+        AccessControlEntryRecord(
+            id=number.to_bytes(16), resource_type=2, resource_name="t", pattern_type=3, principal="User:u", host="*", operation=3,
+            permission_type=3,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    configs = [ConfigRecord(resource_type=2, resource_name=f"t{number}", name="retention.ms", value="1") for number in range(count)]
+    for records in (topics, rules, configs):
+        assert sum(1 for _ in MetadataDelta.between(empty_image(), image_of(*records))) >= count // STEP_RECORDS
+    delta = at_once(MetadataDelta.between(image_of(*topics, *rules, *configs), image_of(*topics[2:], *rules[1:], *configs[1:])))
+    assert list(delta.deleted_topics) == [bytes(16)] and not delta.changed_topics
+    assert delta.changed_acls == {bytes(16): None} and list(delta.changed_configs) == [(2, "t0")]
