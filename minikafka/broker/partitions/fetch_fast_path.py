@@ -8,6 +8,7 @@ or meets an error, a leader change, aborted transactions or another rack. In tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +43,11 @@ _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _FRAME = Struct(">ii")
 _VERSION = Struct(">h")
-#: Offset in the body after the replica id, with which versions before 15 begin: wait, min and max bytes, isolation level, session id.
-_SESSION_EPOCH_AT = 17
 _NO_SESSION = b"\xff\xff\xff\xff"
 _WATERMARKS = Struct(">qqq")
 _MARK = 0x5EA7_0FF5_0000_0000
 _RECORDS_MARK = b"\x5e\xa7\x0f\xf5"
+_EPOCH_MARK = 0x5EA7_0FF5
 _LENGTHS = [bytes([size]) for size in range(128)]
 
 
@@ -260,9 +260,17 @@ def _taken(slices: list[FileSlice]) -> list[bytes]:
 def _has_session(frame: memoryview) -> bool:
     """Whether the session epoch, read at its usual position, names a session. A cheap guess: False proves nothing."""
     (version,) = _VERSION.unpack_from(frame, 2)
-    at = 10 + max(int.from_bytes(frame[8:10], "big", signed=True), 0) + _SESSION_EPOCH_AT
-    at += (version >= FLEXIBLE_VERSION_MIN) + (0 if version >= REPLICA_STATE_VERSION_MIN else 4)
+    if not VERSION_MIN <= version <= FetchRequest.MAX_VERSION:
+        return False
+    at = max(int.from_bytes(frame[8:10], "big", signed=True), 0) + _session_epoch_at(version)
     return len(frame) >= at + 4 and frame[at : at + 4] != _NO_SESSION
+
+
+@cache
+def _session_epoch_at(version: int) -> int:
+    """The position of the session epoch in a request of a client without a name."""
+    written = encode_request(FetchRequest(session_epoch=_EPOCH_MARK), version, 0, "")
+    return b"".join(bytes(piece) for piece in written)[4:].index(_LENGTH.pack(_EPOCH_MARK))  # type: ignore[arg-type]
 
 
 def _offset_positions(request: FetchRequest, version: int, client_id: str | None, frame: memoryview) -> list[int] | None:

@@ -156,6 +156,12 @@ class Partition:
             self.fetches_failed,
         )  # fmt: skip
 
+    def produced(self, requests: int, size: int, records: int) -> None:
+        """Count what clients have appended; `size` in bytes."""
+        self.produces += requests
+        self.bytes_in += size
+        self.messages_in += records
+
     @property
     def isr(self) -> tuple[int, ...]:
         """The committed in-sync replicas as far as this broker knows."""

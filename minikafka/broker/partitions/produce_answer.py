@@ -62,10 +62,7 @@ class Appended:
 
     def count(self, size: int) -> None:
         """Count them among the partition's traffic. `size`: in bytes."""
-        partition, info = self.partition, self.info
-        partition.produces += 1
-        partition.bytes_in += size
-        partition.messages_in += info.last_offset - info.first_offset + 1
+        self.partition.produced(1, size, self.info.last_offset - self.info.first_offset + 1)
 
 
 class ReservedPlace(StandIn):

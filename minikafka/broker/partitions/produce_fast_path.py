@@ -237,9 +237,7 @@ class ProduceFastPath(TemplateFastPath):
         except ApiError:
             return False
         self._counts[template.version] += 1
-        partition.produces += 1
-        partition.bytes_in += len(records)
-        partition.messages_in += info.last_offset - info.first_offset + 1
+        partition.produced(1, len(records), info.last_offset - info.first_offset + 1)
         answer = template.answer(
             template.size, correlation_id, template.head, info.first_offset, info.log_append_time_ms, info.log_start_offset, template.tail
         )
@@ -322,9 +320,7 @@ class ProduceFastPath(TemplateFastPath):
     def _answer_run(self, connection: Connection, partition: Partition, run: _Run) -> None:
         batches, counts = run.batches, self._counts
         offset, log_start_offset = batches.first_offset, partition.log.watermarks.log_start_offset
-        partition.produces += len(run.requests)
-        partition.bytes_in += batches.size
-        partition.messages_in += batches.end_offset - offset
+        partition.produced(len(run.requests), batches.size, batches.end_offset - offset)
         for _, ticket, correlation_id, template, count in run.requests:
             counts[template.version] += 1
             answer = template.answer(template.size, correlation_id, template.head, offset, -1, log_start_offset, template.tail)

@@ -7,28 +7,27 @@ order. Only the beginning of the request (client id, acks, timeout) and the name
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minikafka.broker.partitions.fast_path import TEMPLATE_BYTES_MAX, remember
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.late_dataclass import dataclass
 from minikafka.wire.batch import ATTRIBUTES_LOW_BYTE, TRANSACTIONAL_BIT
 from minikafka.wire.errors import WireError
+from minikafka.wire.messages.produce import ProduceRequest
 from minikafka.wire.varint import read_unsigned_varint
-
-if TYPE_CHECKING:
-    from minikafka.wire.messages.produce import ProduceRequest
 
 #: Requests for more partitions take the ordinary path.
 PARTITIONS_MAX = 32
 TOPICS_KEPT, BEGINNINGS_KEPT = 512, 8
-#: Null for the transactional id, acks, timeout: what lies between the header and the topics.
-BETWEEN_BYTES = 1 + 2 + 4
 ONE_BYTE_MAX = 0x7F
 TOPIC_ID_BYTES = 16
 _INDEX = Struct(">i")
+#: The number of topics, plus one, and no tagged fields.
+_NO_TOPICS = b"\1\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class ProduceLayout:
 
     def learn(self, frame: memoryview, position: int, version: int, request: ProduceRequest) -> bool:
         """Remember what this request may share with others. `position`: where its header ends. Returns whether something was new."""
-        length = position + BETWEEN_BYTES
+        length = position + _between_bytes(version)
         if length > TEMPLATE_BYTES_MAX:
             return False
         beginning = Beginning(version, request.acks, max(request.timeout_ms, 0), length, version >= TOPIC_ID_VERSION_MIN)
@@ -136,6 +135,12 @@ class ProduceLayout:
         except (IndexError, StructError, WireError):
             return []
         return parts if is_whole and count <= ONE_BYTE_MAX else []
+
+
+@cache
+def _between_bytes(version: int) -> int:
+    """What lies between the header and the topics of a request without a transactional id."""
+    return len(ProduceRequest(transactional_id=None, topic_data=[]).encode(version)) - len(_NO_TOPICS)
 
 
 def _read_partitions(frame: memoryview, position: int, topic: KnownTopic, parts: list[Part]) -> int:
