@@ -74,11 +74,10 @@ class Measured:
             self._began_s = time.monotonic()
             began_s = time.thread_time()
             run(handle)
-            took_s = time.thread_time() - began_s
+            took_s, turn_began_s, self._began_s = time.thread_time() - began_s, self._began_s, 0.0
             if took_s > self._least_s:
-                row = {"from": self._began_s, "to": time.monotonic(), "cpu_s": took_s, "gc_s": self._collected_s}
+                row = {"from": turn_began_s, "to": time.monotonic(), "cpu_s": took_s, "gc_s": self._collected_s}
                 self.found.append({**row, "what": repr(handle)[:150], "stack": self._stack[-1:]})
-            self._began_s = 0.0
 
         asyncio.Handle._run = timed  # type: ignore[method-assign]
         gc.callbacks.append(self._on_collection)

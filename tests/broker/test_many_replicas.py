@@ -284,3 +284,15 @@ async def test_replicas_resign_some_in_a_turn_at_a_stop(
         assert most == 0
     watching.cancel()
     assert 0 < most <= STEP_ITEMS < MANY
+
+
+async def test_who_asks_a_broker_that_has_closed_its_logs_is_told_that_others_lead(tmp_path: Path) -> None:
+    """A follower's log said of each partition that the leader's disk had failed."""
+    async with live_node(tmp_path) as node, Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        assert node.broker is not None
+        await admin.create_topic("t", partitions=1, replication_factor=1)
+        replicas = node.broker.replicas
+        replicas.require("t", None, 0)
+    with pytest.raises(ApiError) as refused:
+        replicas.require("t", None, 0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,7 +1,7 @@
 """Follower fetching: one fetcher for each (leader broker, fetcher id), one connection, one incremental fetch session.
 
 `minikafka.core.partition.follower` decides what to fetch and interprets the responses; this module does the I/O. The records of a response
-are appended straight from the receive buffer, and the next fetch is sent in the same turn of the loop.
+are appended straight from the receive buffer, and the next fetch is sent in the same turn of the loop, unless there is much to do.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ logger = logging.getLogger("minikafka.fetcher")
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
+#: After more partitions of an answer, the next fetch is sent in a turn of its own: it may name as many.
+ANSWERED_AT_ONCE = 256
 #: Of a batch: base offset, length, last offset delta.
 _PLACE = Struct(">qi11xi")
 
@@ -280,7 +282,7 @@ class Fetcher:
 
     def _take_some(self) -> None:
         """Handle answered partitions until this turn's share is used up: each may begin a segment. Then fetch on."""
-        left, now_ms = self._left, self._clock.now_ms()
+        left, now_ms, is_long = self._left, self._clock.now_ms(), len(self._left) > ANSWERED_AT_ONCE
         is_over = self._replication.environment.shares.begin() if len(left) > 1 else None
         while left:
             self._take(*left.popleft(), now_ms)
@@ -288,13 +290,17 @@ class Fetcher:
                 self._supervisor.call_soon(f"following broker {self.leader_id}", self._take_more)
                 return
         self.follower.finished()
-        self._fetch()
+        if is_long:
+            self._supervisor.call_soon(f"following broker {self.leader_id}", self._take_more)
+        else:
+            self._fetch()
 
     def _take_more(self) -> None:
-        if not self._left:
-            return
         try:
-            self._take_some()
+            if self._left:
+                self._take_some()
+            else:
+                self._fetch()
         except Exception as problem:
             self._supervisor.caught(f"following broker {self.leader_id}", problem, Ends("connection", self._begin_anew))
 

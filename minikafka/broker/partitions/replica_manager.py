@@ -22,7 +22,7 @@ from minikafka.core.partition.isr import IsrProposal
 from minikafka.core.partition.refusals import Refusals
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.steps import Steps, paced
-from minikafka.storage.errors import ResourceShortage, StorageError
+from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.storage.log_dir import NAME_MAX, future_name
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -139,8 +139,11 @@ class ReplicaManager:
         UNKNOWN_*."""
         partition = self.partitions.get((topic, index)) if topic_id is None else self.partitions_by_id.get((topic_id, index))
         if partition is not None:
-            if partition.log.failure is not None:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.log.failure))
+            failure = partition.log.failure
+            if failure is not None:
+                # This broker stops, if the log is closed: its disk has not failed.
+                is_closed = isinstance(failure, LogClosed)
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_closed else ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             return partition
         image = self._metadata.image
         topic_image = image.topics_by_name.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
