@@ -7,11 +7,12 @@ import itertools
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from helpers.live_node import broker_port, live_node
 
+from minikafka.broker.partitions.log_dirs import LogDirHandlers
 from minikafka.broker.partitions.log_placement import LogPlacement
 from minikafka.broker.partitions.partition import Partition
 from minikafka.broker.partitions.replica_manager import PLACED_AT_ONCE, ReplicaManager
@@ -22,6 +23,8 @@ from minikafka.net.turn_share import TurnShares
 from minikafka.steps import STEP_ITEMS, at_once
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.lazy_list import LazyList
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
 MANY = 3 * PLACED_AT_ONCE + 5
@@ -296,3 +299,28 @@ async def test_who_asks_a_broker_that_has_closed_its_logs_is_told_that_others_le
     with pytest.raises(ApiError) as refused:
         replicas.require("t", None, 0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("topics", [1, 600])
+def test_logs_are_described_while_the_answer_is_encoded(topics: int) -> None:
+    """With 9,000 replicas the list took a turn of 25 ms."""
+    log = SimpleNamespace(size=5, high_watermark=7, log_end_offset=4)
+    named = [(f"t{number % topics}", number // topics) for number in range(600)]
+    directory = SimpleNamespace(path="/d", is_offline=False, logs=dict.fromkeys(named, log))
+    copy = SimpleNamespace(size=3, high_watermark=0, log_end_offset=1)
+    replicas: Any = SimpleNamespace(
+        directories=[directory], cordons=(), partition=lambda name, index: SimpleNamespace(is_leader=index == 0),
+        moves=SimpleNamespace(future=lambda where: [(("t0", 0), copy, log)]),
+    )  # fmt: skip
+    handlers, context = LogDirHandlers(replicas), cast(Any, None)
+    answer = handlers.describe_log_dirs(context, DescribeLogDirsRequest(topics=None))
+    (result,) = answer.results
+    assert isinstance(result.topics if topics > 1 else result.topics[0].partitions, LazyList)
+    assert sorted((topic.name, one.partition_index) for topic in result.topics for one in topic.partitions) == sorted([*named, ("t0", 0)])
+    first = [(one.partition_size, one.offset_lag, one.is_future_key) for one in result.topics[0].partitions if one.partition_index == 0]
+    assert first == [(5, 0, False), (3, 3, True)] and all(
+        one.offset_lag == 3 for topic in result.topics for one in topic.partitions if one.partition_index
+    )
+    wanted = [DescribeLogDirsRequest.DescribableLogDirTopic(topic="t0", partitions=[index for _, index in named])]
+    (result,) = handlers.describe_log_dirs(context, DescribeLogDirsRequest(topics=wanted)).results
+    assert type(result.topics) is list is type(result.topics[0].partitions), "parts of a request have answers that can be joined"

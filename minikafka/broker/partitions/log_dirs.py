@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from minikafka.core.topic_name import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.lazy_list import lazy_list
+from minikafka.wire.lazy_list import AT_ONCE, lazy_list
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -15,7 +16,11 @@ from minikafka.wire.messages.describe_producers import DescribeProducersRequest,
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.storage.log import Log
     from minikafka.storage.producer_state import ProducerEntry
+
+    #: Of a partition: its index, its log, and, if that is the copy of a move, the log that it copies.
+    _Described = tuple[int, Log, "Log | None"]
 
 UNKNOWN_VOLUME_BYTES = -1
 
@@ -52,6 +57,8 @@ class LogDirHandlers:
     def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         """Size and lag of each requested replica; null topics ask for all."""
         wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}
+        # A request that names partitions is served in parts, whose answers are joined.
+        at_once = AT_ONCE if wanted is None else sys.maxsize
         response = DescribeLogDirsResponse()
         for directory in self._replicas.directories:
             result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=os.path.abspath(directory.path))
@@ -61,35 +68,29 @@ class LogDirHandlers:
                 continue
             result.total_bytes, result.usable_bytes = _volume(directory.path)
             result.is_cordoned = directory in self._replicas.cordons
-            topics: dict[str, DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
+            topics: dict[str, list[_Described]] = {}
             for (name, index), log in directory.logs.items():
-                if wanted is not None and (name, index) not in wanted:
-                    continue
-                topic = topics.get(name)
-                if topic is None:
-                    topic = topics[name] = DescribeLogDirsResponse.DescribeLogDirsTopic(name=name)
-                    result.topics.append(topic)
-                partition = self._replicas.partition(name, index)
-                lag = 0 if partition is not None and partition.is_leader else max(log.high_watermark - log.log_end_offset, 0)
-                topic.partitions.append(
-                    DescribeLogDirsResponse.DescribeLogDirsPartition(
-                        partition_index=index, partition_size=log.size, offset_lag=lag, is_future_key=False
-                    )
-                )
+                if wanted is None or (name, index) in wanted:
+                    topics.setdefault(name, []).append((index, log, None))
             for (name, index), future, log in self._replicas.moves.future(directory):
-                if wanted is not None and (name, index) not in wanted:
-                    continue
-                topic = topics.get(name)
-                if topic is None:
-                    topic = topics[name] = DescribeLogDirsResponse.DescribeLogDirsTopic(name=name)
-                    result.topics.append(topic)
-                lag = max(log.log_end_offset - future.log_end_offset, 0)
-                topic.partitions.append(
-                    DescribeLogDirsResponse.DescribeLogDirsPartition(
-                        partition_index=index, partition_size=future.size, offset_lag=lag, is_future_key=True
-                    )
-                )
+                if wanted is None or (name, index) in wanted:
+                    topics.setdefault(name, []).append((index, future, log))
+            result.topics = lazy_list(topics.items(), lambda entry: self._described_topic(*entry, at_once), at_once)
         return response
+
+    def _described_topic(self, name: str, logs: list[_Described], at_once: int) -> DescribeLogDirsResponse.DescribeLogDirsTopic:
+        def described(entry: _Described) -> DescribeLogDirsResponse.DescribeLogDirsPartition:
+            index, log, moved = entry
+            if moved is not None:
+                lag = moved.log_end_offset - log.log_end_offset
+            else:
+                partition = self._replicas.partition(name, index)
+                lag = 0 if partition is not None and partition.is_leader else log.high_watermark - log.log_end_offset
+            return DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition_index=index, partition_size=log.size, offset_lag=max(lag, 0), is_future_key=moved is not None
+            )
+
+        return DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=lazy_list(logs, described, at_once))
 
     def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
         """The producers in the state of this broker's replica, even if it does not lead, as in Kafka (KIP-664)."""

@@ -92,8 +92,7 @@ class ReplicaManager:
         self.directories = directories
         self.throttles = replication.throttles
         self.cordons = cordons
-        self.partitions: dict[tuple[str, int], Partition] = {}
-        self.partitions_by_id: dict[tuple[bytes, int], Partition] = {}
+        self.partitions, self.partitions_by_id = dict[tuple[str, int], Partition](), dict[tuple[bytes, int], Partition]()
         self.waiting = Waiting(environment)
         self._counted_flushes = CountedFlushes(environment, self.waiting)
         #: Recently refused batches of idempotent producers.
@@ -111,9 +110,9 @@ class ReplicaManager:
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._on_commits: dict[str, list[OnCommitted]] = {}
         self._on_loss: list[Callable[[Partition], None]] = []
-        #: Replicas, by topic id and index, that will be created in later turns of the loop; look-ups do not find them yet. Those whose
-        #: role or in-sync set changed, and will be switched later. Those that will be removed later, each with the reason. The look at the
-        #: logs found at the start, which comes before them.
+        #: By topic id and index: replicas that will be created in later turns of the loop, which look-ups do not find yet, those that will
+        #: be switched because role or in-sync set changed, and those that will be removed, each with the reason. Before them all, the look
+        #: at the logs found at the start.
         self._late: dict[tuple[bytes, int], None] = {}
         self._late_roles: dict[tuple[bytes, int], None] = {}
         self._late_removals: dict[tuple[bytes, int], str] = {}
