@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark.claims import METADATA_DIRECTORY, policy_of
+from minikafka.spark.directories import read_small
 from minikafka.spark.logformat import (
     BATCH_LENGTH_MIN,
     BATCH_OVERHEAD,
@@ -42,7 +43,6 @@ PIECE_BYTES = 16 << 10
 ENTRIES_TRIED_MAX = 64
 #: A directory in which a cleaner puts replacements in place is listed so often.
 LISTINGS_MAX = 5
-EPOCH_BYTES_MAX = 1 << 20
 PARTS = {"log", "index", "timeindex", "txnindex"}
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
@@ -114,8 +114,7 @@ def epoch_before(path: str, base: int) -> int:
     then the files of the segments wait for their deletion under the name `.deleted`.
     """
     try:
-        with open_regular(os.path.join(path, "leader-epoch-checkpoint")) as file:
-            entries = parse_epoch_checkpoint(file.read(EPOCH_BYTES_MAX))
+        entries = parse_epoch_checkpoint(read_small(os.path.join(path, "leader-epoch-checkpoint")) or b"")
         waiting = [int(name[:20]) for name in os.listdir(path) if name.endswith(".log.deleted") and name[:20].isdigit()]
     except (OSError, FormatError):
         return -1

@@ -31,7 +31,7 @@ from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("minikafka/broker", "minikafka/core", "minikafka/net", "minikafka/security", "wire", "storage")
+ROOMS = ("minikafka/broker", "minikafka/core", "minikafka/net", "minikafka/security", "minikafka/spark", "wire", "storage")
 BOUND = re.compile(r"_MAX$|_KEPT$|_AT_ONCE$|^PART_ENTRIES$")
 #: Constants that no test names: numbers of formats and versions; times; how much is shown or done at once; what a node makes itself; and
 #: defaults of parameters that tests cross with smaller numbers.
@@ -80,6 +80,11 @@ NAMED_BY_NO_TEST = {
     "minikafka/net/loop_watch.py": "FRAMES_MAX",
     "minikafka/security/client.py": "ROUNDS_MAX",
     "minikafka/security/scram.py": "CLIENT_ITERATIONS_MAX",
+    "minikafka/spark/cluster_segments.py": "INT32_MAX",
+    "minikafka/spark/framing.py": "_WORD_BYTES_MAX",
+    "minikafka/spark/job_ledger.py": "RESUME_MS_MAX",
+    "minikafka/spark/metadata_log.py": "VERSIONS_MAX",
+    "minikafka/spark/records.py": "ZSTD_HEADER_BYTES_MAX",
     "wire/batch.py": "DECOMPRESSED_RATIO_MAX",
     "wire/compiler.py": "ARRAY_TABLE_MAX",
     "wire/compression.py": "_ZSTD_HEADER_BYTES_MAX SNAPPY_RATIO_MAX _GZIP_RATIO_MAX",

@@ -13,7 +13,7 @@ from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registe
 from helpers.log_clusters import CLUSTER_ID, Batch, MetadataLog, Partition, directory_id, plain, write_broker
 
 from minikafka.spark import audit as auditing
-from minikafka.spark import planning
+from minikafka.spark import directories, planning
 from minikafka.spark.fetch_client import Place
 
 
@@ -202,6 +202,7 @@ OWNED = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=2\n"
     + [(f"{OWNED}directory.id={one}\n", True, 3) for one in ("short", "", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAYw", "!" * 22)]
     + [(f"{OWNED}directory.id={one}\n", True, 0) for one in ("AAAAAAAAAAAAAAAAAAAAZA", "AAAAAAAAAAAAAAAAAAAAZA==")]
     + [(OWNED, True, 0), (OWNED.replace("version=1", "version=2"), True, 3), (OWNED.replace("version=1\n", ""), True, 3)]
+    + [(OWNED.replace("=2", f"={directories.NODE_ID_MAX + 1}"), True, 3)]
     + [("version=1\nnode.id=2\n", True, 3), (f"version=0\ncluster.id={CLUSTER_ID}\nbroker.id=2\n", True, 0)],
 )
 def test_a_log_directory_says_whose_it_is(tmp_path: Path, text: str | None, has_checkpoints: bool, code: int) -> None:

@@ -201,6 +201,9 @@ def test_a_frame_larger_than_a_reader_takes(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(SummaryError, match=r"takes 50\d\d bytes, more than 1000"), SummaryWriter(path + "2") as file:
         file.add("scan", "large", ["x" * 5000])
     assert not (tmp_path / "s2").exists()
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(SummaryError, match="damaged"):
+        patched.setattr(summary_file, "KEY_BYTES_MAX", 3)
+        SummaryReader(path)
     monkeypatch.setattr(summary_file, "CONTENT_BYTES_MAX", 10)
     with pytest.raises(SummaryError, match="damaged"):
         SummaryReader(path)

@@ -12,6 +12,7 @@ pa = pytest.importorskip("pyarrow")
 
 from helpers import apache_kafka  # noqa: E402
 
+from minikafka.spark import sink_transaction  # noqa: E402
 from minikafka.spark.load import LoadOptions, prepare_topic  # noqa: E402
 from minikafka.spark.produce_client import LoadProducer, ProduceFailed  # noqa: E402
 from minikafka.spark.sink import write_batches  # noqa: E402
@@ -22,7 +23,7 @@ from minikafka.testing import EmbeddedCluster  # noqa: E402
 pytestmark = pytest.mark.timeout(60)
 
 
-TOPICS = ("again", "died", "zombie", "broken", "headers")
+TOPICS = ("again", "died", "zombie", "broken", "headers", "full")
 
 
 class Kafka:
@@ -129,6 +130,11 @@ def test_a_task_that_fails_takes_its_rows_back(cluster: EmbeddedCluster) -> None
         write_batches(breaks(), cluster.bootstrap_servers, "broken", transaction=transaction)
     assert committed(cluster, "broken") == []
     assert write(cluster, "broken", 0, "a", "b") and committed(cluster, "broken") == ["a", "b"]
+
+
+def test_a_task_of_more_than_may_wait_for_its_acknowledgement(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_transaction, "QUEUE_BYTES_MAX", 1)
+    assert write(cluster, "full", 0, *"abcdef") and committed(cluster, "full") == [*"abcdef"]
 
 
 def test_headers_are_written_wherever_there_is_a_column_of_them(cluster: EmbeddedCluster) -> None:

@@ -293,6 +293,15 @@ def test_what_a_broker_that_was_stopped_in_order_must_have(tmp_path: Path, lost:
     assert [(one.begin, one.end) for one in read] == [] if "line" in lost else [(10, 30)]
 
 
+def test_more_leader_epochs_than_a_mebibyte_hide_no_lost_beginning(tmp_path: Path) -> None:
+    entries = 200_000
+    root = write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(at) for at in range(entries, entries + 30)], (entries,))], clean=True)
+    lines = "\n".join(f"{number} {number}" for number in range(entries))
+    (root / "t-0" / "leader-epoch-checkpoint").write_text(f"0\n{entries}\n{lines}\n")
+    with pytest.raises(DataLossError, match=f"the first segment begins at {entries}, the first leader epoch at 0"):
+        source_ranges.batch_ranges(parsed(root, subscribe="t"))
+
+
 @pytest.mark.parametrize(("starting", "is_lost"), [
     ({"startingoffsets": "earliest"}, True),
     ({"startingoffsets": '{"t": {"0": -2}}'}, True),

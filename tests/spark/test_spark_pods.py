@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.spark import spark_pods
 from minikafka.spark.engine_spark import is_unreachable, what_a_task_says
 from minikafka.spark.spark_master import ExecutorWatch, MasterUnreachable, reason
 from minikafka.spark.spark_pods import LABEL, cause, client_settings, is_kubernetes, own_address, what_pods_say
@@ -62,6 +64,32 @@ def test_an_executor_that_ends_says_why_in_its_log() -> None:
     assert not hopeless  # Spark counts the failures, and gives up by itself
     assert cause("all is well\n") == ""
     assert cause("x\njava.lang.OutOfMemoryError: Java heap space\n") == "java.lang.OutOfMemoryError: Java heap space"
+
+
+def test_the_watch_reads_so_many_logs_each_time() -> None:
+    read: list[str] = []
+
+    class Pods:
+        def withLabel(self, name: str, value: str) -> Pods:
+            return self
+
+        def list(self) -> str:
+            return json.dumps({"items": [{**pod(name), "status": {"phase": "Running"}} for name in "abcd"]})
+
+        def withName(self, name: str) -> Pods:
+            read.append(name)
+            return self
+
+        def tailingLines(self, count: int) -> Pods:
+            return self
+
+        def getLog(self) -> str:
+            return LOG
+
+    watch = spark_pods.PodWatch((LABEL, "x"), {})
+    watch.stop()
+    watch._look(Pods(), type("Serialization", (), {"asJson": staticmethod(str)}))
+    assert len(read) == spark_pods.LOGS_EACH_MAX and len(watch._pods) == 4
 
 
 def test_a_driver_has_an_address_that_others_may_reach() -> None:

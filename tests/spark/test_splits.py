@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.log_clusters import Partition, plain, write_broker
 
-from minikafka.spark import judging, wire_ledger
+from minikafka.spark import judging, splits, wire_ledger
 from minikafka.spark.engine_local import LocalEngine
 from minikafka.spark.engine_spark import SparkEngine, _apart
 from minikafka.spark.fetch_client import Place
@@ -41,6 +41,14 @@ def test_a_partition_that_fits_is_not_divided_and_stands_beside_such_only(tasks:
         assert all(sum(task.size for task in one) <= split_bytes or len(one) == 1 for one in found)
         lists = Counter(number for one in found for number in {task.partition for task in one})
         assert set(lists.values()) == ({1} if split_bytes >= of_one else {2} if split_bytes > 1 else {2, 6})
+
+
+def test_a_list_has_no_more_tasks_than_so_many(tasks: list[SegmentTask], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "TASKS_MAX", 4)
+    found = list(split(tasks, 1 << 30))
+    assert sorted(map(repr, (task for one in found for task in one))) == sorted(map(repr, tasks))
+    lists = Counter(number for one in found for number in {task.partition for task in one})
+    assert [len(one) for one in found] == [4, 4, 2, 2] and lists == {0: 1, 1: 1, 2: 2, 3: 1}, "six segments of one partition are divided"
 
 
 def test_an_item_is_whole_if_it_gives_all_values_of_all_its_groups() -> None:

@@ -22,7 +22,7 @@ from pyarrow import csv, parquet  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
 from minikafka.cli.load_files import verify_files  # noqa: E402
-from minikafka.spark import cluster_assembly, cluster_segments, to_files  # noqa: E402
+from minikafka.spark import cluster_assembly, cluster_nodes, cluster_runs, cluster_segments, to_files  # noqa: E402
 from minikafka.spark import report as reporting  # noqa: E402
 from minikafka.spark.audit import AuditOptions, run_audit  # noqa: E402
 from minikafka.spark.cluster_assembly import AssembleTask, assemble_tasks  # noqa: E402
@@ -156,6 +156,15 @@ def test_a_table_becomes_a_cluster_that_storage_and_audit_take_for_its_own(tmp_p
     replicas = [read_back(target, node) for node in (1, 2, 3)]
     check_records(replicas[0], rows)
     assert replicas[0] == replicas[1] == replicas[2]
+
+
+def test_rows_of_several_tables_make_the_same_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tables are joined until they are as large as this."""
+    rows = write_table(tmp_path / "rows.parquet", 2000)
+    monkeypatch.setattr(cluster_runs, "TABLE_BYTES_MAX", 1)
+    load_to_files(str(tmp_path / "rows.parquet"), OPTIONS, ClusterOptions(str(tmp_path / "c")), LocalEngine(1))
+    check_records(read_back(tmp_path / "c", 1), rows)
+    assert audit(tmp_path / "c")["outcome"] == "PASS"
 
 
 def test_a_partition_column_a_replication_factor_of_two_and_partitions_without_rows(tmp_path: Path) -> None:
@@ -379,6 +388,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
         (["--node", "1@a:9092", "--node", "2@a:9092"], 2, "--node: nodes 1 and 2 would both listen on a:9092"),
         (["--node", "a:9092"], 2, "--node a:9092: expected ID@HOST:PORT[:CONTROLLER_PORT]"),
         (["--node", "1@a:99999"], 2, "ports are 1 to 65535"),
+        (["--node", f"{cluster_nodes.NODE_ID_MAX + 1}@a:9092"], 2, "node ids 0 to 2147483647"),
         (["--node", "none.properties"], 2, "cannot read none.properties"),
         (["--nodes", "2", "--replication-factor", "3"], 2, "the cluster has only 2 brokers"),
         (["--replication-factor", "0"], 2, "replication factor must be positive"),
