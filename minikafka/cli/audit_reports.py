@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from minikafka.counted import counted
+from minikafka.spark.textfile import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,7 @@ def explain_finding(arguments: tuple[str, ...], output: str) -> NoReturn:
     if finding is None:
         ids = [one["id"] for one in report["findings"]]
         fail(f"the report has no finding {arguments[1]} ({'it has no findings' if not ids else f'it has {ids[0]} to {ids[-1]}'})")
-    click.echo("\n".join(explain(report, finding)))
+    click.echo(printable("\n".join(explain(report, finding)), kept="\n\t"))
     sys.exit(0)
 
 
@@ -113,7 +114,7 @@ def show_partitions(report: dict[str, Any], console: Console) -> None:
 
 def _cells(partition: dict[str, Any]) -> dict[str, str]:
     return {
-        "partition": f"{partition['topic']}-{partition['partition']}",
+        "partition": printable(f"{partition['topic']}-{partition['partition']}"),
         "verdict": partition["verdict"],
         "brokers": " ".join(partition["brokers"]),
         "fence": f"{partition['fence_from']}..{partition['fence_to']}",
@@ -154,6 +155,6 @@ def _show_finding(finding: dict[str, Any], console: Console) -> None:
     if finding["level"] != "note":
         console.print(f"  [dim]{escape(finding['meaning'])}[/]", highlight=False)
     if finding["level"] != "note" and finding["file"]:
-        console.print(f"  [dim]{escape(finding['file'])}[/]", highlight=False, soft_wrap=True)
+        console.print(f"  [dim]{escape(printable(finding['file']))}[/]", highlight=False, soft_wrap=True)
     if finding["cause"]:
         console.print(f"  likely: {escape(finding['cause'])}", highlight=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from minikafka.spark.textfile import printable
+
 ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
@@ -216,6 +218,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         self.level = self.level or CHECKS[self.check].level
+        self.message = printable(self.message)
 
     @property
     def meaning(self) -> str:

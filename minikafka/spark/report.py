@@ -14,7 +14,7 @@ from minikafka.spark import compare, trend
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.findings import CHECKS
 from minikafka.spark.report_html import html
-from minikafka.spark.textfile import exposition, write_text
+from minikafka.spark.textfile import exposition, printable, write_text
 
 SCHEMA = "minikafka.audit.report/1"
 _STATES = {
@@ -171,7 +171,7 @@ def why_incomplete(report: dict[str, Any]) -> str:
 
 
 def where(finding: dict[str, Any]) -> str:
-    place = f"{finding['topic']}-{finding['partition']}" if finding["topic"] else "log directory"
+    place = printable(f"{finding['topic']}-{finding['partition']}") if finding["topic"] else "log directory"
     if finding["offset"] >= 0:
         place += f" @ {finding['offset']}"
     if finding["position"] >= 0:
@@ -328,7 +328,12 @@ def _write_parquet(report: dict[str, Any], directory: str) -> list[str]:
     )
     paths = []
     for name, schema, nested in (("findings", findings, "details"), ("partitions", partitions, "replicas")):
-        rows = [{**row, "run": run, nested: json.dumps(row[nested])} for row in report[name]]
+        rows = [_columns({**row, "run": run, nested: json.dumps(row[nested])}) for row in report[name]]
         paths.append(os.path.join(directory, f"{name}.parquet"))
         parquet.write_table(pa.Table.from_pylist(rows, schema=schema), paths[-1])
     return paths
+
+
+def _columns(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for Parquet, whose text is UTF-8."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}

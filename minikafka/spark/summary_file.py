@@ -28,7 +28,7 @@ class SummaryError(Exception):
 
 def frame_of(kind: str, name: str, content: bytes) -> bytes:
     """A frame."""
-    key = f"{kind} {name}".encode()
+    key = f"{kind} {name}".encode(errors="surrogateescape")  # the name may be a path
     return _FRAME.pack(len(key), len(content), crc32c(content, crc32c(key))) + key + content
 
 
@@ -46,7 +46,7 @@ def read_frame(file: BinaryIO) -> tuple[str, str, bytes] | None:
         return None
     if crc32c(content, crc32c(key)) != crc:
         raise ValueError("a frame whose checksum is wrong")
-    kind, _, name = key.decode().partition(" ")
+    kind, _, name = key.decode(errors="surrogateescape").partition(" ")
     return kind, name, content
 
 

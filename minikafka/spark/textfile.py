@@ -1,4 +1,4 @@
-"""Writes metrics in Prometheus text format for node_exporter's textfile collector. Files are replaced atomically."""
+"""Text for files and terminals, and metrics in Prometheus text format for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -20,8 +20,17 @@ def exposition(prefix: str, families: list[tuple[str, str, Mapping[Labels, float
     return "\n".join(lines) + "\n"
 
 
+def printable(text: str, kept: str = "") -> str:
+    """The text with escapes in place of what cannot be shown: names of files may hold any bytes. Of those that are no UTF-8, Python makes
+    surrogates, which no file takes; control characters command terminals, and XML has none. `kept`: left as they are."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else one.encode("unicode_escape").decode() for one in text)
+
+
 def write_text(path: str, text: str) -> None:
     """Replace a file atomically. Raises OSError."""
+    text = printable(text, kept="\n\t")
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
