@@ -75,7 +75,7 @@ def _header(facts: list[DirectoryFacts], options: AuditOptions, instant_ms: int)
     from minikafka import __version__
 
     host = platform.node() or "?"
-    places = sorted((one.directory.directory_id, os.path.abspath(one.directory.path)) for one in facts)
+    places = sorted((one.directory.directory_id, one.directory.broker, os.path.abspath(one.directory.path)) for one in facts)
     name = hashlib.blake2b(repr((host, places)).encode(), digest_size=8).hexdigest()
     return {
         "shape": FORMAT_DIGEST, "version": __version__, "id": name, "host": host, "instant_ms": instant_ms, "running": _running(facts),
@@ -183,10 +183,7 @@ class Summaries:
         self.scans = [Scan(one) for one in readers if not one.header.get("answers")]
         self.questions: dict[tuple[str, str], tuple[str, tuple[Any, ...]]] = {}
         self._pair(readers)
-        hosts = [one.reader.header["host"] for one in self.scans]
-        for one in self.scans:
-            header = one.reader.header
-            label = header["host"] if hosts.count(header["host"]) == 1 else f"{header['host']}#{header['id'][:4]}"
+        for one, label in zip(self.scans, labels([scan.reader.header for scan in self.scans]), strict=True):
             for reader in (one.reader, *one.answers):
                 reader.prefix = f"{label}:"
 
@@ -291,6 +288,15 @@ class Summaries:
             file.add("header", "", {"shape": FORMAT_DIGEST, "questions": True, "version": self.scans[0].reader.header["version"]})
             for (name, digest), (kind, arguments) in self.questions.items():
                 file.add("question", name + digest, (kind, arguments), prefixes[name])
+
+
+def labels(headers: list[dict[str, Any]]) -> list[str]:
+    """A name for each scan: its host, and if that is not unique, as much of its id as is. Paths of two machines with one name would be
+    mixed up: a log would be compared with itself."""
+    hosts, digits = [header["host"] for header in headers], 4
+    while len({header["id"][:digits] for header in headers}) < len(headers):
+        digits += 1
+    return [header["host"] if hosts.count(header["host"]) == 1 else f"{header['host']}#{header['id'][:digits]}" for header in headers]
 
 
 def _check_states(scan: SummaryReader, answers: SummaryReader) -> None:

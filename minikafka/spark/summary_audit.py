@@ -100,8 +100,11 @@ def _partition(summaries: Summaries, copies: list[Replica], options: AuditOption
             Finding("not-compared", open_, result.topic, result.partition, tuple(one.broker for one in copies)),
         )
         return result, []
-    _ask_ahead(summaries, views)
-    return judge_partition(views, summaries), views
+    asked = len(summaries.questions)
+    result = judge_partition(views, summaries)
+    if len(summaries.questions) > asked:
+        _ask_ahead(summaries, views)
+    return result, views
 
 
 def _ask_ahead(summaries: Summaries, views: list[ReplicaView]) -> None:

@@ -27,7 +27,7 @@ from minikafka.spark.engine_local import LocalEngine
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.scan import Cell, scan_segment
 from minikafka.spark.sources import SegmentTask
-from minikafka.spark.summaries import as_if_scanned, is_locked, write_scan
+from minikafka.spark.summaries import as_if_scanned, is_locked, labels, write_scan
 from minikafka.spark.summary_audit import compare_summaries
 from minikafka.spark.summary_file import SummaryError, SummaryReader
 
@@ -306,3 +306,35 @@ def test_invalid_values_are_refused(text: bytes) -> None:
 def test_more_cells_that_differ_than_are_asked_for_at_once(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_audit, "CELLS_ASKED_MAX", 1)
     both(player, Case("compacted", ()))
+
+
+def test_nothing_is_asked_that_the_verdict_does_not_need(tmp_path: Path) -> None:
+    """A replica that is behind lacks batches of a cell, but they are not due from it."""
+    for broker, end in ((1, 40), (2, 40), (3, 20)):
+        one = Partition("t-0", [plain(base, 10) for base in range(0, end, 10)], high_watermark=20)
+        write_broker(tmp_path / "c" / f"b{broker}", broker, [one])
+    result, rounds = by_summaries(tmp_path / "c", tmp_path / "out")
+    assert [one.verdict for one in result.partitions] == ["LAGGING"] and rounds == 0
+    assert summary_of(result) == summary_of(direct(tmp_path / "c"))
+
+
+def test_brokers_of_equal_hosts_and_paths_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    """As in containers, and before directories had ids."""
+    files = []
+    for broker in (1, 2, 3):
+        write_broker(tmp_path / "kafka", broker, [Partition("t-0", [plain(0, 5)])])
+        properties = (tmp_path / "kafka" / "meta.properties").read_text().splitlines()
+        (tmp_path / "kafka" / "meta.properties").write_text("".join(f"{line}\n" for line in properties if "directory.id" not in line))
+        files.append(str(tmp_path / f"{broker}.summary"))
+        write_scan([str(tmp_path / "kafka")], LocalEngine(1), OPTIONS, files[-1])
+        shutil.move(tmp_path / "kafka", tmp_path / f"b{broker}")
+    result = compare_summaries(files, OPTIONS)
+    assert [(one.verdict, one.brokers) for one in result.partitions] == [("MATCH", ("1", "2", "3"))]
+    assert len({row["path"] for one in result.partitions for row in one.replicas}) == 3
+
+
+def test_machines_of_one_name_have_different_names_in_the_comparison() -> None:
+    """Their paths may be equal: with one name, a log would be compared with itself."""
+    scanned = [{"host": "kafka", "id": "abcd0123"}, {"host": "kafka", "id": "abcd0456"}, {"host": "b3", "id": "ef000000"}]
+    assert labels(scanned) == ["kafka#abcd01", "kafka#abcd04", "b3"]
+    assert labels(scanned[1:]) == ["kafka", "b3"] and labels([]) == []
