@@ -202,7 +202,8 @@ class Comparison:
             if len({pages.head for pages in going}) == 1:
                 continue
             offset = min(int(pages.page.header["base_offset"][pages.row]) for pages in going if pages.head is not None)
-            over = [pages for pages in going if pages.head is None and pages.view.end_offset <= offset]
+            # Of a stretch that could not be read nobody can say that it differs.
+            over = [pages for pages in going if (pages.head is None and pages.view.end_offset <= offset) or pages.view.is_unread(offset)]
             ended += [pages.view for pages in over]
             going = [pages for pages in going if pages not in over]
             if len({pages.head for pages in going}) > 1:

@@ -55,7 +55,8 @@ class SegmentSummary:
     """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader, and
     "failed" where the scan itself broke.
 
-    `taken_up`: where a stretch of a replica on the wire begins, behind the last batch of the one before (FetchReader).
+    `taken_up`: where a stretch of a replica on the wire begins, behind the last batch of the one before (FetchReader). `unread_from`:
+    nobody knows what the segment holds from this offset on, because reading it failed; -1 if it did not.
 
     `compacted`: batches lack records, as only a cleaner leaves them, and nobody knows whether one was there. `gaps` are missing offsets
     that this explains: the caller, who sees all segments, decides. `limits`: what there was more of than is kept, so that checks of it
@@ -81,6 +82,7 @@ class SegmentSummary:
     aborts: Column = field(default_factory=lambda: np.empty(0, logformat.TXN_ENTRY))
     snapshots: list[tuple[int, Column]] = field(default_factory=list)
     taken_up: int = -1
+    unread_from: int = -1
 
 
 def scan_segments(tasks: list[SegmentTask]) -> list[SegmentSummary]:
@@ -96,7 +98,7 @@ def scan_segment(task: SegmentTask, is_bounded: bool = True) -> SegmentSummary:
     try:
         return _Scan(task, is_bounded).run()
     except Exception as error:
-        summary = SegmentSummary(task, end_offset=task.base_offset, stopped="failed")
+        summary = SegmentSummary(task, end_offset=task.base_offset, stopped="failed", unread_from=task.base_offset)
         text = f"the scan of segment {task.base_offset} failed: {type(error).__name__}: {error}"
         summary.findings.add(Finding("not-compared", text, task.topic, task.partition, (task.broker,), task.base_offset, task.path))
         return summary
@@ -142,7 +144,7 @@ class _Scan:
             return summary
         except OSError as error:
             self.add([Finding("unreadable", f"cannot be read: {error.strerror}", position=summary.end_position)], ".log")
-            summary.stopped = "unreadable"
+            summary.stopped, summary.unread_from = "unreadable", max(summary.end_offset, task.base_offset)
         self._finish()
         return summary
 

@@ -23,7 +23,7 @@ Key = tuple[int, int]
 @dataclass(slots=True)
 class ReplicaView:
     """A replica as it was found. `claim_to`: below this offset it answers for all that is committed (see coverage.py). `cleaned_to`: below
-    this offset a cleaner may have removed records."""
+    this offset a cleaner may have removed records. `unread`: [first, end) of offsets of which it is unknown what it holds."""
 
     replica: Replica
     summaries: list[SegmentSummary]
@@ -41,6 +41,8 @@ class ReplicaView:
     #: How each producer's last transaction ended, if none is open (replay.Replay).
     ended: list[tuple[int, int, int, int]] = field(default_factory=list)
 
+    unread: list[tuple[int, int]] = field(default_factory=list)
+
     @property
     def broker(self) -> str:
         return self.replica.broker
@@ -57,6 +59,10 @@ class ReplicaView:
     def compacted(self) -> bool:
         """Whether a cleaner may have removed anything."""
         return self.cleaned_to > self.log_start
+
+    def is_unread(self, offset: int) -> bool:
+        """Whether it is unknown what it holds at this offset."""
+        return any(first <= offset < end for first, end in self.unread)
 
     def claims(self, low: int, high: int) -> bool:
         """Whether it answers for all of [low, high)."""
@@ -94,6 +100,8 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
         _add(replica, Finding("not-compared", f"a segment has more {limit} than the audit keeps, so they were not checked"))
     for summary in present:
         replica.findings.extend(summary.findings)
+        if summary.unread_from >= 0:
+            result.unread.append((summary.unread_from, summary.task.next_base if summary.task.next_base >= 0 else UNBOUNDED))
         for key, cell in summary.cells.items():
             result.cells[key] = _merged(result.cells.get(key), cell)
         for run in summary.runs:

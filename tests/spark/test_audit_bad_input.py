@@ -178,6 +178,32 @@ def test_a_segment_that_is_deleted_while_it_is_listed_costs_no_replica(three_bro
     assert result.exit_code == 0 and len(json.loads(result.output)["partitions"][0]["brokers"]) == 3
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("read_bytes", [0, 150])
+def test_what_cannot_be_read_of_a_segment_differs_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, read_bytes: int
+) -> None:  # fmt: skip
+    """A disk fails in one segment of a replica, in its first batch or in a later one. Nobody knows what it holds."""
+    root = three_alike(tmp_path, [plain(base, 5) for base in range(0, 60, 5)], bases=(0, 20, 40), high_watermark=60)
+    broken = os.stat(root / "b2" / "t-0" / f"{number * 20:020d}.log").st_ino
+    preadv = os.preadv
+
+    def fails(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        if os.fstat(descriptor).st_ino != broken:
+            return preadv(descriptor, buffers, position)
+        if position >= read_bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return preadv(descriptor, [buffers[0][:read_bytes]], position)
+
+    monkeypatch.setattr("os.preadv", fails)
+    result = audited(root)
+    assert [one.verdict for one in result.partitions] == ["UNREADABLE"] and result.exit_code == 3
+    assert {one.check for one in result.findings.kept if one.level == "error"} == {"unreadable"}
+    later = root / "b3" / "t-0" / f"{40:020d}.log"
+    later.write_bytes(later.read_bytes()[:-1] + b"x")
+    assert audited(root).exit_code == 1, "beyond it, all is compared as ever"
+
+
 def test_a_segment_that_is_a_directory_is_unreadable_not_a_crash(tmp_path: Path) -> None:
     cluster = log_fault_clusters.replicated(tmp_path)
     path = cluster.segments()[0]
