@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from minikafka.counted import counted
 from minikafka.spark.access import open_log
 from minikafka.spark.findings import Finding
+from minikafka.spark.logformat import CONTROL_BIT
 from minikafka.spark.records import Unread, decode_records
 from minikafka.spark.sources import SegmentTask
 
@@ -51,7 +53,7 @@ def read_ledgers(paths: Iterable[str]) -> tuple[dict[tuple[str, int], Acknowledg
     for path in paths:
         is_empty = True
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 for number, line in enumerate(file, 1):
                     entry = _entry(line, path, number)
                     if entry is None:
@@ -59,7 +61,10 @@ def read_ledgers(paths: Iterable[str]) -> tuple[dict[tuple[str, int], Acknowledg
                     key, offset, found = entry
                     is_empty = False
                     by_offset = by_partition.setdefault(key, {})
-                    if by_offset.setdefault(offset, found) != found and found:
+                    known = by_offset.setdefault(offset, found)
+                    if not known:  # that line did not say what the record holds
+                        by_offset[offset] = found
+                    elif found not in {0, known}:
                         conflicts.setdefault(key, []).append(offset)
         except OSError as error:
             raise LedgerError(f"{path}: {error.strerror}") from error
@@ -83,17 +88,20 @@ def _entry(line: str, path: str, number: int) -> tuple[tuple[str, int], int, int
             return None
         key = str(row["topic"]), _number(row["partition"], 31)
         offset = _number(row["offset"], 63)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LedgerError(f"{path}, line {number}: not a JSON object with topic, partition and offset") from error
     if "value" not in row:
         return key, offset, 0
-    texts = [None if row.get(name) is None else str(row[name]).encode() for name in ("key", "value")]
+    try:
+        texts = [None if row.get(name) is None else str(row[name]).encode() for name in ("key", "value")]
+    except UnicodeEncodeError as error:
+        raise LedgerError(f"{path}, line {number}: its key or value is not text") from error
     return key, offset, digest(texts[0], texts[1])
 
 
 def _number(value: Any, bits: int) -> int:
     """A non-negative integer of at most this many bits. Raises ValueError for anything else."""
-    number = int(value) if isinstance(value, str) else value
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value) else value
     if type(number) is not int or not 0 <= number < 1 << bits:
         raise ValueError(value)
     return number
@@ -133,7 +141,8 @@ def _compare(batches: Any, acknowledged: Acknowledged, seen: Column, held: Held)
     first = np.searchsorted(acknowledged.offsets, batches.base_offset)
     last = np.searchsorted(acknowledged.offsets, batches.last_offset, "right")
     sound = batches.header["crc"].astype(np.uint32) == batches.crc
-    chosen = np.flatnonzero((last > first) & sound)
+    is_control = (batches.header["attributes"] & CONTROL_BIT) != 0  # nobody was told that a marker is a record
+    chosen = np.flatnonzero((last > first) & sound & ~is_control)
     if len(chosen) == 0:
         return
     records, wrong = decode_records(batches, chosen)
