@@ -30,6 +30,7 @@ SMALL_FILE_BYTES_MAX = 64 << 20
 DEPTH_MAX = 2
 #: The property that names the broker, by the version of meta.properties.
 NODE_ID, NODE_ID_MAX = {"0": "broker.id", "1": "node.id"}, (1 << 31) - 1
+NODE_ID_TEXT = re.compile(r"\+?[0-9]{1,19}")
 UUID_BYTES, RESERVED_DIRECTORY_IDS = 16, 100
 
 
@@ -128,7 +129,8 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
     data = _read(directory, "meta.properties")
     properties = logformat.parse_properties(data or b"")
     names = (NODE_ID.get(properties.get("version", ""), ""), "node.id", "broker.id")
-    directory.broker = next((properties[name].strip() for name in names if properties.get(name)), label)
+    named = next((properties[name].strip() for name in names if properties.get(name)), label)
+    directory.broker = str(int(named)) if NODE_ID_TEXT.fullmatch(named) else named
     directory.cluster_id, directory.directory_id = properties.get("cluster.id", ""), properties.get("directory.id", "")
     if properties:
         directory.clean = os.path.lexists(os.path.join(path, ".kafka_cleanshutdown"))
@@ -158,7 +160,7 @@ def _why_no_broker_starts(properties: dict[str, str], directory: LogDirectory) -
     if version not in NODE_ID:
         return f"meta.properties has version {version}"
     node = properties.get(NODE_ID[version])
-    if node is None or not re.fullmatch(r"\+?[0-9]{1,19}", node) or int(node) > NODE_ID_MAX:
+    if node is None or not NODE_ID_TEXT.fullmatch(node) or int(node) > NODE_ID_MAX:
         return f"meta.properties has version {version}, and its {NODE_ID[version]} is {node!r}"
     if version == "1" and not directory.cluster_id:
         return "meta.properties names no cluster"

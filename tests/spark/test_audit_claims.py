@@ -15,6 +15,7 @@ from helpers.log_clusters import CLUSTER_ID, Batch, MetadataLog, Partition, dire
 from minikafka.spark import audit as auditing
 from minikafka.spark import directories, planning
 from minikafka.spark.fetch_client import Place
+from minikafka.spark.findings import FindingList
 
 
 @pytest.mark.parametrize("high_watermark", [0, 12, 20, -1, None])
@@ -217,6 +218,14 @@ def test_a_log_directory_says_whose_it_is(tmp_path: Path, text: str | None, has_
         (paths / "b2" / f"{name}-offset-checkpoint").unlink()
     result = audit(paths)
     assert result.exit_code == code and bool(messages_of(result, "unreadable")) == bool(code)
+
+
+@pytest.mark.parametrize("written", ["+2", "02", " 2"])
+def test_a_node_id_is_a_number_however_it_is_written(tmp_path: Path, written: str) -> None:
+    """Broker 2 is the controller's broker 2."""
+    paths = three_alike(tmp_path, [plain(at) for at in range(9)])
+    (paths / "b2" / "meta.properties").write_text(OWNED.replace("=2", f"={written}"))
+    assert directories.open_directory(str(paths / "b2"), "b2", FindingList()).broker == "2"
 
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "cleaner-offset-checkpoint", "meta.properties"])
