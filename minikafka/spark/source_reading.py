@@ -39,6 +39,7 @@ LOOKS_MAX = 3
 #: How long a task goes on without an answer from any leader, and how long it waits between attempts.
 PATIENCE_S, PAUSE_S = 60.0, 0.5
 OTHER_REPLICA = "Read another replica"
+CLEANED = "If the topic is compacted, put its broker's cleaner-offset-checkpoint next to the directory"
 
 Step = tuple[Batches, Aborted, str]
 
@@ -188,8 +189,21 @@ class _FileWalk:
             what = f"it comes after offset {int(behind[row - 1]) - 1}"
             where = f"{place}, byte {int(part.position[row])}"
             raise corrupt(self._range.topic, self._range.partition, int(base[row]), int(behind[row]), what, where)
+        self._thinned(part, place)
         self._next = int(behind[-1])
         yield part
+
+    def _thinned(self, part: Batches, place: str) -> None:
+        """Batches that hold fewer records than offsets, as only a cleaner leaves them."""
+        count, spans = part.header["count"].astype(np.int64), part.last_offset - part.base_offset + 1
+        rows = np.flatnonzero((part.header["magic"] == MAGIC) & (count < spans)).tolist()
+        if not rows or is_cleaned(self._path, self._range.topic, self._range.partition):
+            return
+        for row in rows:
+            begin = int(part.base_offset[row])
+            why = f"the batch holds {max(0, count[row])} of {spans[row]} records, and the cleaner has not cleaned here"
+            loss = Loss(self._range.topic, self._range.partition, begin, begin + int(spans[row]), why, place, f"{CLEANED}. {OTHER_REPLICA}")
+            self._policy.report(loss)
 
     def _gap(self, upto: int, place: str) -> None:
         """No batch holds the offsets from the next one to `upto`, but later ones are there."""
@@ -199,8 +213,7 @@ class _FileWalk:
         if is_cleaned(self._path, self._range.topic, self._range.partition):
             self._next = upto
             return
-        hint = "If the topic is compacted, put its broker's cleaner-offset-checkpoint next to the directory"
-        self._lost(upto, "no batch holds them, and the cleaner has not cleaned here", place, hint)
+        self._lost(upto, "no batch holds them, and the cleaner has not cleaned here", place, CLEANED)
 
     def _lost(self, upto: int, why: str, place: str, hint: str = "") -> None:
         remedy = f"{hint}. {OTHER_REPLICA}" if hint else OTHER_REPLICA

@@ -253,3 +253,18 @@ def test_a_copy_of_an_older_topic_of_the_name_is_not_taken(directory: Path, tmp_
         available(SourceOptions.parse({"logdirs": f"{directory},{other}"}))
     (other / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {files.TOPIC_ID}\n")
     assert available(SourceOptions.parse({"logdirs": f"{directory},{other}"})).bounds == {("t", 0): (0, 500)}, "the longest committed one"
+
+
+def test_records_that_a_batch_lacks_are_missed(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its checksum is right, and its offsets follow each other: only a cleaner leaves such a batch."""
+    from helpers.log_clusters import Batch
+
+    short = Batch(100, [(0, None, files.value(100)), (2, None, files.value(102))], last_delta=2).encode()
+    files.write_segment(directory / "t-0", 100, [short, *one_by_one(103, 200)])
+    with pytest.raises(DataLossError, match=r"offsets 100 to 102 are missing: the batch holds 2 of 3 records, and the cleaner has not"):
+        offsets(directory)
+    with caplog.at_level(logging.WARNING, "minikafka.spark"):
+        assert offsets(directory, failondataloss="false") == [offset for offset in range(300) if offset != 101]
+    assert "the batch holds 2 of 3 records" in caplog.text
+    files.checkpoint(directory, "cleaner-offset-checkpoint", {"t-0": 200})
+    assert len(offsets(directory)) == 299
