@@ -19,7 +19,12 @@ STATUSES: dict[str, dict[int, str]] = {
         1: "divergence, corruption, or an acknowledged record that is missing",
         3: "something could not be compared, or nothing was",
     },
-    "cluster": {1: "`up`: the cluster could not start", 3: "`kill` and similar commands: no `cluster up` is running there"},
+    "cluster": {
+        0: "done; `up`: it ran, and Ctrl-C stopped it",
+        1: "`up`: the cluster could not start",
+        3: "`kill` and similar commands: no `cluster up` is running there",
+        130: "`up`: Ctrl-C before the cluster was up",
+    },
     "consumer-groups": {1: "rejected, or a requested group does not exist"},
     "demo": {0: "PASS", 1: "a step failed, and the output names it"},
     "doctor": {

@@ -175,7 +175,7 @@ def test_cluster_up_serves_until_it_is_stopped(tmp_path: Path) -> None:
         assert re.fullmatch(r"127\.0\.0\.1:\d+,127\.0\.0\.1:\d+", bootstrap), running.stderr.read()
         metadata = confluent_kafka.Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=10)
         assert len(metadata.topics["hello"].partitions) == 2 and len(metadata.brokers) == 2
-        running.send_signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM if turn else signal.SIGINT)
         _, said = running.communicate()
         usual.close()
         assert running.returncode == 0 and "is up after" in said and "/ui" in said and "Ctrl-C stops it." in said, said
