@@ -1,15 +1,17 @@
-"""librdkafka pushes its metrics (KIP-714): it asks, pushes at the interval that it is told, and once more when it ends."""
+"""librdkafka and Java push their metrics (KIP-714): they ask, push at the interval that they are told, and once more when they end."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
 import logging
+from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from helpers.apache_kafka import NEXT, java
 from helpers.live_node import broker_port, live_node
 
 from minikafka.client.quotas import QuotaAdmin
@@ -77,3 +79,43 @@ async def test_a_producer_of_librdkafka_tells_its_metrics(tmp_path: Path) -> Non
         if importlib.util.find_spec("opentelemetry.proto") is not None:
             reported = {name for name, _ in clients.series.by_instance[pushing.instance_id].counters}
             assert "org.apache.kafka.producer.connection.creation.total" in reported
+
+
+@pytest.mark.java
+@pytest.mark.timeout(300)
+async def test_a_producer_of_java_tells_its_metrics(tmp_path: Path) -> None:
+    """It pushes while it runs, compressed as it prefers, and once more when it ends. A push that is late, on a busy machine, would keep it
+    from pushing for five minutes; so its requests have a minute."""
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None
+        clients, address = node.broker.client_metrics, f"127.0.0.1:{broker_port(node)}"
+        async with QuotaAdmin(address) as admin:
+            wanted: list[tuple[str, str, str | None]] = [
+                ("set", "metrics", "org.apache.kafka.producer."), ("set", "interval.ms", "100"),
+                ("set", "match", "client_software_name=apache-kafka-java,client_software_version=4\\.4.*"),
+            ]  # fmt: skip
+            await admin.alter_configs(CLIENT_METRICS, "s", wanted)
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+        while not clients.subscriptions:
+            await asyncio.sleep(0.01)
+        words = ("--topic", "t", "--bootstrap-server", address, "--request-timeout-ms", "60000", "--command-property", "client.id=shop")
+        command = [*java(version=NEXT), "org.apache.kafka.tools.ConsoleProducer", *words]
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL)
+        assert process.stdin is not None
+        try:
+            while clients.pushes < 3:
+                process.stdin.write(b"x\n")
+                await process.stdin.drain()
+                await asyncio.sleep(0.1)
+            pushing: Any = next(iter(clients.instances.by_id.values()))
+            assert pushing.attributes["client_id"] == "shop" and pushing.attributes["client_software_name"] == "apache-kafka-java"
+            process.stdin.close()
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+        assert pushing.is_terminating and clients.unreadable == 0
+        reported = clients.series.by_instance[pushing.instance_id]
+        names = {name for name, _ in (*reported.counters, *reported.gauges)}
+        assert "org.apache.kafka.producer.connection.creation.total" in names
+        assert all(name.startswith("org.apache.kafka.producer.") for name in names)
