@@ -49,6 +49,9 @@ class File(Protocol):
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
         """As `pread`, into `buffer`; returns the number of bytes."""
 
+    def is_cached(self, position: int, size: int, /) -> bool:
+        """Whether these bytes, of which there are some, can be read without waiting for the disk, as far as the system tells."""
+
     def size(self) -> int: ...
     def truncate(self, size: int) -> None:
         """Cut the file, or extend it with zeros that take no disk space."""
@@ -118,6 +121,9 @@ class OsFile:
 
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
         return os.preadv(self._fd, [buffer], position)
+
+    def is_cached(self, position: int, size: int, /) -> bool:
+        return portable.is_cached(self.fileno(), position, size)
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size

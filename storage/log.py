@@ -235,7 +235,7 @@ class Log:
                 where = OffsetPosition(offset, segment.base_offset, position)
                 if size <= 0 or (bytes_max < first_size and not at_least_one):
                     return ReadResult(empty_slice(), where)
-                return ReadResult(segment.slice(position, size), where)
+                return ReadResult(segment.slice(position, size), where, segment.is_recent(offset))
         except OSError as error:
             raise self.fail("read the log", error) from error
         return ReadResult(empty_slice(), self._end_position())

@@ -11,6 +11,8 @@ import os
 import sys
 
 _ZEROS_BYTES = 1 << 20
+#: The kernel reads ahead as much and more.
+_LOOKED_AT_EVERY = 128 * 1024
 
 
 def sync_data(fd: int) -> None:
@@ -37,6 +39,22 @@ def reserve(fd: int, size: int) -> None:
     zeros = memoryview(bytes(min(max(size - end, 0), _ZEROS_BYTES)))
     while end < size:
         end += os.pwrite(fd, zeros[: size - end], end)
+
+
+def is_cached(fd: int, position: int, size: int) -> bool:
+    """Whether `size` bytes can be read without waiting for the disk. True where the system does not tell (other Unixes, some file systems),
+    and if the read will fail."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return True
+    byte = bytearray(1)
+    try:
+        for at in (*range(position, position + size, _LOOKED_AT_EVERY), position + size - 1):
+            os.preadv(fd, [byte], at, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class FileLock:

@@ -325,6 +325,10 @@ class Segment:
     def slice(self, position: int, size: int) -> FileSlice:
         return FileSlice(self._shared or self._open_shared(), position, size)
 
+    def is_recent(self, offset: int) -> bool:
+        """Whether this process has appended the record a short while ago: its bytes are in memory."""
+        return offset >= self._recent_floor
+
     def translate(self, offset: int, from_position: int = 0) -> tuple[int, int] | None:
         """(position, size) of the first batch whose last offset is >= `offset`; None if there is none. Raises ApiError(CORRUPT_MESSAGE) if
         the bytes on the way are not batches."""

@@ -6,11 +6,13 @@ unlinks it. So the bytes of a slice never change (KAFKA-18723).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Callable
 
 from minikafka.storage.filesystem import File, copy_file, read_all
 
+_READ_THROUGH_BYTES = 1 << 20
 #: Called when reading a slice fails.
 OnDiskError = Callable[[OSError], object]
 
@@ -96,6 +98,22 @@ class FileSlice:
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
         """Read bytes of the whole file, not only of the slice. May run on another thread. Raises OSError without taking the log offline."""
         return self._pinned().file.pread_into(buffer, position)
+
+    def is_cached(self) -> bool:
+        """Whether the bytes can be read without waiting for the disk, as far as the system tells."""
+        shared = self._pinned()
+        try:
+            return shared.file.is_cached(self.position, self.size)
+        except OSError:
+            return True  # whoever reads them will see
+
+    def read_through(self) -> None:
+        """Read the bytes, so that the system has them in memory. Errors are for those who need the bytes. May run on another thread, as
+        `pread_into`."""
+        window, at = memoryview(bytearray(min(self.size, _READ_THROUGH_BYTES))), self.position
+        with contextlib.suppress(OSError, ValueError):
+            while at < self._end and (count := self.pread_into(window[: self._end - at], at)):
+                at += count
 
     def is_of(self, shared: SharedFile) -> bool:
         """Whether it is a slice of this file, and not released."""

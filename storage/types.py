@@ -67,13 +67,19 @@ class OffsetPosition(NamedTuple):
 
 class ReadResult:
     """The result of a read. `slice` starts at a batch boundary and may end inside a batch; its first batch may begin below the requested
-    offset. `position` is the start of the read."""
+    offset. `position` is the start of the read. `is_recent`: this process has appended the records a short while ago, or there are none."""
 
-    __slots__ = ("position", "slice")
+    __slots__ = ("is_recent", "position", "slice")
 
-    def __init__(self, slice: FileSlice, position: OffsetPosition) -> None:
+    def __init__(self, slice: FileSlice, position: OffsetPosition, is_recent: bool = True) -> None:
         self.slice = slice
         self.position = position
+        self.is_recent = is_recent
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether reading the records would wait for the disk, as far as the system tells."""
+        return not self.is_recent and not self.slice.is_cached()
 
 
 class TimestampOffset(NamedTuple):

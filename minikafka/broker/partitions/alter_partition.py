@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 logger = logging.getLogger("minikafka.replicas")
-#: Proposals of one request: to encode, and to follow the answer, take some ten microseconds each.
-PROPOSALS_AT_ONCE = 1_000
+#: Proposals of one request: to make, to encode, and to follow the answer, take some ten microseconds each.
+PROPOSALS_AT_ONCE = 500
 RETRY_DELAY_S = 0.05
 #: Called with the answer: the error and, on success, the committed in-sync set and its partition epoch.
 OnAltered = Callable[["Partition", IsrProposal, ErrorCode, "tuple[int, ...]", int], None]

@@ -2,7 +2,8 @@
 
 Such a client (for example librdkafka) names all its partitions in each request. The bytes around the offsets are the key of a template,
 which the declared messages decoded and encoded once, as in `produce_fast_path`. A fetch takes the ordinary path if it would have to wait,
-or meets an error, a leader change, aborted transactions or another rack. In that case the fast path has changed nothing.
+or meets an error, a leader change, aborted transactions, another rack or records that are not in memory. In that case the fast path has
+changed nothing.
 """
 
 from __future__ import annotations
@@ -186,6 +187,8 @@ class FetchFastPath(TemplateFastPath):
                 run += _LENGTH.pack(count)
             if count:
                 slices.append(piece)
+                if read.is_cold:
+                    return None
                 if template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read), 1):
                     return None
                 gathered += count

@@ -13,13 +13,14 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable
+    from collections.abc import Awaitable, Callable, Generator, Hashable
 
     from minikafka.broker.front.dispatch import RequestContext
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.core.fetch_session import FetchSessionCache
+    from minikafka.storage.slice import FileSlice
 
 _PartitionData = FetchResponse.PartitionData
 #: The budget of a step, and the costs of its actions: read a partition, find it still empty, check it for new data, watch it, describe
@@ -51,6 +52,9 @@ class FetchHost(Protocol):
 
     def wait_ms(self, operation: FetchOperation) -> int:
         """How long a fetch may be parked, in ms."""
+
+    def reading_through(self, slices: list[FileSlice]) -> Awaitable[None]:
+        """Read records that are not in memory, beside the event loop."""
 
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
         """Name the leader in the response."""
@@ -109,7 +113,7 @@ class FetchOperation(FetchInSteps):
         yield from self._own_turn()
         completions = produces.completions
         while self._read_some():
-            yield
+            yield None
         yield from self._own_turn()
         if request.max_wait_ms <= 0 or self._is_settled or self._bytes >= request.min_bytes or not self.reads:
             yield from self._responding()
@@ -128,7 +132,7 @@ class FetchOperation(FetchInSteps):
     def _own_turn(self) -> Steps:
         """Leave what follows for another turn if there are very many partitions: the step before has taken its time, too."""
         if len(self.fetch_context.partitions) * READ_COST > STEP_COST:
-            yield
+            yield None
 
     def _parking(self) -> Steps:
         """Park the fetch under every partition."""
@@ -138,7 +142,7 @@ class FetchOperation(FetchInSteps):
             self.context.keep(READ_BYTES * len(keys))
         waiting.park(waiting.fetches, self, keys[:some], self._broker.wait_ms(self))
         for begin in range(some, len(keys), some):
-            yield
+            yield None
             waiting.fetches.watch(self, keys[begin : begin + some])
 
     def answering(self) -> Steps:
@@ -146,7 +150,7 @@ class FetchOperation(FetchInSteps):
         yield from self._own_turn()
         self._begin_reading()
         while self._read_some():
-            yield
+            yield None
         yield from self._own_turn()
         yield from self._responding()
 
@@ -248,10 +252,13 @@ class FetchOperation(FetchInSteps):
         if pause_ms > 0:
             response = self._held_back(pause_ms)
         else:
+            cold = [read.slice for read in self.reads if read.is_cold and read.slice is not None]
+            if cold:
+                yield self._broker.reading_through(cold)
             response = FetchResponse(session_id=self.fetch_context.session_id)
             number = 0
             while (number := self._describe_some(response, number)) < len(self.reads):
-                yield
+                yield None
         self._forget()
         self.context.respond(response)
 

@@ -78,6 +78,7 @@ class PartitionRead:
         "diverging",
         "end",
         "high_watermark",
+        "is_cold",
         "is_throttled",
         "last_stable_offset",
         "leader_epoch",
@@ -108,6 +109,8 @@ class PartitionRead:
         self.leader_epoch = -1
         self.end = -1
         self.is_throttled = False
+        #: Whether the records must be read from the disk first.
+        self.is_cold = False
 
     @property
     def settles(self) -> bool:
@@ -130,6 +133,12 @@ class PartitionRead:
         self.last_stable_offset = watermarks.last_stable_offset
         self.log_start_offset = watermarks.log_start_offset
         return True
+
+    def took(self, found: ReadResult) -> None:
+        """Keep what was read."""
+        self.position = found.position
+        if found.slice.size:
+            self.slice, self.size, self.is_cold = found.slice, found.slice.size, found.is_cold
 
     def release(self) -> None:
         """Release the records because they will not be sent."""
@@ -224,9 +233,7 @@ class PartitionReader:
         found = log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
         if is_committed:
             found = self._with_aborted(result, log, found, size_max, at_least_one)
-        result.position = found.position
-        if found.slice.size:
-            result.slice, result.size = found.slice, found.slice.size
+        result.took(found)
 
     @staticmethod
     def _with_aborted(result: PartitionRead, log: Log, found: ReadResult, size_max: int, at_least_one: bool) -> ReadResult:
@@ -258,11 +265,9 @@ class PartitionReader:
             return
         size_max = max(min(bytes_max, wanted.max_bytes), 0)
         found = partition.log.read(wanted.fetch_offset, size_max, end_offset=result.end, at_least_one=at_least_one)
-        result.position = found.position
-        if found.slice.size:
-            result.slice, result.size = found.slice, found.slice.size
-            if is_counted:
-                quota.record(result.size, now_ms)
+        result.took(found)
+        if is_counted and result.size:
+            quota.record(result.size, now_ms)
 
     @staticmethod
     def _diverges(result: PartitionRead, wanted: FetchPartition, log: Log) -> bool:

@@ -1,14 +1,15 @@
 """What fetches of consumers and followers and share fetches have in common: one fetch in steps, and its wait for records.
 
 A fetch of few partitions is served within one turn of the loop: the turn in which it arrives, or in which the data it waits for arrives. A
-fetch of very many partitions takes several steps, one per turn.
+fetch of very many partitions takes several steps, one per turn, and one of records that are not in memory waits for them.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Generator, Hashable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.supervise import Ends
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from minikafka.broker.front.turns import Turns
     from minikafka.broker.supervise import Supervisor
 
-Steps = Generator[None, None, None]
+#: A step may yield what the next one waits for.
+Steps = Generator[Awaitable[None] | None, None, None]
 #: Sentinel: a generator is exhausted.
 _LAST = object()
 
@@ -31,19 +33,22 @@ class FetchTurns:
         self._turns = turns
         self._name = name
 
-    def go_on(self, fetch: FetchInSteps, steps: Steps) -> None:
+    def go_on(self, fetch: FetchInSteps, steps: Iterator[Awaitable[None] | None]) -> None:
         """Take the remaining steps of a fetch."""
         ends = Ends("connection", fetch.close)
         self._supervisor.start(self._in_turns(fetch, steps), f"{self._name} from {fetch.context.connection}", ends=ends)
 
-    async def _in_turns(self, fetch: FetchInSteps, steps: Steps) -> None:
+    async def _in_turns(self, fetch: FetchInSteps, steps: Iterator[Awaitable[None] | None]) -> None:
         connection = fetch.context.connection
         connection.hold()
         try:
             while not connection.closed:
                 await self._turns.next()
-                if next(steps, _LAST) is _LAST:
+                waits: Any = next(steps, _LAST)
+                if waits is _LAST:
                     break
+                if waits is not None:
+                    await waits
             fetch.stop()
         except BaseException:
             fetch.abandon()
@@ -89,14 +94,14 @@ class FetchInSteps(ABC):
         """Take the first step now, and any others in later turns."""
         self._is_busy = True
         try:
-            next(steps)
+            waits = next(steps)
         except StopIteration:
             self._is_busy = False
         except BaseException:
             self._is_busy = False
             raise
         else:
-            self._turns.go_on(self, steps)
+            self._turns.go_on(self, steps if waits is None else itertools.chain([waits], steps))
 
     def stop(self) -> None:
         """The last step is taken: the fetch is parked or answered, or its connection has ended."""

@@ -101,7 +101,7 @@ class ShareFetchOperation(FetchInSteps):
         """Serve the request until it is answered or parked. `acknowledging` yields after each partition; `reads`: records are fetched."""
         for _ in acknowledging:
             if self._pace.is_over(ACKNOWLEDGE_COST):
-                yield
+                yield None
         if reads:
             yield from self._finding()
             self._host.leader.verify(self.session, self._doubted)
@@ -120,7 +120,7 @@ class ShareFetchOperation(FetchInSteps):
         for partition in partitions[turn:] + partitions[:turn]:
             self._find(partition)
             if self._pace.is_over(FIND_COST):
-                yield
+                yield None
                 if not self._host.leader.sessions.is_current(self.session):
                     return
 
@@ -149,7 +149,7 @@ class ShareFetchOperation(FetchInSteps):
             keys: list[Hashable] = [held.wait_key, held.partition.key]
             purgatory.watch(self, keys)
             if self._pace.is_over(WATCH_COST):
-                yield
+                yield None
 
     def looking(self) -> Generator[None, None, bool]:
         """Whether to answer now."""
@@ -204,7 +204,7 @@ class ShareFetchOperation(FetchInSteps):
                 data.partition_index = partition[1]
                 answers.setdefault(partition[0], []).append(data)
             if self._pace.is_over(TAKE_COST if count else LOOK_COST):
-                yield
+                yield None
         kind = ShareFetchResponse.ShareFetchableTopicResponse
         topics = [kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in answers.items()]
         self._response = ShareFetchResponse(responses=topics)

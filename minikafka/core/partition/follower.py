@@ -22,7 +22,7 @@ BACKOFF_MS_MIN = 10
 JOIN_WAIT_MS_MAX = 20
 IN_FLIGHT_MAX = 2
 #: Partitions that join the leader's session with one fetch: finding, naming and encoding 9,000 took a turn of 26 ms.
-JOINING_MAX = 1_000
+JOINING_MAX = 500
 #: How often all partitions of a session are looked at, for changes that no answer of the leader brought: retention moves a log's start.
 LOOK_MS = 1_000
 SESSION_EPOCH_MAX = 0x7FFFFFFF
