@@ -48,6 +48,7 @@ from minikafka.net.memory_budget import NODE_FREE_BYTES, MemoryBudget
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
 from minikafka.net.tasks import done_before
 from minikafka.security.errors import SecurityError
+from minikafka.steps import Steps
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.log_dir import LogDirectory, MetaProperties
@@ -218,6 +219,7 @@ class Node:
                 allow_everyone=config.allow_everyone_if_no_acl_found,
                 creates_topics=config.auto_create_topics_enable,
                 now_ms=environment.clock.now_ms,
+                load=self._load_acls,
             )
             self.metadata.subscribe(self.authority.on_metadata)
         self.metadata.subscribe(self.quotas.on_metadata)
@@ -375,7 +377,7 @@ class Node:
         broker.transactions.start()
         await broker.shares.start()
         await broker.lifecycle.start()
-        waiting = self.supervisor.start(broker.lifecycle.ready.wait(), "waiting for the controller")
+        waiting = self.supervisor.start(self._ready(broker), "waiting for the controller")
         ends: list[asyncio.Future[Any]] = [waiting, broker.lifecycle.failed, self.failed]
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if waiting not in done:
@@ -385,6 +387,15 @@ class Node:
             broker.lifecycle.failed.result()
         for endpoint in self.config.broker_listeners:
             self.listeners[endpoint.name].accept()
+
+    async def _ready(self, broker: BrokerParts) -> None:
+        await broker.lifecycle.ready.wait()
+        if self.authority is not None:
+            await self.authority.loaded.wait()
+
+    def _load_acls(self, steps: Steps[None]) -> None:
+        if not self.environment.shares.take_some(steps):
+            self.supervisor.start(self.environment.shares.take(steps), "loading ACLs")
 
     @property
     def controller_dispatcher(self) -> Dispatcher | None:

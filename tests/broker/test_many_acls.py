@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, controller_port, live_node
 from helpers.peer import Peer
@@ -14,12 +17,17 @@ from helpers.turn_lengths import TURN_UNITS, too_long
 
 from minikafka.broker.admin.acls import COMPARISONS_AT_ONCE
 from minikafka.broker.node import Node
+from minikafka.broker.security.authorization.authority import Authority
 from minikafka.core.authorizer.acl import Acl, Operation, PatternType, Permission, ResourceType
 from minikafka.core.authorizer.authorizer import AclAuthorizer
 from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.image import empty_image
+from minikafka.steps import STEP_ITEMS, Steps
+from minikafka.wire.errors import ApiError
 from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.delete_acls import DeleteAclsRequest
 from minikafka.wire.messages.describe_acls import DescribeAclsRequest
+from minikafka.wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -96,3 +104,45 @@ async def test_no_turn_looks_at_all_of_them(tmp_path: Path) -> None:
                 await work()
                 found = await too_long(work, units)
                 assert not found, f"{work}: {found}"
+
+
+def rule(number: int, user: str = "u") -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=number.to_bytes(16), resource_type=2, resource_name=f"t{number}", pattern_type=3, principal=f"User:{user}", host="*",
+        operation=3, permission_type=3,
+    )  # fmt: skip
+
+
+def test_the_acls_of_the_first_image_are_loaded_in_steps() -> None:
+    """90,000 took a turn of more than a second at every start. Until they are all there, nobody but super users is allowed anything."""
+    loading: list[Steps[None]] = []
+    authority = Authority(["User:admin"], allow_everyone=True, creates_topics=False, now_ms=lambda: 0, load=loading.append)
+
+    def allows(number: int, user: str = "u") -> bool:
+        context: Any = SimpleNamespace(principal=f"User:{user}", client_host="1.2.3.4", api_key=-1, api_version=0)
+        return authority.allows(context, Operation.READ, ResourceType.TOPIC, f"t{number}", log=False)
+
+    first = MetadataDelta(empty_image())
+    first.apply_all([rule(number) for number in range(1_000)])
+    image = first.image()
+    authority.on_metadata(first, image)
+    (steps,) = loading
+    count = 0
+    for _ in steps:
+        count += 1
+        assert allows(1, "admin") and not authority.loaded.is_set()
+        with pytest.raises(ApiError, match="not loaded yet"):
+            allows(1)
+        if count == 3:
+            later = MetadataDelta(image)
+            later.apply_all([RemoveAccessControlEntryRecord(id=rule(1).id), rule(999, "v"), rule(2_000)])
+            image = later.image()
+            authority.on_metadata(later, image)
+    assert count >= 1_000 // STEP_ITEMS and authority.loaded.is_set()
+    assert allows(1, "w"), "no ACL is about it any more"
+    assert allows(2) and not allows(2, "w") and allows(999, "v") and not allows(999) and not allows(2_000, "w")
+    # A snapshot that comes later names what differs.
+    snapshot = MetadataDelta.from_snapshot(image, [rule(2, "w"), rule(3)], 40, 1)
+    authority.on_metadata(snapshot, snapshot.image())
+    assert allows(2, "w") and not allows(2) and allows(3) and allows(999, "x") and authority.acls.count == 2
+    assert not loading[1:]

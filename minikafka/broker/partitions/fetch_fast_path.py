@@ -187,9 +187,7 @@ class FetchFastPath(TemplateFastPath):
                 run += _LENGTH.pack(count)
             if count:
                 slices.append(piece)
-                if read.is_cold:
-                    return None
-                if template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read), 1):
+                if read.is_cold or (template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read), 1)):
                     return None
                 gathered += count
                 bytes_left = max(bytes_left - count, 0)

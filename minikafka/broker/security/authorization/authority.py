@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType, operation_bits
 from minikafka.core.authorizer.authorizer import AclAuthorizer, Decision
 from minikafka.core.metadata.image import MetadataImage, empty_image
 from minikafka.counted import counted
+from minikafka.steps import Steps, at_once, paced
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.registry import api
 
 if TYPE_CHECKING:
     from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
 #: Logs denials at INFO and permissions at DEBUG, like Kafka's kafka.authorizer.logger.
 audit = logging.getLogger("minikafka.authorizer")
@@ -48,13 +51,26 @@ class AuthorizableContext(Protocol):
 class Authority:
     """Authorizes requests with the ACLs of the newest metadata image. Before the first image, only super users are allowed anything."""
 
-    def __init__(self, super_users: Iterable[str], *, allow_everyone: bool, creates_topics: bool, now_ms: Callable[[], int]) -> None:
-        """`creates_topics`: auto.create.topics.enable; `now_ms` is a monotonic clock."""
+    def __init__(
+        self,
+        super_users: Iterable[str],
+        *,
+        allow_everyone: bool,
+        creates_topics: bool,
+        now_ms: Callable[[], int],
+        load: Callable[[Steps[None]], object] = at_once,
+    ) -> None:
+        """`creates_topics`: auto.create.topics.enable; `now_ms` is a monotonic clock; `load` takes the steps in which the ACLs of the first
+        image are loaded."""
         self.acls = AclAuthorizer(super_users, allow_everyone=allow_everyone)
         self.creates_topics = creates_topics
         self.image: MetadataImage = empty_image()
-        #: False until the first image: then only super users are allowed, and others get an error.
+        #: False until the ACLs of the first image are loaded: then only super users are allowed, and others get an error.
         self.is_loaded = False
+        self.loaded = asyncio.Event()
+        self._load = load
+        #: What has changed since the image that is being loaded.
+        self._behind: list[Mapping[bytes, AccessControlEntryRecord | None]] | None = None
         self.allowed = 0
         self.denied = 0
         self._now_ms = now_ms
@@ -67,13 +83,29 @@ class Authority:
         return self.acls.generation
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take the ACLs of a new image."""
+        """Take the ACLs of a new image; those of the first one, which may be very many, in steps."""
         self.image = image
-        if delta.is_snapshot or not self.is_loaded:
-            self.acls.replace(image.acls)
-            self.is_loaded = True
+        if self._behind is not None:
+            self._behind.append(delta.changed_acls)
+        elif not self.is_loaded:
+            self._behind = []
+            self._load(self._loading(image.acls))
         elif delta.changed_acls:
             self.acls.change(delta.changed_acls)
+
+    def _loading(self, records: Mapping[bytes, AccessControlEntryRecord]) -> Steps[None]:
+        part: dict[bytes, AccessControlEntryRecord | None] = {}
+        for (acl_id, record), is_step in paced(records.items()):
+            part[acl_id] = record
+            if is_step:
+                self.acls.change(part)
+                part = {}
+                yield
+        for changes in (part, *(self._behind or ())):
+            self.acls.change(changes)
+        self._behind = None
+        self.is_loaded = True
+        self.loaded.set()
 
     # -- decisions -------------------------------------------------------------------------------------------------
 
