@@ -275,7 +275,8 @@ def _impossible(claim: PartitionClaim) -> Iterator[str]:
     """What no controller decides (PartitionChangeBuilder)."""
     if claim.leader not in {"-1", *claim.isr}:
         yield f"the controller counts broker {claim.leader} as the leader, but only {', '.join(claim.isr) or 'nobody'} as in sync"
-    for nodes, what in ((claim.isr, "in sync"), (claim.elr, "eligible leaders")):
+    moved = (claim.adding, "replicas to be added"), (claim.removing, "replicas to be removed")
+    for nodes, what in ((claim.isr, "in sync"), (claim.elr, "eligible leaders"), *moved):
         if others := [node for node in dict.fromkeys(nodes) if node not in claim.replicas]:
             yield f"the controller counts {', '.join(others)} as {what}, but the replicas are {', '.join(claim.replicas)}"
     for nodes, what in ((claim.replicas, "a replica"), (claim.isr, "in sync"), (claim.elr, "an eligible leader")):

@@ -17,7 +17,8 @@ import numpy as np
 
 from minikafka.spark import metadata_state
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
-from minikafka.spark.metadata_registrations import Registration, changed, registration
+from minikafka.spark.metadata_partitions import TRANSACTION_KINDS, Transactions, is_recovering, keep_past, places_of
+from minikafka.spark.metadata_registrations import Registration, changed, known_broker, registration
 from minikafka.spark.metadata_topics import add_topic, known_topic, pop_topic
 from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
@@ -29,9 +30,9 @@ SNAPSHOT_BYTES_MAX = 1 << 30
 REGISTER_BROKER, UNREGISTER_BROKER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 0, 1, 2, 3, 4, 5, 9
 FENCE_BROKER, UNFENCE_BROKER, BROKER_CHANGE = 7, 8, 17
 CLEAR_ELR = 28
-BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
 #: NoOp, the state of a migration from ZooKeeper, which no snapshot of Kafka 4 holds, and metadata transactions (replay_log).
-WITHOUT_EFFECT = (20, 21, BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION)
+ZOOKEEPER_MIGRATION = 21
+WITHOUT_EFFECT = (20, ZOOKEEPER_MIGRATION, *TRANSACTION_KINDS)
 #: The newest version of each record. Nobody can read a newer one, or a record of another type, who does not know it.
 VERSIONS_MAX = {
     REGISTER_BROKER: 4, UNREGISTER_BROKER: 0, TOPIC: 0, PARTITION: 2, CONFIG: 0, PARTITION_CHANGE: 2, REMOVE_TOPIC: 0, BROKER_CHANGE: 3,
@@ -303,7 +304,9 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     elif kind == CLEAR_ELR:
         _clear_elr(image, fields.string())
         fields.tagged()
-    if kind not in metadata_state.TYPES and kind not in WITHOUT_EFFECT:
+    elif kind in WITHOUT_EFFECT:
+        fields.integer(kind == ZOOKEEPER_MIGRATION), fields.tagged()
+    if kind not in metadata_state.TYPES:
         fields.finish()
     return kind
 
@@ -311,24 +314,25 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
 def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int) -> None:
     node = str(fields.integer(4))
     image.touch(_BROKER, node)
-    before = image.brokers.get(node)
     if kind == REGISTER_BROKER:
         image.brokers[node] = registration(fields, version)
         return
-    if kind == BROKER_CHANGE and before is not None:
+    before = known_broker(image.brokers, node, fields.integer(8))
+    if kind == BROKER_CHANGE:
         image.brokers[node] = changed(before, fields, version)
         return
-    fields.integer(8)
     fields.tagged()
     if kind == UNREGISTER_BROKER:
-        image.brokers.pop(node, None)
-    elif kind != BROKER_CHANGE and before is not None:
+        del image.brokers[node]
+    else:
         image.brokers[node] = replace(before, is_fenced=kind == FENCE_BROKER)
 
 
 def _clear_elr(image: ClusterImage, topic: str) -> None:
     """No replica of the topic, or of any one, is an eligible leader any more (KIP-966). This is a change of the partition as any other
     (TopicDelta.maybeClearElr)."""
+    if topic and topic not in image.names:
+        raise FormatError(f"eligible leaders of the unknown topic {topic} are cleared")
     for key, claim in image.partitions.items():
         if (claim.elr or claim.last_known_elr) and topic in {"", image.topics.get(key[0])}:
             claim.elr = claim.last_known_elr = ()
@@ -354,16 +358,18 @@ def _partition(image: ClusterImage, fields: Fields, version: int, offset: int, t
     known_topic(image, topic_id, f"partition {number}")
     replicas, isr, removing, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
-    directories = fields.uuids() if version >= 1 else ()
+    directories = places_of(replicas, (), (), fields.uuids() if version >= 1 else ())
     tagged = fields.tagged(PARTITION_TAGS, version)
     elr, last_known_elr = (tagged[tag].nodes_or(()) if tag in tagged else () for tag in (1, 2))
-    recovering = bool(tagged[0].integer(1)) if 0 in tagged else False
+    recovering = 0 in tagged and is_recovering(tagged[0].integer(1))
     elections = (UncleanElection(str(leader), leader_epoch, -1, -1),) if recovering else ()
-    image.partitions[topic_id, number] = PartitionClaim(
+    claim = PartitionClaim(
         topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, removing, recovering,
         frozenset(isr + elr), elections, frozenset(replicas + adding), created_at=offset, created_ms=timestamp_ms,
         last_known_elr=last_known_elr,
     )  # fmt: skip
+    keep_past(claim, image.partitions.get((topic_id, number)))
+    image.partitions[topic_id, number] = claim
     image.touch(_PARTITION, (topic_id, number))
 
 
@@ -377,6 +383,7 @@ def _partition_change(image: ClusterImage, fields: Fields, version: int, offset:
     before = claim.isr, claim.elr, claim.recovering
     if 0 in tagged:
         claim.isr = tagged[0].nodes_or(claim.isr)
+    replicas = claim.replicas
     if 2 in tagged:
         claim.replicas = tagged[2].nodes_or(claim.replicas)
     if 3 in tagged:
@@ -384,13 +391,13 @@ def _partition_change(image: ClusterImage, fields: Fields, version: int, offset:
     if 4 in tagged:
         claim.adding = tagged[4].nodes_or(claim.adding)
     if 5 in tagged:
-        claim.recovering = tagged[5].integer(1) == 1
+        claim.recovering = is_recovering(tagged[5].integer(1), claim.recovering)
     if 6 in tagged:
         claim.elr = tagged[6].nodes_or(claim.elr)
     if 7 in tagged:
         claim.last_known_elr = tagged[7].nodes_or(claim.last_known_elr)
-    if 8 in tagged:
-        claim.directories = tagged[8].uuids_or(claim.directories)
+    said = tagged[8].uuids_or(()) if 8 in tagged else ()
+    claim.directories = places_of(claim.replicas, replicas, claim.directories, said)
     if 1 in tagged:
         claim.leader = str(tagged[1].integer(4))
         claim.leader_epoch += 1
@@ -502,22 +509,11 @@ def begins_of(path: str) -> list[int]:
 
 def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62, trail: TrailWriter | None = None) -> None:
     """Apply the log's records in [begin, end). A metadata transaction is applied when it ends (KIP-868). `trail` follows."""
-    pending: list[tuple[bytes, int, int]] | None = None
+    transactions = Transactions()
     for offset, epoch, timestamp_ms, value in log_values(path, begin, end):
         image.end_offset, image.epoch, image.last_ms = offset + 1, epoch, timestamp_ms
-        kind = value[1] if len(value) > 1 else -1
-        if kind == BEGIN_TRANSACTION:
-            pending = []
-        elif kind == ABORT_TRANSACTION:
-            pending = None
-        elif kind == END_TRANSACTION:
-            for held in pending or []:
-                apply_record(image, *held)
-            pending = None
-        elif pending is not None:
-            pending.append((value, offset, timestamp_ms))
-        else:
-            apply_record(image, value, offset, timestamp_ms)
+        for held in transactions.take(value, offset, timestamp_ms):
+            apply_record(image, *held)
         if trail is not None:
             trail.note(offset + 1)
 
@@ -527,7 +523,8 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
     image = ClusterImage(path)
     image.last_ms, values = _snapshot(os.path.join(path, name))
     for value in values:
-        apply_record(image, value)
+        if apply_record(image, value) in TRANSACTION_KINDS:
+            raise FormatError("it has a metadata transaction")
     image.begin = image.end_offset = int(name[:20])
     image.epoch = int(name[21:31])
     image.from_snapshot = set(image.topics.values())

@@ -5,8 +5,11 @@ The order of endpoints and features does not count, since Apache Kafka keeps the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
+
+from minikafka.spark.logformat import FormatError
 
 FENCED, UNFENCED, SHUTTING_DOWN = 1, -1, 1
 #: {tag: the first version of the record that has it}; Apache Kafka does not read a record with another one.
@@ -66,15 +69,26 @@ def registration(fields: Fields, version: int) -> Registration:
     )  # fmt: skip
 
 
+def known_broker(brokers: Mapping[str, Registration], node: str, epoch: int) -> Registration:
+    """The registration that a record changes or removes. Raises FormatError where a controller ends: a broker of this epoch is not
+    registered (ClusterControlManager.replay)."""
+    found = brokers.get(node)
+    if found is None or found.epoch != epoch:
+        known = "it is not registered" if found is None else f"its epoch is {found.epoch}"
+        raise FormatError(f"the registration of broker {node} of epoch {epoch} is changed or removed, but {known}")
+    return found
+
+
 def changed(before: Registration, fields: Fields, version: int) -> Registration:
-    """The registration after BrokerRegistrationChangeRecord, of which `fields` are those behind the broker's id. Raises FormatError."""
-    fields.integer(8)
+    """The registration after BrokerRegistrationChangeRecord, of which `fields` are those behind the broker's epoch. Raises FormatError."""
     tagged = fields.tagged(CHANGE_TAGS, version)
-    fencing = tagged[0].integer(1) if 0 in tagged else 0
+    fencing, shutdown = (tagged[tag].integer(1) if tag in tagged else 0 for tag in (0, 1))
+    if fencing not in {0, FENCED, UNFENCED} or shutdown not in {0, SHUTTING_DOWN}:
+        raise FormatError(f"a broker's registration changes to the unknown state {fencing}, {shutdown}")
     return replace(
         before,
-        is_fenced=before.is_fenced if fencing not in {FENCED, UNFENCED} else fencing == FENCED,
-        is_shutting_down=before.is_shutting_down or (1 in tagged and tagged[1].integer(1) == SHUTTING_DOWN),
+        is_fenced=fencing == FENCED if fencing else before.is_fenced,
+        is_shutting_down=before.is_shutting_down or shutdown == SHUTTING_DOWN,
         directories=tagged[2].uuids() if 2 in tagged else before.directories,
         cordoned=tagged[3].uuids_or(before.cordoned) if 3 in tagged else before.cordoned,
     )

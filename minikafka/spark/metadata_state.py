@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import Protocol, Self
 
 from minikafka.spark import metadata_registrations
+from minikafka.spark.logformat import FormatError
 
 DELEGATION_TOKEN, USER_SCRAM, FEATURE_LEVEL, CLIENT_QUOTA, PRODUCER_IDS, ACCESS_CONTROL = 10, 11, 12, 14, 15, 18
 CONFIG, REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM, REMOVE_DELEGATION_TOKEN = 4, 19, 22, 26
 REGISTER_CONTROLLER = 27
+#: A controller ends if there is nothing to remove.
+REMOVES_KNOWN = {REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM}
 TOPIC_RESOURCE = 2
 #: Keys are a word for the kind, then the identifying parts. Values may be secret: they are compared, never printed.
 Name = tuple[str, ...]
@@ -37,12 +40,17 @@ class Fields(Protocol):
 
 
 def note(state: State, kind: int, fields: Fields) -> list[Name]:
-    """Apply a record of this kind. Returns the entries that it concerns. Raises FormatError."""
+    """Apply a record of this kind. Returns the entries that it concerns. Raises FormatError, also where a controller ends (the replay
+    methods of AclControlManager, ScramControlManager, ProducerIdControlManager, FeatureControlManager)."""
     reader = _READERS.get(kind)
     if reader is None:
         return []
     name, value = reader(fields)
     fields.finish()
+    if value is None and kind in REMOVES_KNOWN and name not in state:
+        raise FormatError(f"a {name[0]} is removed that does not exist")
+    if kind == PRODUCER_IDS and name in state and value is not None and int(value) <= int(state[name]):
+        raise FormatError(f"the next producer id falls from {int(state[name])} to {int(value)}")
     if value is None:
         state.pop(name, None)
     else:
@@ -76,6 +84,8 @@ def _config(fields: Fields) -> Found:
 def _feature(fields: Fields) -> Found:
     name, level = ("feature", fields.string()), fields.integer(2)
     fields.tagged()
+    if level < 0:
+        raise FormatError(f"the feature {name[1]} has level {level}")
     return name, b"%d" % level if level else None
 
 

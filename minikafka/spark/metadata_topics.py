@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from minikafka.spark.logformat import FormatError
+
+NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class Topics(Protocol):
@@ -16,7 +20,9 @@ class Topics(Protocol):
 
 
 def add_topic(image: Topics, topic_id: str, name: str) -> None:
-    """A topic is made. Raises FormatError if there is one of this name."""
+    """A topic is made. Raises FormatError if there is one of this name, or if no topic may have the name or the id."""
+    if not NAME.fullmatch(name) or name in {".", ".."} or topic_id == NO_ID:
+        raise FormatError(f"a topic is made with the name {name!r} and the id {topic_id}")
     if name in image.names:
         raise FormatError(f"topic {name} is made a second time, with the id {topic_id}")
     image.topics[topic_id] = name

@@ -322,9 +322,9 @@ class MetadataLog:
         """ConfigRecord of a topic."""
         return self._add(4, 0, b"\x02" + _text(topic) + _text(option) + _text(value) + _tagged({}))
 
-    def other(self, kind: int, body: bytes) -> MetadataLog:
-        """A record of version 0 of any kind."""
-        return self._add(kind, 0, body)
+    def other(self, kind: int, body: bytes, version: int = 0) -> MetadataLog:
+        """A record of any kind."""
+        return self._add(kind, version, body)
 
     def remove(self, topic_id: bytes) -> MetadataLog:
         """RemoveTopicRecord."""
