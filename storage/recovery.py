@@ -276,7 +276,7 @@ def _find_earlier_epochs(log: Log, segments: list[Segment]) -> None:
     """Find the epochs of the records between the log's start and the first known epoch. The epochs are often written before the checkpoint
     with the start: a crash between the two brings back records that had been deleted, but not their epochs."""
     starts = log.epochs.entries
-    if not starts or starts[0][1] <= log.log_start_offset:
+    if not segments or not starts or starts[0][1] <= log.log_start_offset:
         return
     first, end = starts[0], log.log_start_offset
     found: list[tuple[int, int]] = []
