@@ -207,8 +207,16 @@ class Player:
             return judge(case, folder), audit(folder)
 
 
+def is_removed(case: Case) -> bool:
+    """Whether the only voter holds a record that removes the topic: it is committed, and what is left of the topic is nobody's replica."""
+    removal, voters = ("metadata_proposal", ("removed",)), BASES[case.base].voters
+    return any((step.verb, step.arguments) == removal and step.brokers == voters for step in case.steps)
+
+
 def judge(case: Case, folder: Path) -> Judgement:
     """What the oracle says of the directories in a folder."""
+    if is_removed(case):
+        return Judgement((), False)
     directories: dict[int, list[Path]] = {}
     identities: dict[str, Path] = {}
     seen: list[str] = []

@@ -130,6 +130,15 @@ def test_the_grammar_draws_every_fault_and_every_base() -> None:
     assert sum(all(is_legal(step, case.base) for step in case.steps) for case in drawn) > 500
 
 
+def test_a_topic_that_the_only_voter_removed_has_no_replicas_that_could_differ(player: Player) -> None:
+    """The oracle asked more than Kafka's rules do: a record that a majority holds is committed."""
+    steps = (Step("metadata_proposal", (1,), ("removed",)), Step("rename_segment", (2,), (2718, 16)))
+    judgement, code = player.play(Case("metadata that begins with a snapshot", steps), audit)
+    assert (judgement.visible, judgement.is_legal, code) == ((), False, 0)
+    judgement, code = player.play(Case("plain", steps), audit)
+    assert judgement.visible and code != 0, "of three voters one alone removes nothing"
+
+
 @pytest.mark.parametrize("kind", [CONSUMER, STREAMS, SHARE])
 @pytest.mark.parametrize("how", [*TWICE, *ONCE])
 def test_a_partition_that_two_members_hold_is_seen_by_the_oracle_and_the_audit(player: Player, kind: int, how: str) -> None:
