@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from minikafka.spark.coordinator_log import (
 )
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.group_records import Held, check_group_record, held_alone
-from minikafka.spark.held_twice import Holdings, held_twice
+from minikafka.spark.held_twice import Holdings, held_twice, of_two_types, type_of
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.records import Unread
 from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
@@ -190,7 +190,7 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     undecoded: dict[int, str] = {}
 
-    holdings = Holdings()
+    holdings, types = Holdings(), Holdings()
 
     def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
         try:
@@ -201,6 +201,8 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
 
     for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read):
         name, found = read(offset, key, value)
+        if (of_type := _type(source, key, name)) is not None:
+            types.add(offset, of_type)
         if isinstance(found, CommittedOffset):
             _keep_commit(facts, found)
         elif isinstance(found, Held):
@@ -214,16 +216,25 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
     for found_undecoded in _undecoded(source, undecoded):
         facts.findings.add(found_undecoded)
-    if suspects := holdings.suspects():
-        for offset, text in held_twice(suspects, _held(source)):
+    for twice, suspects, what in ((held_twice, holdings.suspects(), held_alone), (of_two_types, types.suspects(), _type_alone)):
+        for offset, text in twice(suspects, _held(source, what)) if suspects else ():
             facts.findings.add(_finding(source, "coordinator-record", text, offset))
 
 
-def _held(source: Source) -> Iterator[tuple[int, Held]]:
-    """What the members of groups hold, from another reading."""
+def _type(source: Source, key: bytes, name: str) -> Held | None:
+    """The type of a group, if the record has one. `name`: of the group, "" if the record cannot be read."""
+    return type_of(int.from_bytes(key[:2], "big"), name) if name and source.key[0] == GROUPS else None
+
+
+def _type_alone(key: bytes, value: bytes) -> Held | None:
+    return type_of(int.from_bytes(key[:2], "big"), group_of(key))
+
+
+def _held(source: Source, what: Callable[[bytes, bytes], Held | None]) -> Iterator[tuple[int, Held]]:
+    """What the members of groups hold, or of which type groups are, from another reading."""
     for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, {}):
         with contextlib.suppress(FormatError):  # the first reading reported it
-            if (held := held_alone(key, value)) is not None:
+            if (held := what(key, value)) is not None:
                 yield offset, held
 
 

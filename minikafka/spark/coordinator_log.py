@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.logical import data_records
 from minikafka.spark.metadata_log import Fields
@@ -106,6 +108,9 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
     if fields.integer(2) not in OFFSET_KEYS:
         return None
     group, topic, partition = _text(fields), _text(fields), fields.integer(4)
+    fields.finish()
+    if partition < 0:
+        raise FormatError(f"an offset is committed for partition {partition} of {topic}")
     fields = Fields(value)
     version, offset = fields.integer(2), fields.integer(8)
     if not 0 <= version <= FLEXIBLE_OFFSET:
@@ -114,10 +119,12 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
     if version < FLEXIBLE_OFFSET:
         _text(fields)
         fields.integer(8 if version != 1 else 16)
+        fields.finish()
         return CommittedOffset(group, topic, partition, offset, epoch)
     fields.string()
     fields.integer(8)
     tagged = fields.tagged()
+    fields.finish()
     return CommittedOffset(group, topic, partition, offset, epoch, tagged[0].uuid() if 0 in tagged else "")
 
 
@@ -136,13 +143,14 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     epoch, reach = fields.integer(4), fields.integer(8)
     if kind == SHARE_SNAPSHOT:
         fields.integer(16)  # times of creation and of writing
-    for _ in range(max(0, fields.varint() - 1)):
+    for _ in range(fields.count(19)):
         first, last, state = fields.integer(8), fields.integer(8), fields.integer(1)
         if first > last or not 0 <= state <= DELIVERY_STATE_MAX:
             raise FormatError(f"a share group has offsets {first} to {last} in delivery state {state}")
         reach = max(reach, last + 1)
         fields.integer(2), fields.tagged()
     fields.tagged()
+    fields.finish()
     return CommittedOffset(group, "", partition, reach, epoch, topic_id, True), f"{group}:{topic_id}:{partition}"
 
 
@@ -158,17 +166,30 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
         raise FormatError(f"a transaction's state has the unknown version {version}")
     producer, epoch, timeout, state = (fields.integer(size) for size in (8, 2, 4, 1))
     is_flexible = version >= FLEXIBLE_TRANSACTION
-    for _ in range(max(0, fields.varint() - 1 if is_flexible else fields.integer(4))):
-        if is_flexible:
-            fields.string(), fields.nodes(), fields.tagged()
-        else:
-            _text(fields)
-            fields.raw(4 * max(0, fields.integer(4)))
+    partitions = _transaction_partitions(fields, is_flexible)
     if not 0 <= state < len(STATES):
         raise FormatError(f"a transaction has the unknown state {state}")
     times = fields.integer(8), fields.integer(8)
     tagged = fields.tagged() if is_flexible else {}
+    fields.finish()
+    if producer < 0 or epoch < 0 or timeout < 0 or state == DEAD or (state == EMPTY and partitions) or min(partitions, default=0) < 0:
+        raise FormatError(f"no coordinator writes state {STATES[state]} of producer {producer}, epoch {epoch}, partitions {partitions[:9]}")
     return TransactionState(name, producer, epoch, timeout, state, *times, tagged[2].integer(2) if 2 in tagged else 0)
+
+
+def _transaction_partitions(fields: Fields, is_flexible: bool) -> list[int]:
+    """The numbers of the partitions in a transaction, of all topics."""
+    partitions: list[int] = []
+    for _ in range(max(0, fields.varint() - 1 if is_flexible else fields.integer(4))):
+        if is_flexible:
+            fields.string()
+            partitions += map(int, fields.nodes())
+            fields.tagged()
+        else:
+            _text(fields)
+            count = fields.integer(4)
+            partitions += np.frombuffer(fields.raw(4 * count), ">i4").tolist()
+    return partitions
 
 
 def _text(fields: Fields) -> str:

@@ -69,6 +69,8 @@ LAYOUTS: dict[int, Layout] = {
     },
     23: {"epoch": 4, "subtopologies": [_SUBTOPOLOGY]},
 }  # fmt: skip
+#: The record that a group of each type has as long as it exists.
+TYPES: dict[int, str] = {CLASSIC: "classic", 3: "consumer", 11: "share", 17: "streams"}
 #: Kinds whose key names a member (or a pattern) behind the group.
 NAMED_TWICE = {5, 7, CONSUMER_CURRENT, 10, 13, SHARE_CURRENT, 16, 19, 21, STREAMS_CURRENT}
 #: Stable, with partitions to give up, with partitions that others have not given up.
@@ -121,6 +123,7 @@ def check_group_record(key: bytes, value: bytes | None) -> None:
     if version:
         raise FormatError(f"a group's record of kind {kind} has the unknown version {version}")
     found = _flexible(fields, LAYOUTS[kind])
+    fields.finish()
     if kind in STATES and found["state"] not in STATES[kind]:
         raise FormatError(f"a member is in the unknown state {found['state']}")
     if found.get("epoch", 0) < 0:
@@ -151,7 +154,10 @@ def _check_classic(fields: Fields, version: int) -> None:
     leader = text()
     fields.integer(8 if version >= 2 else 0)
     members = []
-    for _ in range(_count(fields) if is_flexible else fields.integer(4)):
+    count = _count(fields) if is_flexible else fields.integer(4)
+    if count < 0:
+        raise FormatError("a classic group has null in place of its members")
+    for _ in range(count):
         members.append(text())
         if version >= 3:
             text()
@@ -162,6 +168,7 @@ def _check_classic(fields: Fields, version: int) -> None:
             fields.tagged()
     if is_flexible:
         fields.tagged()
+    fields.finish()
     if len(set(members)) < len(members):
         raise FormatError("a classic group has a member twice")
     if members and leader is not None and leader not in members:

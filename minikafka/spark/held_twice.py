@@ -1,5 +1,6 @@
-"""Partitions and tasks that two members of a group hold at once, by the latest records of both: no coordinator writes that, and one that
-loads it fails (ConsumerGroup.addPartitionEpochs, StreamsGroup.addTaskProcessId)."""
+"""Partitions and tasks that two members of a group hold at once, and groups of two types at once, by the latest records of both: no
+coordinator writes that, and one that loads it fails (ConsumerGroup.addPartitionEpochs, StreamsGroup.addTaskProcessId,
+GroupMetadataManager.getOrMaybeCreatePersistedConsumerGroup)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from minikafka.spark.group_records import Held
+from minikafka.spark.group_records import TYPES, Held
 
 #: (hash of the group and of what is held, offset of the record).
 Suspects = set[tuple[int, int]]
@@ -48,3 +49,19 @@ def held_twice(suspects: Suspects, again: Iterable[tuple[int, Held]]) -> Iterato
     for (group, name, number), found in holders.items():
         for (_, first), (offset, second) in zip(sorted(found), sorted(found)[1:], strict=False):
             yield offset, f"members {first} and {second} of group {group} both hold partition {number} of {name}"
+
+
+def of_two_types(suspects: Suspects, again: Iterable[tuple[int, Held]]) -> Iterator[tuple[int, str]]:
+    """(offset, what is wrong), from a second reading; see held_twice."""
+    types: dict[str, list[tuple[int, str]]] = {}
+    for offset, held in again:
+        if (hash((held.group, held.places[0])), offset) in suspects:
+            types.setdefault(held.group, []).append((offset, held.member))
+    for group, found in types.items():
+        for (_, first), (offset, second) in zip(sorted(found), sorted(found)[1:], strict=False):
+            yield offset, f"group {group} is a {first} group and a {second} group"
+
+
+def type_of(kind: int, group: str) -> Held | None:
+    """What a record of this kind says of the type of its group; None for kinds that say nothing. In place of a member stands the type."""
+    return Held(group, TYPES[kind], [("type", 0)]) if kind in TYPES else None

@@ -32,6 +32,7 @@ from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_log import CommittedOffset, committed_offset, home_of, transaction_state
 from minikafka.spark.group_records import Held
 from minikafka.spark.held_twice import Holdings, held_twice
+from minikafka.spark.logformat import FormatError
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
 from minikafka.wire.records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -63,8 +64,11 @@ def commit_value(offset: int, epoch: int = -1, version: int = 3, topic_id: bytes
 def state_value(producer: int, state: int, start_ms: int = TIME_MS, version: int = 0, timeout_ms: int = 60_000) -> bytes:
     head = struct.pack(">hqhib", version, producer, 0, timeout_ms, state)
     one, many = struct.pack(">i", 1), struct.pack(">ii", 1, 0)
+    times = struct.pack(">qq", start_ms, start_ms) + (b"" if version == 0 else b"\0")
+    if state == 0:  # no partitions
+        return head + (struct.pack(">i", -1) if version == 0 else unsigned(0)) + times
     listed = one + text("t") + many if version == 0 else unsigned(2) + unsigned(2) + b"t" + unsigned(2) + struct.pack(">i", 0) + b"\0"
-    return head + listed + struct.pack(">qq", start_ms, start_ms) + (b"" if version == 0 else b"\0")
+    return head + listed + times
 
 
 def at_home(name: str, kind: str = "g") -> str:
@@ -164,6 +168,45 @@ def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path,
     record = (commit_key(name), commit_value(5)) if groups else (struct.pack(">h", 0) + text(name), state_value(1, 4))
     assert not cluster(tmp_path / "right", kept([record]), topic).findings.total("warning")
     assert len(messages_of(cluster(tmp_path / "wrong", kept([record]), topic, number=1), "coordinator-place")) == 1
+
+
+def state_of(producer: int = 7, epoch: int = 0, timeout_ms: int = 1, state: int = 1, partition: int = 0, behind: bytes = b"") -> bytes:
+    head = struct.pack(">hqhib", 0, producer, epoch, timeout_ms, state) + struct.pack(">i", 1) + text("t")
+    return head + struct.pack(">iiqq", 1, partition, TIME_MS, TIME_MS) + behind
+
+
+@pytest.mark.parametrize("value", [
+    state_of(behind=b"x"), state_of(producer=-5), state_of(epoch=-1), state_of(timeout_ms=-1), state_of(partition=-1), state_of(state=6),
+    state_of(state=0), state_value(7, 1, version=1) + b"x",
+    struct.pack(">hqhibi", 0, 7, 0, 1, 1, 1) + text("t") + struct.pack(">iqq", -1, 0, 0),
+])  # fmt: skip
+def test_a_state_of_a_transaction_that_no_coordinator_writes(value: bytes) -> None:
+    key = struct.pack(">h", 0) + text("id")
+    assert transaction_state(key, state_of()) is not None
+    with pytest.raises(FormatError):
+        transaction_state(key, value)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    (commit_key("g"), commit_value(5) + b"x"), (commit_key("g"), commit_value(5, version=4) + b"x"),
+    (commit_key("g") + b"x", commit_value(5)),
+    (commit_key("g")[:-4] + struct.pack(">i", -1), commit_value(5)),
+])  # fmt: skip
+def test_a_committed_offset_that_no_coordinator_writes(key: bytes, value: bytes) -> None:
+    with pytest.raises(FormatError):
+        committed_offset(key, value)
+
+
+@pytest.mark.parametrize(("again", "is_reported"), [(b"\0\0\0\0\0\1\0", True), (None, False)])
+def test_a_group_of_two_types_keeps_its_coordinator_from_loading(tmp_path: Path, again: bytes | None, is_reported: bool) -> None:
+    name = at_home("group")
+    classic = struct.pack(">h", 3) + text("consumer") + struct.pack(">ihhqi", 1, -1, -1, TIME_MS, 0)
+    consumer = struct.pack(">h", 3) + text(name)
+    records = [(struct.pack(">h", 2) + text(name), classic), (consumer, b"\0\0\0\0\0\1\0"), (consumer, again)]
+    result = cluster(tmp_path, kept(records))
+    found = messages_of(result, "coordinator-record")
+    assert len(found) == is_reported and all(f"group {name} is a classic group and a consumer group" in one for one in found)
+    assert result.exit_code == (1 if is_reported else 0)
 
 
 @pytest.mark.parametrize("value", [struct.pack(">hq", 9, 5), commit_value(5)[:-3], commit_value(5, version=4)[:-2]])

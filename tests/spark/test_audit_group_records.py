@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -46,8 +47,9 @@ def test_every_version_of_a_classic_group_is_read(version: int) -> None:
         made.leader = made.members[-1].member_id if made.members else None
         value, key = encode_coordinator_value(made, version), encode_coordinator_key(KEYS[CLASSIC](group="g"))
         check_group_record(key, value)
-        with pytest.raises(FormatError):
-            check_group_record(key, value[:-1])
+        for wrong in (value[:-1], value + b"x"):
+            with pytest.raises(FormatError):
+                check_group_record(key, wrong)
 
 
 def current(kind: int, state: int, assigned: list[Any], pending: list[Any]) -> Any:
@@ -89,6 +91,9 @@ def test_what_no_coordinator_writes_of_a_group_is_an_error() -> None:
         key = encode_coordinator_key(KEYS[kind](**{"group" if kind == CLASSIC else "group_id": "g"}))
         with pytest.raises(FormatError, match=text):
             check_group_record(key, encode_coordinator_value(value, 0))
+    for value in (struct.pack(">hhihhqi", 3, 0, 1, -1, -1, 0, -2), encode_coordinator_value(VALUES[3](epoch=1), 0) + b"x"):
+        with pytest.raises(FormatError):
+            check_group_record(encode_coordinator_key(KEYS[CLASSIC](group="g") if value[1] else KEYS[3](group_id="g")), value)
     check_group_record(b"\0\x63rubbish", b"")  # of a kind that a coordinator passes over
 
 
