@@ -16,8 +16,8 @@ from minikafka.spark.coordination import check_coordinators, cluster_of
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.judging import Job, Judged, judge, key_of, keys_of, nothing_of
-from minikafka.spark.live import add_live_replicas, identity
-from minikafka.spark.metadata_log import METADATA_TOPIC
+from minikafka.spark.live import add_live_replicas, identity, live_claims
+from minikafka.spark.metadata_log import METADATA_TOPIC, PartitionClaim
 from minikafka.spark.planning import make_plan
 from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.security import Security
@@ -28,6 +28,8 @@ from minikafka.spark.wire_ledger import WireLedger
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
+#: Findings that hold a log against what the controllers said before it was read.
+CLAIM_CHECKS = {"epoch-unknown", "topic-id"}
 UNPROVEN = {compare.UNREADABLE, compare.SKIPPED, compare.INCOMPLETE}
 FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")
@@ -267,7 +269,8 @@ def _confirmed(
 ) -> list[PartitionResult]:
     """Judge failing partitions of brokers that did not stop cleanly again: a file read during a write is not a fault.
 
-    A fault counts if it is seen twice and no segment was replaced, cut or deleted during the second reading. Over the network that
+    A fault counts if it is seen twice and no segment was replaced, cut or deleted during the second reading, and if the controllers
+    still say afterwards what it was held against. Over the network that
     cannot be observed. There the same fault must appear at the same offset in two readings, because a cleaner may have removed a record
     that a newer one, after the plan's end, replaced. A partition that never stops changing is not judged, and a finding says so.
     A replica that lagged behind what is committed may have caught up. So it is read again, too, with new high watermarks.
@@ -286,6 +289,7 @@ def _confirmed(
         plan.missing.update(again.missing)
         seen.update(found_again)
         found = {(one.topic, one.partition): one for one in judged}
+        claims = _claims_now(paths, engine, options, judged)
         for key in list(doubtful):
             later = found.get(key)
             if later is None:
@@ -296,6 +300,7 @@ def _confirmed(
             replicas = again.replicas.get(key, [])
             on_wire = any(replica.place is not None for replica in replicas)
             moved = _any_changed(replicas, again, engine) or (on_wire and not before[key] & _errors(later)) or _lags(later)
+            moved = moved or _is_of_older_claim(later, replicas, claims)
             before[key] = _errors(later)
             if not _is_doubtful(later) or not moved:
                 doubtful.discard(key)
@@ -310,6 +315,28 @@ def _confirmed(
     if plan.findings.total("error") and any(directory.clean is False for directory in plan.directories):
         plan.findings = _plan(paths, engine, options, [("", -1)]).findings
     return list(results.values())
+
+
+def _claims_now(
+    paths: Iterable[str], engine: Engine, options: AuditOptions, judged: list[PartitionResult]
+) -> dict[tuple[str, int], PartitionClaim] | None:
+    """What the controllers say after the logs were read, if a finding holds the logs against an earlier claim."""
+    if not any(one.check in CLAIM_CHECKS for result in judged for one in result.findings.kept):
+        return None
+    claims = live_claims(options.bootstrap, options.security) if options.bootstrap else {}
+    image = _plan(paths, engine, options, [("", -1)]).image if list(paths) else None
+    return claims if image is None else claims | image.claims()
+
+
+def _is_of_older_claim(
+    result: PartitionResult, replicas: list[Replica], claims: dict[tuple[str, int], PartitionClaim] | None
+) -> bool:  # fmt: skip
+    """Whether a finding holds a log against a claim that has changed since: a leader was elected or the topic was made again in between."""
+    then = next((one.claim for one in replicas if one.claim is not None), None)
+    if not claims or then is None or not any(one.check in CLAIM_CHECKS for one in result.findings.kept):
+        return False
+    now = claims.get((result.topic, result.partition))
+    return now is None or (now.topic_id, now.leader_epoch) != (then.topic_id, then.leader_epoch)
 
 
 def _errors(result: PartitionResult) -> set[tuple[str, tuple[str, ...], int]]:

@@ -74,6 +74,12 @@ def add_live_replicas(
         _report_behind(behind, first_answer(bootstrap, security, topic_names))
 
 
+def live_claims(bootstrap: str, security: Security) -> dict[tuple[str, int], PartitionClaim]:
+    """What the controller says now of every partition. Raises BrokerError."""
+    state = first_answer(bootstrap, security, [])
+    return {key: _claim(state, key) for key in state.partitions}
+
+
 def identity(bootstrap: str, security: Security, topics: Iterable[str]) -> tuple[str, dict[str, str]]:
     """The cluster id, and the topic ids if the brokers report them (since Kafka 2.8). Raises BrokerError."""
     names = sorted(set(topics))
