@@ -299,8 +299,8 @@ def _confirmed(
             results[key] = later
             replicas = again.replicas.get(key, [])
             on_wire = any(replica.place is not None for replica in replicas)
-            moved = _any_changed(replicas, again, engine) or (on_wire and not before[key] & _errors(later)) or _lags(later)
-            moved = moved or _is_of_older_claim(later, replicas, claims)
+            moved = _any_changed(replicas, again, engine) or _lags(later) or _is_of_older_claim(later, replicas, claims)
+            moved |= on_wire and not before[key] & _errors(later)
             before[key] = _errors(later)
             if not _is_doubtful(later) or not moved:
                 doubtful.discard(key)
@@ -308,13 +308,17 @@ def _confirmed(
                 text = f"the first reading gave {first[key]}, a later one {later.verdict}: the files changed while they were read"
                 later.findings.add(Finding("replica-reread", text, *key, later.brokers, level=NOTE))
     for key in {key for key in doubtful if not _lags(results[key])}:
-        text = f"its segments were replaced or cut during each of {ATTEMPTS_MAX} readings"
-        unread = Finding("replica-reread", text, *key, results[key].brokers, level=NOTE)
-        results[key] = dataclasses.replace(results[key], verdict=compare.SKIPPED, findings=FindingList())
-        results[key].findings.add(unread)
+        results[key] = _never_at_rest(results[key])
     if plan.findings.total("error") and any(directory.clean is False for directory in plan.directories):
         plan.findings = _plan(paths, engine, options, [("", -1)]).findings
     return list(results.values())
+
+
+def _never_at_rest(result: PartitionResult) -> PartitionResult:
+    text = f"its claim changed, or its segments were replaced or cut during each of {ATTEMPTS_MAX} readings"
+    skipped = dataclasses.replace(result, verdict=compare.SKIPPED, findings=FindingList())
+    skipped.findings.add(Finding("replica-reread", text, result.topic, result.partition, result.brokers, level=NOTE))
+    return skipped
 
 
 def _claims_now(
