@@ -423,6 +423,11 @@ def _coordinator(topic: str, batches: Sequence[Batch]) -> Callable[[Path], None]
     return made
 
 
+def _type_of(kind: int) -> str:
+    """The type of a group with records of a kind (CoordinatorRecordType): a group has one."""
+    return "classic" if kind == 2 else "share" if 9 <= kind <= 15 else "streams" if kind >= 17 else "consumer"
+
+
 def _group_records() -> list[Batch]:
     """Classic, consumer, share and streams groups: offsets, some of them committed in transactions, and the groups' other records."""
 
@@ -432,8 +437,8 @@ def _group_records() -> list[Batch]:
 
     found: list[Batch] = []
     for number in range(36):
-        group, at = f"g{number % 5}", found[-1].last + 1 if found else 0
-        records = [(0, *offset(group, number)), (1, *group_record(2 + number % 22, group, number))]
+        kind, at = 2 + number % 22, found[-1].last + 1 if found else 0
+        records = [(0, *offset(f"g{number % 5}", number)), (1, *group_record(kind, f"{_type_of(kind)}-{number % 5}", number))]
         is_in_transaction = number % 6 == 3
         attributes, producer = (TRANSACTIONAL, 7) if is_in_transaction else (0, -1)
         sequence = 0 if is_in_transaction else -1  # a coordinator numbers nothing
