@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from minikafka.counted import counted
 from minikafka.spark.logformat import FormatError
 
 TRANSACTION_KINDS = BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
@@ -32,7 +33,7 @@ def places_of(replicas: tuple[str, ...], before: tuple[str, ...], places: tuple[
         held = dict(zip(before, places, strict=True))
         places = tuple(held.get(node, UNASSIGNED) for node in replicas)
     if places and len(places) != len(replicas):
-        raise FormatError(f"a partition has {len(replicas)} replicas in {len(places)} directories")
+        raise FormatError(f"a partition has {counted(len(replicas), 'replica')} in {counted(len(places), 'directory', 'directories')}")
     return places
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from minikafka.addresses import host_port
+from minikafka.counted import counted
 from minikafka.spark.fetch_client import BrokerError, Connection, Place, first_answer
 from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.logformat import MAGIC, Batches, SegmentReader
@@ -201,7 +202,8 @@ class _FileWalk:
             return
         for row in rows:
             begin = int(part.base_offset[row])
-            why = f"the batch holds {max(0, count[row])} of {spans[row]} records, and the cleaner has not cleaned here"
+            wanted = counted(int(spans[row]), "record")
+            why = f"the batch should hold {wanted} and holds {max(0, count[row])}, and the cleaner has not cleaned here"
             loss = Loss(self._range.topic, self._range.partition, begin, begin + int(spans[row]), why, place, f"{CLEANED}. {OTHER_REPLICA}")
             self._policy.report(loss)
 

@@ -81,7 +81,7 @@ BEGIN, END, ABORT = (23, b"\0"), (24, b"\0"), (25, b"\0")
     (registered_topic().topic("..", OTHER), "made with the name '..'"), (registered_topic().topic("x" * 250, OTHER), "made with the name"),
     (registered_topic().topic("u", bytes(16)), "the id AAAAAAAAAAAAAAAAAAAAAA"),
     (registered_topic().topic("x" * 249, OTHER), ""),
-    (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1, number=1, directories=[OTHER]), "has 3 replicas in 1 directories"),
+    (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1, number=1, directories=[OTHER]), "has 3 replicas in 1 directory"),
     (registered_topic(leader_epoch=1).partition(TOPIC, BROKERS, BROKERS, 1), "fall from (1, 0) to (0, 0)"),
     (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1), ""),
     (registered_topic().other(5, struct.pack(">i", 0) + TOPIC + b"\1\5\1\7"), "the unknown recovery state 7"),
