@@ -261,7 +261,7 @@ def test_records_that_a_batch_lacks_are_missed(directory: Path, caplog: pytest.L
 
     short = Batch(100, [(0, None, files.value(100)), (2, None, files.value(102))], last_delta=2).encode()
     files.write_segment(directory / "t-0", 100, [short, *one_by_one(103, 200)])
-    with pytest.raises(DataLossError, match=r"offsets 100 to 102 are missing: the batch should hold 3 records and holds 2, and the cleaner has not"):
+    with pytest.raises(DataLossError, match=r"100 to 102 are missing: the batch should hold 3 records and holds 2, and the cleaner"):
         offsets(directory)
     with caplog.at_level(logging.WARNING, "minikafka.spark"):
         assert offsets(directory, failondataloss="false") == [offset for offset in range(300) if offset != 101]
