@@ -169,7 +169,7 @@ def _reason(error: Exception, first_port: int, directory: str | None) -> str:
         if first_port and socket_path(first_port).exists():
             text += f". `minikafka cluster up` already runs a cluster there: `minikafka cluster status -b localhost:{first_port}` shows it"
         text += ". Choose other ports with --port and --http-port (0: any free ports)"
-        text += f", and another --directory: that cluster is using {directory}" if directory else ""
+        text += f", and another --directory: a running cluster uses {directory}" if directory and _is_in_use(directory) else ""
     elif directory and _is_in_use(directory):
         text += f" Another cluster runs on {directory}: stop that one, or choose another --directory"
     return text

@@ -162,10 +162,17 @@ def test_without_any_cluster_the_next_step_is_named(tmp_path: Path, monkeypatch:
 
 def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     port = cluster.brokers[0].port
-    again = CliRunner().invoke(cli, ["cluster", "up", "-n", "1", "--port", str(port), "--http-port", "0", "--directory", str(tmp_path)])
-    assert again.exit_code == 1
-    assert f"port {port} of 127.0.0.1 is not free" in again.output
-    assert f"minikafka cluster status -b localhost:{port}" in again.output and str(tmp_path) in again.output
+
+    def again() -> str:
+        said = CliRunner().invoke(cli, ["cluster", "up", "-n", "1", "--port", str(port), "--http-port", "0", "--directory", str(tmp_path)])
+        assert said.exit_code == 1
+        assert f"port {port} of 127.0.0.1 is not free" in said.output
+        assert f"minikafka cluster status -b localhost:{port}" in said.output
+        return said.output
+
+    assert "--directory" not in again(), "nobody uses that directory: it was said to be the running cluster's"
+    with EmbeddedCluster(1, directory=tmp_path):
+        assert f"and another --directory: a running cluster uses {tmp_path}" in again()
 
 
 def test_up_names_the_directory_that_another_cluster_uses(tmp_path: Path) -> None:
