@@ -151,3 +151,15 @@ def test_no_function_grows_beyond_a_page() -> None:
         if lines > 50
     ]
     assert not long
+
+
+def test_only_the_projects_own_files_are_kept() -> None:
+    """A commit of everything once took the log directories of an experiment along."""
+    run = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if run.returncode or not run.stdout:
+        return  # a source distribution: MANIFEST.in chose its files
+    assert {name.partition("/")[0] for name in run.stdout.splitlines()} == {
+        ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "MANIFEST.in", "README.md",
+        "constraints.txt", "docker", "docker-compose.yml", "docs", "examples", "minikafka", "mkdocs.yml", "packaging", "pyproject.toml",
+        "pyspark_minikafka", "storage", "tests", "wire",
+    }  # fmt: skip
