@@ -148,7 +148,7 @@ class DirectoryMoves:
                 try:
                     await self._copy(move)
                 except (StorageError, OSError) as error:
-                    if not is_passing(error):
+                    if not _is_shortage(error):
                         raise
                     await self._wait_for_resources(f"{move.partition}: the move to {move.target.path} waits", error)
         except (StorageError, ApiError, OSError) as error:
@@ -279,6 +279,6 @@ class DirectoryMoves:
             return
 
 
-def is_passing(error: Exception) -> bool:
+def _is_shortage(error: Exception) -> bool:
     """Whether descriptors or memory were lacking, and the disk is well."""
     return is_shortage(error) if isinstance(error, OSError) else isinstance(error, ResourceShortage)

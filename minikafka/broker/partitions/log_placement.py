@@ -71,7 +71,7 @@ class LogPlacement:
                 continue
             if log.topic_id not in (topic_id, _ZERO_UUID):
                 logger.warning("%s-%d on disk belongs to an older topic with the same name: set aside", topic, index)
-                directory.set_aside(topic, index)
+                self._set_aside(directory, topic, index)
                 continue
             found.append(directory)
         if len(found) < 2:
@@ -90,16 +90,19 @@ class LogPlacement:
 
     def _put_away(self, directory: LogDirectory, topic: str, index: int, kept: LogDirectory, wall_ms: int) -> None:
         """Take the second log of a partition out of the way."""
-        size = directory.logs[topic, index].size
         try:
             if directory.take_back_copy(topic, index, wall_ms):
                 logger.info("%s-%d moves from %s to %s: the move begins again", topic, index, kept.path, directory.path)
                 return
             logger.error("%s-%d is also in %s: the log in %s is set aside as stray", topic, index, kept.path, directory.path)
-            directory.set_aside(topic, index)
+            self._set_aside(directory, topic, index)
         except StorageError as error:
             logger.error("%s-%d in %s cannot be set aside: %s", topic, index, directory.path, error)
-            return
+
+    def _set_aside(self, directory: LogDirectory, topic: str, index: int) -> None:
+        """Set a log aside as stray, and count it. Raises StorageError."""
+        size = directory.logs[topic, index].size
+        directory.set_aside(topic, index)
         self.strays += 1
         self.stray_bytes += size
 
@@ -152,12 +155,8 @@ class LogPlacement:
             if is_ours or directory.is_offline or directory.logs.get((topic, index)) is not log:
                 continue
             logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
-            size = log.size
             try:
-                directory.set_aside(topic, index)
+                self._set_aside(directory, topic, index)
             except StorageError as error:
                 logger.error("%s-%d in %s cannot be set aside: %s", topic, index, directory.path, error)
-                continue
-            self.strays += 1
-            self.stray_bytes += size
             yield
