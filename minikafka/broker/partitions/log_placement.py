@@ -159,4 +159,5 @@ class LogPlacement:
                 self._set_aside(directory, topic, index)
             except StorageError as error:
                 logger.error("%s-%d in %s cannot be set aside: %s", topic, index, directory.path, error)
+                continue
             yield
