@@ -52,7 +52,8 @@ class Turns:
         found: dict[int, Turn] = {}
         for key in turn.keys:
             line = self._lines[key]
-            assert line.popleft() is turn
+            first = line.popleft()
+            assert first is turn
             if line:
                 found[line[0].number] = line[0]
             else:
