@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from minikafka.testing import inspection
 from minikafka.testing.admin_thread import AdminThread
 from minikafka.testing.broker_handle import START_TIMEOUT_S, WAIT_TIMEOUT_S, BrokerHandle, Fault
+from minikafka.testing.directories import check_directory
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.faults import FaultRule
 from minikafka.testing.first_topics import create_first
@@ -170,6 +171,7 @@ class EmbeddedCluster:
             directory = self._temporary.path
             if isinstance(host, ProcessHost):
                 host.own(directory)
+        check_directory(directory, is_temporary=self._temporary is not None)
         if self._security is not None:
             from minikafka.security.client import ClientSecurity
 
@@ -197,15 +199,16 @@ class EmbeddedCluster:
     def await_start(self, node_id: int, future: Any) -> None:
         """Wait until a broker has started; `future` is that of its process. Raises ClusterError."""
         deadline = LoadAdjustedDeadline(self._start_timeout_s)
-        try:
+        with contextlib.suppress(Exception):  # told below
             while not future.done():
                 with contextlib.suppress(TimeoutError):
                     future.result(START_POLL_S)
                 if deadline.is_over and not future.done():
-                    raise ClusterError(f"{deadline} for broker {node_id} to start\n{self.logs()}")
+                    break
+        if not future.done():
+            raise ClusterError(f"{deadline} for broker {node_id} to start\n{self.logs()}")
+        try:
             future.result()
-        except ClusterError:
-            raise
         except Exception as error:
             raise ClusterError(f"broker {node_id} cannot start: {error or type(error).__name__}") from error
 

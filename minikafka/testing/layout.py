@@ -159,8 +159,8 @@ class ClusterLayout:
         except ConfigurationError as error:
             raise WrongConfiguration(str(error)) from error
         node.directory.mkdir(parents=True, exist_ok=True)
-        text = "".join(f"{name}={value}\n" for name, value in node.properties.items())
-        (node.directory / "server.properties").write_text(text)
+        text = "".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in node.properties.items())
+        (node.directory / "server.properties").write_text(text, encoding="utf-8")
         try:
             self._format_storage(config)
         except FormatError as error:

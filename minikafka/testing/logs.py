@@ -59,5 +59,5 @@ def _file_handler(prefix: str, path: Path) -> logging.Handler:
 
 def tail(title: str, path: Path, lines_max: int) -> str:
     """The last lines of a log, under a title line."""
-    lines = path.read_text(errors="replace").splitlines()[-lines_max:] if path.exists() else []
+    lines = path.read_text(errors="replace").splitlines()[-lines_max:] if path.is_file() else []
     return "\n".join([f"--- {title}", *lines])

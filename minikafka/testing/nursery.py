@@ -200,7 +200,7 @@ def _run_child(properties: dict[str, str], output: str, level: str, channel: soc
     try:
         # Ctrl-C in the terminal is meant for the test, not for the broker.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        out = _opened(output, channel)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(out, 2)
@@ -213,6 +213,15 @@ def _run_child(properties: dict[str, str], output: str, level: str, channel: soc
     finally:
         sys.stdout.flush()
         os._exit(status)
+
+
+def _opened(log: str, channel: socket.socket) -> int:
+    try:
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        channel.setblocking(True)
+        channel.sendall(json.dumps({"to": 0, "error": f"its log {log} cannot be written: {error.strerror}"}).encode() + b"\n")
+        os._exit(1)
 
 
 def _loop(properties: dict[str, str], channel: socket.socket) -> int:
