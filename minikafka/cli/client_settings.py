@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from minikafka.cli.numbers import not_negative, whole
+
 _META = "minikafka.client-settings"
 
 
@@ -37,32 +39,32 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 PRODUCER = {
     "acks": Setting("acks", _one_of("all", "-1", "0", "1"), "acks"),
-    "batch.size": Setting("batch_size", int),
-    "buffer.memory": Setting("buffer_memory", int),
+    "batch.size": Setting("batch_size", whole(0)),
+    "buffer.memory": Setting("buffer_memory", whole(0, 1 << 62)),
     "client.id": Setting("client_id"),
     "compression.type": Setting("compression", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "compression"),
-    "delivery.timeout.ms": Setting("delivery_timeout_ms", int, "timeout_ms"),
+    "delivery.timeout.ms": Setting("delivery_timeout_ms", whole(0), "timeout_ms"),
     "enable.idempotence": Setting("enable_idempotence", _flag),
-    "linger.ms": Setting("linger_ms", float, "linger_ms"),
-    "request.timeout.ms": Setting("request_timeout_ms", int),
+    "linger.ms": Setting("linger_ms", not_negative, "linger_ms"),
+    "request.timeout.ms": Setting("request_timeout_ms", whole(0)),
 }
 CONSUMER = {
-    "auto.commit.interval.ms": Setting("auto_commit_interval_ms", int),
+    "auto.commit.interval.ms": Setting("auto_commit_interval_ms", whole(0)),
     "auto.offset.reset": Setting("auto_offset_reset", _one_of("earliest", "latest", "none")),
     "client.id": Setting("client_id"),
     "client.rack": Setting("client_rack", str, "rack"),
     "enable.auto.commit": Setting("enable_auto_commit", _flag),
-    "fetch.max.bytes": Setting("fetch_bytes_max", int),
-    "fetch.max.wait.ms": Setting("fetch_wait_ms_max", int),
-    "fetch.min.bytes": Setting("fetch_bytes_min", int),
+    "fetch.max.bytes": Setting("fetch_bytes_max", whole(0)),
+    "fetch.max.wait.ms": Setting("fetch_wait_ms_max", whole(0)),
+    "fetch.min.bytes": Setting("fetch_bytes_min", whole(0)),
     "group.id": Setting("group_id", str, "group"),
     "group.instance.id": Setting("group_instance_id"),
     "group.protocol": Setting("group_protocol", _one_of("classic", "consumer")),
     "group.remote.assignor": Setting("group_remote_assignor"),
-    "heartbeat.interval.ms": Setting("heartbeat_interval_ms", int),
+    "heartbeat.interval.ms": Setting("heartbeat_interval_ms", whole(0)),
     "isolation.level": Setting("isolation_level", _one_of("read_committed", "read_uncommitted"), "isolation_level"),
-    "max.partition.fetch.bytes": Setting("partition_fetch_bytes_max", int),
-    "session.timeout.ms": Setting("session_timeout_ms", int),
+    "max.partition.fetch.bytes": Setting("partition_fetch_bytes_max", whole(0)),
+    "session.timeout.ms": Setting("session_timeout_ms", whole(0)),
 }
 #: librdkafka's names -> Kafka's.
 RENAMED = {

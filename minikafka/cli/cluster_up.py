@@ -79,6 +79,8 @@ def up(
 ) -> None:
     """Start a cluster on this machine. It stops when this command ends (Ctrl-C). From another terminal, use `minikafka cluster kill 2`,
     `start 2`, `cut 3`, `heal` and `status` to break, repair and inspect it."""
+    if directory == "":
+        raise click.BadParameter("the name is empty", param_hint="--directory")
     first_port = _usual_if_free(PORT, brokers) if port is None else port
     where = f"localhost:{first_port}" if first_port else "free ports"
     # Print this before the slow imports.
@@ -181,7 +183,11 @@ def _is_in_use(directory: str) -> bool:
 
     from minikafka.storage.filesystem import OsFileSystem
 
-    for lock in Path(directory).glob("broker-*/data/.lock"):
+    try:
+        locks = list(Path(directory).glob("broker-*/data/.lock"))
+    except OSError:
+        return False  # the directory itself is what is wrong
+    for lock in locks:
         try:
             OsFileSystem().lock(str(lock)).release()
         except OSError:
@@ -264,7 +270,8 @@ def _stored_cluster_id(directory: Path | None) -> str | None:
     if directory is None:
         return None
     for path in directory.glob("broker-*/data/meta.properties"):
-        for line in path.read_text().splitlines():
+        # The node's start says what is wrong with a damaged file.
+        for line in path.read_text(errors="replace").splitlines():
             if line.startswith("cluster.id="):
                 return line.partition("=")[2]
     return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
+from minikafka.cli.numbers import FINITE
 from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from minikafka.client.records import ConsumedRecord
 
 POLL_MS = 200
+ACKS = click.Choice(["all", "-1", "0", "1"])
+CODECS = click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
 LINE_READER = "org.apache.kafka.tools.LineMessageReader"
 FORMATTERS = ("org.apache.kafka.tools.consumer.DefaultMessageFormatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter")
 SERIALIZATION = "org.apache.kafka.common.serialization."
@@ -75,11 +78,12 @@ def only(*accepted: str) -> Callable[[click.Context, click.Parameter, str], str]
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
 @click.option("--sync", is_flag=True, help="Wait for each record's acknowledgment.")
-@click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", help="none, gzip, snappy, lz4 or zstd.")
+@click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", type=CODECS, metavar="CODEC",
+              help="none, gzip, snappy, lz4 or zstd.")  # fmt: skip
 @click.option("--batch-size", "--max-partition-memory-bytes", type=int, default=16384, help="Batch size in bytes.")
 @click.option("--max-memory-bytes", type=int, default=32 << 20, help="Maximum bytes of records waiting to be sent.")
-@click.option("--timeout", "linger_ms", type=float, default=1000, help="Milliseconds a batch waits for more records.")
-@click.option("--request-required-acks", "acks", default="-1", help="all, -1, 0 or 1.")
+@click.option("--timeout", "linger_ms", type=FINITE, default=1000, help="Milliseconds a batch waits for more records.")
+@click.option("--request-required-acks", "acks", default="-1", type=ACKS, metavar="ACKS", help="all, -1, 0 or 1.")
 @click.option("--request-timeout-ms", type=int, default=30000, help="Request timeout in milliseconds.")
 @click.option("--message-send-max-retries", type=int, default=3, hidden=True)
 @click.option("--line-reader", default=LINE_READER, hidden=True, callback=only(LINE_READER), help="Accepted, no effect.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli import standard_streams
 from minikafka.cli.imports import no_collections
 from minikafka.cli.version import show_version
 
@@ -182,7 +183,47 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script."""
+    given = list(arguments) if arguments is not None else sys.argv[1:]
+    standard_streams.watch(given[0] if given else None)
+    for argument in given:
+        if not _is_text_or_path(argument):
+            click.echo(f"error: {os.fsencode(argument)!r} is not valid UTF-8, and no file has this name", err=True)
+            sys.exit(2)
     try:
-        cli.main(args=list(arguments) if arguments is not None else None, prog_name="minikafka")
+        _run_and_write(given)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _is_text_or_path(argument: str) -> bool:
+    """Whether an argument is UTF-8. A path need not be."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return any(os.path.lexists(path) for path in (argument, argument.partition("=")[2]))
+    return True
+
+
+def _run_and_write(arguments: list[str]) -> None:
+    """Run the command and write its last lines. What the system refuses is one line, whichever command it was."""
+    from minikafka.cli.reasons import reason
+
+    failure_status = 3 if arguments[:1] == ["audit"] else 1
+    try:
+        try:
+            cli.main(args=arguments, prog_name="minikafka")
+        except SystemExit as end:
+            unwritten = standard_streams.finish()
+            if unwritten is not None and end.code in (0, None):
+                raise unwritten from None
+            raise
+        except BaseException:
+            standard_streams.finish()
+            raise
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as error:
+        if "--traceback" in arguments:
+            raise
+        click.echo(f"error: {reason(error)}", err=True)
+        sys.exit(failure_status)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
+from minikafka.cli.numbers import FINITE
 from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
 from minikafka.counted import counted
@@ -82,7 +83,7 @@ class Latencies:
 @click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="File with records to choose from, one per line.")
 @click.option("--payload-delimiter", default="\\n", show_default=True, help="Separator of the records in the file.")
 @click.option("--payload-monotonic", is_flag=True, help="Send increasing numbers as records.")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records per second; -1: unlimited.")
+@click.option("--throughput", type=FINITE, default=-1, show_default=True, help="Records per second; -1: unlimited.")
 @click.option(
     "--command-property",
     "--producer-props",

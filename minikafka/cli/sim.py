@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.cli.numbers import FINITE
 from minikafka.counted import counted
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ SAVE_EVERY_SEEDS = 100
 @click.command("sim")
 @click.option("--seed", type=int, help="Run one seed and print what happens.")
 @click.option("--seeds", metavar="A..B", help="Run the seeds from A up to but not including B.")
-@click.option("--hours", type=float, help="Run seeds for this many hours of real time, starting with the first of --seeds, or 0.")
+@click.option("--hours", type=FINITE, help="Run seeds for this many hours of real time, starting with the first of --seeds, or 0.")
 @click.option("--groups", is_flag=True, help="Run only the seeds that draw members of a consumer, share or streams group.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
 @click.option("--profile", type=click.Choice(PROFILES), help="Kinds of faults [default: drawn from each seed].")
-@click.option("--duration", type=float, help="Simulated seconds of load [default: drawn from each seed].")
+@click.option("--duration", type=FINITE, help="Simulated seconds of load [default: drawn from each seed].")
 @click.option(
     "--save",
     "save_path",

@@ -16,7 +16,7 @@ _OPTIONS = (
     click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A Spark property (repeatable)."),
     click.option("--packages", default="", metavar="COORDINATES",
                  help="Comma-separated Maven coordinates of JARs for Spark to fetch (spark.jars.packages)."),
-    click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one per core]."),
+    click.option("--processes", type=click.IntRange(0, 1024), default=0, help="Processes of the local engine [default: one per core]."),
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
+from minikafka.cli.numbers import FINITE
 from minikafka.client.errors import ClientError
 from minikafka.net.tasks import within
 
@@ -52,7 +53,7 @@ async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, An
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1: until stopped.")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records per second; -1: unlimited.")
+@click.option("--throughput", type=FINITE, default=-1, show_default=True, help="Records per second; -1: unlimited.")
 @click.option(
     "--acks",
     type=click.Choice(["0", "1", "-1", "all"]),
@@ -93,21 +94,25 @@ class _Sending:
     def __init__(self, producer: Producer, options: dict[str, Any]) -> None:
         self._producer, self._options = producer, options
         self._waiting: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
         self.started_s = time.monotonic()
         self.sent = self.acknowledged = 0
 
     async def send_all(self, stopping: asyncio.Event) -> None:
         """Send up to --max-messages records at the given rate, until `stopping` is set. Returns when every record has a result."""
         most, rate = self._options["max_messages"], self._options["throughput"]
-        while (most < 0 or self.sent < most) and not stopping.is_set():
+        while (most < 0 or self.sent < most) and not stopping.is_set() and self._failure is None:
             await self._send()
             if rate > 0 and (ahead := self.started_s + self.sent / rate - time.monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
                     await within(ahead, stopping.wait())
             elif self.sent % 256 == 0:
                 await asyncio.sleep(0)
-        await self._producer.flush()
-        await asyncio.gather(*self._waiting)
+        if self._failure is None:
+            await self._producer.flush()
+            await asyncio.gather(*self._waiting)
+        if self._failure is not None:
+            raise self._failure
 
     async def _send(self) -> None:
         prefix, keys, topic, begun = (self._options[name] for name in ("value_prefix", "repeating_keys", "topic", "create_time"))
@@ -122,7 +127,13 @@ class _Sending:
             return
         task = asyncio.ensure_future(self._settle(future, key, value))
         self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        task.add_done_callback(self._settled)
+
+    def _settled(self, task: asyncio.Task[None]) -> None:
+        """A result that cannot be reported, because nobody reads standard output, ends the command."""
+        self._waiting.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
 
     async def _settle(self, future: Any, key: str | None, value: str) -> None:
         try:

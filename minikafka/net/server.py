@@ -97,7 +97,10 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
         except OSError:
             continue
         return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except UnicodeError:
+        raise OSError("this is no name of a host") from None
     return cast("list[tuple[int, int, int, str, tuple[object, ...]]]", sorted(found, key=lambda entry: entry[0] != socket.AF_INET))
 
 

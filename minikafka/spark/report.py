@@ -330,7 +330,9 @@ def _write_parquet(report: dict[str, Any], directory: str) -> list[str]:
     for name, schema, nested in (("findings", findings, "details"), ("partitions", partitions, "replicas")):
         rows = [_columns({**row, "run": run, nested: json.dumps(row[nested])}) for row in report[name]]
         paths.append(os.path.join(directory, f"{name}.parquet"))
-        parquet.write_table(pa.Table.from_pylist(rows, schema=schema), paths[-1])
+        # pyarrow would read a name such as `host:reports` as a URI.
+        with open(paths[-1], "wb") as file:
+            parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
     return paths
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -109,3 +111,37 @@ def test_percent_signs_and_escapes_of_a_format_are_known(given: dict[str, Any]) 
 )
 def test_the_help_of_x_says_what_the_command_takes(command: str, such: str) -> None:
     assert such in run(command, "--help").output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("produce t -X linger.ms=nan", "linger.ms=nan: must be a finite number, 0 or more"),
+        ("produce t -X linger.ms=soon", "linger.ms=soon: must be a number"),
+        ("produce t -X delivery.timeout.ms=-5", "delivery.timeout.ms=-5: must be from 0 to 2147483647"),
+        ("produce t -X batch.size=x", "batch.size=x: must be a whole number"),
+        ("consume t -X fetch.min.bytes=-1", "fetch.min.bytes=-1: must be from 0 to 2147483647"),
+        ("console-producer --topic t --request-required-acks two", "'two' is not one of"),
+        ("console-producer --topic t --compression-codec zip", "'zip' is not one of"),
+        ("verifiable-producer --topic t --throughput nan", "'nan' is not a finite number."),
+        ("producer-perf-test --topic t --num-records 1 --record-size 1 --throughput inf", "'inf' is not a finite number."),
+        ("audit --processes 9223372036854775808", "is not in the range 0<=x<=1024"),
+        ("cluster up --directory=", "Invalid value for --directory: the name is empty"),
+    ],
+)
+def test_numbers_and_words_that_no_client_can_use(words: str, said: str) -> None:
+    done = run(*words.split())
+    assert said in done.output and done.exit_code == 2, done.output
+
+
+@pytest.mark.parametrize("host", ["x" * 300, "a..b"])
+def test_a_host_that_no_name_service_can_be_asked_for(host: str) -> None:
+    done = run("get-offsets", "--topic", "t", "-b", f"{host}:9092")
+    assert "this is no name of a host" in done.output and done.exit_code == 3, done.output
+
+
+def test_a_topic_that_is_no_text() -> None:
+    """`consume` waited for it, silently."""
+    name = b"bad\xff"
+    done = subprocess.run([sys.executable, "-m", "minikafka", "consume", "--topic", name], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr == "error: b'bad\\xff' is not valid UTF-8, and no file has this name\n"

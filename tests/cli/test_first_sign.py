@@ -82,7 +82,8 @@ def told(program: str, *arguments: str) -> list[object]:
 def test_a_slow_disk_is_named_before_anything_is_imported(command: list[str]) -> None:
     ((line, loaded),) = told(SLOW_DISK, *command)  # type: ignore[misc]
     assert line == first_sign.LINE
-    assert {name for name in loaded if name.startswith("minikafka.")} == {"minikafka.__main__", "minikafka.cli", "minikafka.cli.first_sign"}
+    own = {"minikafka.__main__", "minikafka.cli", "minikafka.cli.first_sign", "minikafka.cli.missing_streams"}
+    assert {name for name in loaded if name.startswith("minikafka.")} == own
     assert not {"click", "json", "threading"} & set(loaded)
 
 
