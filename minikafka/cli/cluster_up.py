@@ -15,6 +15,7 @@ from minikafka.cli import first_sign
 from minikafka.cli.common import parse_pairs
 from minikafka.cli.reasons import reason
 from minikafka.cli.still_starting import StillStarting
+from minikafka.cli.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +134,7 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
         if is_starting and is_first:
             raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, end)
     try:
         with StillStarting(lambda: _last_lines(made)) as start, StartingCluster(first_port) as announced:

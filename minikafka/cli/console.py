@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
+from minikafka.cli.lines import Lines
 from minikafka.cli.numbers import FINITE
 from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
@@ -125,16 +126,12 @@ def console_producer(
 
 
 async def _write(producer: Any, topic: str, properties: dict[str, str | None], sync: bool) -> None:
-    loop = asyncio.get_running_loop()
     futures: list[Any] = []
     number = 0
     is_terminal = sys.stdin.isatty()
-    while True:
-        if is_terminal:
-            click.echo(">", nl=False)
-        line = await loop.run_in_executor(None, sys.stdin.buffer.readline)
-        if not line:
-            break
+    if is_terminal:
+        click.echo(">", nl=False)
+    async for line in Lines():
         number += 1
         key, value, headers = parse_line(line.rstrip(b"\r\n").decode("utf-8", "surrogateescape"), number, properties)
         futures.append(await producer.send(topic, value, key=key, headers=headers))
@@ -143,6 +140,8 @@ async def _write(producer: Any, topic: str, properties: dict[str, str | None], s
         if len(futures) >= FLUSH_EVERY:
             done, futures = futures, []
             await asyncio.gather(*done)
+        if is_terminal:
+            click.echo(">", nl=False)
     await producer.flush()
     await asyncio.gather(*futures)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from minikafka.cli.client_settings import arguments
 from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_option, run, traceback_option
+from minikafka.cli.lines import Lines
 from minikafka.client.errors import ClientError
 
 
@@ -77,7 +77,6 @@ async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
     from minikafka.client.producer import Producer
 
     headers = [_header(text) for text in options["headers"]]
-    loop = asyncio.get_running_loop()
     if sys.stdin.isatty():
         click.echo("one record per line; end with Ctrl-D", err=True)
     settings = {
@@ -91,7 +90,7 @@ async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
     async with Producer(bootstrap, **settings) as producer:
         futures = []
         number = 0
-        while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
+        async for line in Lines():
             number += 1
             record = _parse(line.rstrip(b"\r\n"), number, options)
             futures.append(

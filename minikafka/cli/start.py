@@ -35,6 +35,7 @@ from minikafka.cli.first_topics import FirstTopic, create_topics, requested_topi
 from minikafka.cli.imports import no_collections
 from minikafka.cli.log_format import CONSOLE, log_level, use_json
 from minikafka.cli.reasons import reason
+from minikafka.cli.stop_signals import stop_signals
 from minikafka.net.garbage import GarbagePauses
 from minikafka.net.tasks import done_before
 
@@ -215,7 +216,7 @@ async def _run(config: BrokerConfig, garbage: GarbagePauses, first_topics: list[
     executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
     node = Node(config, _environment(config, executor))
     stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, _request, stop_requested)
     http = await _http(node)
     garbage.start()
