@@ -2,9 +2,9 @@
 
 import sys
 
-from minikafka.cli import first_sign, missing_streams
-
 try:
+    from minikafka.cli import first_sign, missing_streams
+
     missing_streams.open_missing()
     first_sign.begin(sys.argv[1:])
     from minikafka.cli.main import main

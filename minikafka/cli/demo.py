@@ -29,5 +29,8 @@ def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
     first_sign.end()
     click.echo("starting three brokers; the demo takes about 10 seconds on an idle machine ...", err=True)
     from minikafka.cli.demo_chapters import play
+    from minikafka.cli.stop_signals import as_interruptions
 
-    sys.exit(0 if play(rows, engine, keep=keep, seed=seed) else 1)
+    # Its processes and directories go whatever asks it to stop.
+    with as_interruptions():
+        sys.exit(0 if play(rows, engine, keep=keep, seed=seed) else 1)

@@ -51,7 +51,7 @@ def play(rows: int, engine: str, *, keep: bool, seed: int | None) -> bool:
         return False
     except KeyboardInterrupt:
         story.fail("interrupted")
-        return False
+        raise
     finally:
         if keep:
             temporary.keep()
@@ -358,8 +358,6 @@ class Demo:
         self._story.say(f"{ORPHANS} records written with acks=1 while the followers were paused: only the leader has them")
 
     async def _write(self, cluster: ProcessCluster, stop: asyncio.Event) -> None:
-        producer = Producer(cluster.bootstrap, acks="all", linger_ms=2)
-        await producer.start()
         last = time.monotonic()
         ledger = self._ledger
 
@@ -375,7 +373,8 @@ class Demo:
             last = now
 
         number = 0
-        try:
+        # Ctrl-C ends the brokers, too: then nothing is waited for.
+        async with Producer(cluster.bootstrap, acks="all", linger_ms=2) as producer:
             while not stop.is_set():
                 value = f"live-{number}"
                 number += 1
@@ -383,8 +382,6 @@ class Demo:
                 future.add_done_callback(partial(acknowledged, value))
                 await asyncio.sleep(WRITE_INTERVAL_S)
             await producer.flush()
-        finally:
-            await producer.close()
 
     async def _read_back(self, cluster: ProcessCluster) -> bool:
         story = self._story

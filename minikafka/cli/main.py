@@ -119,6 +119,12 @@ class LazyGroup(click.Group):
                 raise
             click.echo(f"error: {why}", err=True)
             sys.exit(2)
+        except Exception as error:
+            from minikafka.cli.reasons import is_interruption
+
+            if not is_interruption(error):
+                raise
+            sys.exit(130)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of the table, without importing anything."""

@@ -34,6 +34,14 @@ def _where_from(library: str) -> str:
     return f". Debian and Ubuntu: apt install {name}6. Alpine: apk add {name}. Fedora: dnf install {name}" if name == "libstdc++" else ""
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Whether an error was raised because of Ctrl-C: py4j makes errors of its own of it."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
+
+
 def reason(error: BaseException) -> str:
     """A readable message: an OSError's text and file without its number, or the class name of an error without a message."""
     if isinstance(error, ImportError):

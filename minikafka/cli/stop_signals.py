@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -12,3 +14,14 @@ def stop_signals() -> list[signal.Signals]:
     if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
         found.append(hang_up)
     return found
+
+
+@contextlib.contextmanager
+def as_interruptions() -> Iterator[None]:
+    """All of them raise KeyboardInterrupt meanwhile."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in stop_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

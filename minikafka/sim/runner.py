@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.counted import counted
+from minikafka.orphans import end_with_parent
 from minikafka.sim.swarm import Fault, Options, draw
 from minikafka.sim.world import Outcome, World
 
@@ -215,7 +216,7 @@ def run_seeds(
             if is_over():
                 return
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, end_with_parent) as pool:
         for outcome in pool.imap(_run_one, work):
             yield outcome
             if is_over():

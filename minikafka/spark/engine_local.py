@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from minikafka.orphans import end_with_parent
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
@@ -46,7 +48,7 @@ class LocalEngine:
             context: Any = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             try:
-                self._pool = context.Pool(self.parallelism, _end_by_sigterm)
+                self._pool = context.Pool(self.parallelism, _begin_worker)
                 self._pids = {one.pid for one in self._pool._pool}
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -128,9 +130,10 @@ def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _end_by_sigterm() -> None:
+def _begin_worker() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    end_with_parent()
 
 
 def _threads_run() -> bool:

@@ -31,6 +31,11 @@ GROUPS_A_TASK = 64
 SIMPLE_COMPILER = "-XX:TieredStopAtLevel=1"
 
 
+def _is_no_interruption(record: logging.LogRecord) -> bool:
+    """py4j reports Ctrl-C with a stack trace, to the root logger, and then raises it."""
+    return record.msg != "KeyboardInterrupt while sending command."
+
+
 def what_spark_says(error: Exception) -> str:
     """A Spark exception as one line: the Java exception's message, without the name of the failed call."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
@@ -115,6 +120,7 @@ def start_context(
     if not submitted:
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger().addFilter(_is_no_interruption)
     chosen = {"spark.app.name": application}
     if master:
         spark_master.probe(master)

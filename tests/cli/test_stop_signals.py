@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from minikafka.cli.stop_signals import as_interruptions
 from minikafka.testing.cluster import ProcessCluster
 
 
@@ -59,3 +60,11 @@ def test_a_closed_terminal_stops_a_node_in_order() -> None:
         node.process.send_signal(signal.SIGHUP)
         assert node.process.wait() == 0
         assert (node.log_dir / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_as_interruptions(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), as_interruptions():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
