@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from minikafka.addresses import host_port
 from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
 from minikafka.client.controllers import ControllerCluster
-from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError, ClientError, refusal
+from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import UNSETTLED_COORDINATOR, at_coordinator
 from minikafka.client.group_descriptions import GroupDescription, classic_group, consumer_group
+from minikafka.client.leaders import at_leader
 from minikafka.client.repeating import repeat_until_settled
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
@@ -449,40 +450,33 @@ class Admin:
     async def _list_offset(self, topic: str, index: int, when: str | int) -> ListedOffset:
         timestamp = SPECIAL_TIMESTAMPS[when] if isinstance(when, str) else when
 
-        async def ask() -> ListedOffset | None:
-            leader: PartitionInfo = await self.cluster.leader(topic, index)
+        async def ask(leader: int) -> ListedOffset:
             partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])])
-            try:
-                response = await self._ask(request, node_id=leader.leader)
-            except TRANSPORT_ERRORS:
-                self.cluster.forget(topic)
-                raise
-            answer = response.topics[0].partitions[0]
-            code = ErrorCode(answer.error_code)
-            if code is ErrorCode.NONE:
-                return ListedOffset(answer.offset, answer.timestamp, answer.leader_epoch)
-            if not code.retriable:
-                raise refusal(code, f"offsets of {topic}-{index}")
-            self.cluster.forget(topic)
-            return None
+            answer = (await self._ask(request, node_id=leader)).topics[0].partitions[0]
+            if answer.error_code:
+                raise refusal(answer.error_code, f"offsets of {topic}-{index}")
+            return ListedOffset(answer.offset, answer.timestamp, answer.leader_epoch)
 
-        return cast(ListedOffset, await self.cluster.retry(ask))
+        return await at_leader(self.cluster, topic, index, ask)
 
     async def delete_records(self, wanted: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
         """Delete the records before an offset (-1 = the high watermark). Returns the new low watermarks. Raises BrokerError."""
-        low: dict[tuple[str, int], int] = {}
-        for (topic, index), offset in wanted.items():
-            leader = await self.cluster.leader(topic, index)
-            partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=offset)
-            request = DeleteRecordsRequest(
-                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=self._timeout_ms
-            )
-            answer = (await self._ask(request, node_id=leader.leader)).topics[0].partitions[0]
+        return {(topic, index): await self._delete_records(topic, index, offset) for (topic, index), offset in wanted.items()}
+
+    async def _delete_records(self, topic: str, index: int, offset: int) -> int:
+        partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=self._timeout_ms
+        )
+
+        async def ask(leader: int) -> int:
+            answer = (await self._ask(request, node_id=leader)).topics[0].partitions[0]
             if answer.error_code:
                 raise refusal(answer.error_code, f"deleting records of {topic}-{index}")
-            low[(topic, index)] = answer.low_watermark
-        return low
+            return int(answer.low_watermark)
+
+        return await at_leader(self.cluster, topic, index, ask, self._timeout_ms)
 
     async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, Any]:
         """DescribeLogDirs of each broker."""

@@ -9,7 +9,7 @@ from typing import Any
 from minikafka.client.admin import Admin
 from minikafka.client.cluster import BrokerInfo
 from minikafka.client.controllers import ENDPOINT_CONTROLLER, ControllerCluster
-from minikafka.client.errors import refusal
+from minikafka.client.errors import BrokerError, refusal
 from minikafka.client.group import UNSETTLED_COORDINATOR, at_coordinator
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
@@ -17,7 +17,6 @@ from minikafka.wire.messages.alter_partition_reassignments import AlterPartition
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from minikafka.wire.messages.api_versions import ApiVersionsRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
-from minikafka.wire.messages.delete_records import DeleteRecordsRequest
 from minikafka.wire.messages.describe_cluster import DescribeClusterRequest
 from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
@@ -156,13 +155,11 @@ class Maintenance(Admin):
         """Delete the records before an offset (-1 = the high watermark). Returns each partition's new low watermark, or its error."""
         found: dict[Partition, int | Outcome] = {}
         for (topic, index), offset in wanted.items():
-            leader = await self.cluster.leader(topic, index)
-            entry = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=offset)
-            request = DeleteRecordsRequest(
-                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[entry])], timeout_ms=self._timeout_ms
-            )
-            answer = (await self._ask(request, node_id=leader.leader)).topics[0].partitions[0]
-            found[(topic, index)] = _outcome(answer.error_code) if answer.error_code else answer.low_watermark
+            await self.cluster.leader(topic, index)  # a topic that does not exist ends the command
+            try:
+                found[(topic, index)] = await self._delete_records(topic, index, offset)
+            except BrokerError as error:
+                found[(topic, index)] = _outcome(error.code)
         return found
 
     async def delete_group(self, group_id: str) -> None:

@@ -9,6 +9,7 @@ from minikafka.client.admin import Admin
 from minikafka.client.cluster import BrokerInfo
 from minikafka.client.errors import refusal
 from minikafka.client.group import TRANSACTION, UNSETTLED_COORDINATOR, at_coordinator, find_coordinator
+from minikafka.client.leaders import at_leader
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -54,14 +55,16 @@ async def describe_transaction(admin: Admin, transactional_id: str) -> tuple[int
 
 async def describe_producers(admin: Admin, topic: str, index: int, node_id: int | None = None) -> list[Any]:
     """The DescribeProducersResponse.ProducerState entries of a partition, from its leader or the given replica. Raises BrokerError."""
-    if node_id is None:
-        node_id = (await admin.cluster.leader(topic, index)).leader
     wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])
-    response: Any = await admin.cluster.request(DescribeProducersRequest(topics=[wanted]), node_id)
-    answer = response.topics[0].partitions[0]
-    if answer.error_code:
-        raise refusal(answer.error_code, f"describing the producers of {topic}-{index}", answer.error_message)
-    return list(answer.active_producers)
+
+    async def ask(replica: int) -> list[Any]:
+        response: Any = await admin.cluster.request(DescribeProducersRequest(topics=[wanted]), replica)
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise refusal(answer.error_code, f"describing the producers of {topic}-{index}", answer.error_message)
+        return list(answer.active_producers)
+
+    return await (at_leader(admin.cluster, topic, index, ask) if node_id is None else ask(node_id))
 
 
 async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int = 60_000) -> None:
@@ -84,7 +87,6 @@ async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int =
 
 async def abort_transaction(admin: Admin, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
     """Write an abort marker directly into one partition, bypassing the coordinator. Raises BrokerError."""
-    leader = (await admin.cluster.leader(topic, index)).leader
     marker = WriteTxnMarkersRequest.WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -92,7 +94,11 @@ async def abort_transaction(admin: Admin, topic: str, index: int, producer_id: i
         coordinator_epoch=coordinator_epoch,
         topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
     )
-    response: Any = await admin.cluster.request(WriteTxnMarkersRequest(markers=[marker]), leader)
-    code = ErrorCode(response.markers[0].topics[0].partitions[0].error_code)
-    if code is not ErrorCode.NONE:
-        raise refusal(code, f"aborting the transaction of producer {producer_id} in {topic}-{index}")
+
+    async def ask(leader: int) -> None:
+        response: Any = await admin.cluster.request(WriteTxnMarkersRequest(markers=[marker]), leader)
+        code = ErrorCode(response.markers[0].topics[0].partitions[0].error_code)
+        if code is not ErrorCode.NONE:
+            raise refusal(code, f"aborting the transaction of producer {producer_id} in {topic}-{index}")
+
+    await at_leader(admin.cluster, topic, index, ask)
