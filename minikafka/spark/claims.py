@@ -19,16 +19,17 @@ from minikafka.spark.metadata_copies import (
     snapshot_digests,
     snapshot_sums,
 )
+from minikafka.spark.metadata_fields import UnknownRecordError
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
     NO_DIRECTORY,
     ClusterImage,
     PartitionClaim,
-    UnknownRecordError,
     read_trail,
 )
 from minikafka.spark.metadata_snapshots import check_snapshots
 from minikafka.spark.metadata_trail import Trail
+from minikafka.spark.metadata_whole import contradictions
 from minikafka.spark.quorum import Node, agreed_ends, check_quorum, read_node, voters_of
 
 GROUPS, TRANSACTIONS, SHARE_GROUPS = "__consumer_offsets", "__transaction_state", "__share_group_state"
@@ -116,6 +117,10 @@ def agreed_image(directories: Sequence[Directory], copies: list[MetadataCopy], f
     image = settled_image(images, voters)
     if image is not None:
         _place_in_history(image, copies)
+        for text in contradictions(image):
+            finding = Finding("metadata-log", text)
+            _place(finding, (image.node,))
+            findings.add(finding)
     return image
 
 

@@ -80,6 +80,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     accounts: list[Account] = []
     _lost_prefixes(views, findings)
     _lost_beginnings(views, findings)
+    _empty_beginnings(views, findings)
     _unexplained_starts(views, findings)
     _recovery_points(views, findings)
     _metadata_topic_ids(views, findings)
@@ -170,6 +171,24 @@ def _lost_beginnings(views: list[ReplicaView], findings: FindingList) -> None:
             text = f"the log of broker {one.broker} begins at {one.log_start}, its first leader epoch at {first}: a broker that deletes "
             text += f"records moves both, so it is unknown whether offsets {first}..{one.log_start - 1} were deleted or lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), first))
+
+
+def _empty_beginnings(views: list[ReplicaView], findings: FindingList) -> None:
+    """Report empty logs that begin where others have records, while nothing says why.
+
+    A broker that deletes records keeps its last leader epoch, at the new log start, or writes the log start down. One without either began
+    anew where a leader's log started by then (LogManager.truncateFullyAndStartAt), so another replica must start there or later.
+    """
+    for one in views:
+        if one.batches or one.log_start <= 0 or _grows(one) or replica_unreadable(one) or max(_written_starts(one)) >= one.log_start:
+            continue
+        others = [other for other in views if other is not one and not _grows(other)]
+        known = max((start for other in others for start in (other.log_start, *_written_starts(other))), default=one.log_start)
+        is_local = one.replica.place is None and one.replica.topic != METADATA_TOPIC and not one.replica.is_running
+        if is_local and known < one.log_start and any(other.batches for other in others):
+            text = f"the log of broker {one.broker} is empty and begins at {one.log_start}, and nothing says that it starts there: it is "
+            text += "unknown whether the records before were deleted or lost"
+            findings.add(finding_of("not-compared", text, views, (one.broker,), one.log_start))
 
 
 def _unexplained_starts(views: list[ReplicaView], findings: FindingList) -> None:

@@ -25,6 +25,7 @@ from minikafka.spark.coordinator_log import (
     UNDECIDED,
     CommittedOffset,
     TransactionState,
+    check_key,
     committed_offset,
     group_of,
     home_of,
@@ -33,9 +34,11 @@ from minikafka.spark.coordinator_log import (
     share_state,
     transaction_state,
 )
+from minikafka.spark.coordinator_order import OrderError, check_order
+from minikafka.spark.coordinator_whole import Whole
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.group_records import Held, check_group_record, held_alone
-from minikafka.spark.held_twice import Holdings, held_twice, of_two_types, type_of
+from minikafka.spark.held_twice import Holdings, held_twice, of_two_ids, of_two_types, type_of
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.records import Unread
 from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
@@ -63,7 +66,8 @@ class LogEnd:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A coordinator partition to read, up to offset `end`. `skipped`: (producer id, first offset, last offset) of aborted and undecided
-    transactions. `records`, `size_bytes`: of its log, about. `size`: number of partitions of its topic (0 unknown)."""
+    transactions. `records`, `size_bytes`: of its log, about. `size`: number of partitions of its topic (0 unknown).
+    `is_settled`: no cleaner removed records for the sake of such as lie behind the end."""
 
     key: Key
     broker: str
@@ -74,6 +78,7 @@ class Source:
     records: int
     size_bytes: int
     size: int
+    is_settled: bool = True
 
 
 @dataclass(slots=True)
@@ -164,7 +169,8 @@ def _source(cluster: Cluster, key: Key, one: ReplicaView) -> Source:
     tasks = [_bare(summary.task) for summary in one.summaries if not summary.vanished]
     end = min(one.claim_to, one.end_offset)
     size_bytes = sum(summary.bytes for summary in one.summaries)
-    return Source(key, one.broker, one.replica.path, tasks, end, skipped, one.records, size_bytes, cluster.sizes.get(key[0], 0))
+    size, is_settled = cluster.sizes.get(key[0], 0), one.cleaned_to <= end
+    return Source(key, one.broker, one.replica.path, tasks, end, skipped, one.records, size_bytes, size, is_settled)
 
 
 def _bare(task: SegmentTask) -> SegmentTask:
@@ -190,17 +196,31 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     undecoded: dict[int, str] = {}
 
-    holdings, types = Holdings(), Holdings()
+    holdings, types, producers, whole = Holdings(), Holdings(), Holdings(), Whole(source.key[0])
 
     def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
         try:
+            if value is None:
+                whole.add(offset, key, value)
             return _parsed(source.key[0], key, value)
         except FormatError as error:
             facts.findings.add(_finding(source, "coordinator-record", f"the record at offset {offset} cannot be read: {error}", offset))
             return "", None
 
-    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read):
+    def follow(offset: int, key: bytes, before: bytes, after: bytes) -> None:
+        try:
+            with contextlib.suppress(FormatError):  # `read` reports it
+                check_order(source.key[0], key, before, after)
+        except OrderError as error:
+            text = f"the record at offset {offset}, of {group_of(key)}, cannot follow the one before: {error}"
+            facts.findings.add(_finding(source, "coordinator-record", text, offset))
+
+    for offset, key, value in latest_records(
+        source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read, follow
+    ):
         name, found = read(offset, key, value)
+        if name:
+            whole.add(offset, key, value)
         if (of_type := _type(source, key, name)) is not None:
             types.add(offset, of_type)
         if isinstance(found, CommittedOffset):
@@ -209,6 +229,7 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             holdings.add(offset, found)
         elif found is not None:
             _keep_state(facts, offset, found)
+            producers.add(offset, _producer_of(found))
         if name and source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
             misplaced.add(name)
             kind = {GROUPS: "group", SHARE_GROUPS: "share partition"}.get(source.key[0], "transactional id")
@@ -216,7 +237,12 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
     for found_undecoded in _undecoded(source, undecoded):
         facts.findings.add(found_undecoded)
-    for twice, suspects, what in ((held_twice, holdings.suspects(), held_alone), (of_two_types, types.suspects(), _type_alone)):
+    for offset, text in _contradictions(source, whole) if source.is_settled else ():
+        facts.findings.add(_finding(source, "coordinator-record", text, offset))
+    for twice, suspects, what in (
+        (held_twice, holdings.suspects(), held_alone), (of_two_types, types.suspects(), _type_alone),
+        (of_two_ids, producers.suspects(), _producer_alone),
+    ):  # fmt: skip
         for offset, text in twice(suspects, _held(source, what)) if suspects else ():
             facts.findings.add(_finding(source, "coordinator-record", text, offset))
 
@@ -228,6 +254,40 @@ def _type(source: Source, key: bytes, name: str) -> Held | None:
 
 def _type_alone(key: bytes, value: bytes) -> Held | None:
     return type_of(int.from_bytes(key[:2], "big"), group_of(key))
+
+
+def _producer_alone(key: bytes, value: bytes) -> Held | None:
+    state = transaction_state(key, value)
+    return None if state is None else _producer_of(state)
+
+
+def _producer_of(state: TransactionState) -> Held:
+    """A transactional id has a producer id alone. In place of a group stands nothing, in place of a member the transactional id."""
+    return Held("", state.transactional_id, [("producer", state.producer_id)])
+
+
+def _contradictions(source: Source, whole: Whole) -> Iterator[tuple[int, str]]:
+    """What the latest records cannot say together, by two readings: while a broker runs, its cleaner removes records between two moments of
+    one reading."""
+    suspects = whole.suspects()
+    if not suspects:
+        return
+    again, names = Whole(source.key[0]), dict[int, str]()
+
+    def read(offset: int, key: bytes, value: bytes | None) -> None:
+        with contextlib.suppress(FormatError):  # the first reading reported it
+            name, _ = _parsed(source.key[0], key, value)
+            again.add(offset, key, value)
+            if offset in suspects:
+                names[offset] = name.partition(":")[0]
+
+    for offset, key, value in latest_records(
+        source.tasks, source.end, source.skipped, source.records, source.size_bytes, {}, lambda *one: read(*one) if one[2] is None else None
+    ):
+        read(offset, key, value)
+    for offset, text in again.suspects().items():
+        if offset in suspects:
+            yield offset, f"the record at offset {offset}, of group {names[offset]}, {text}"
 
 
 def _held(source: Source, what: Callable[[bytes, bytes], Held | None]) -> Iterator[tuple[int, Held]]:
@@ -245,6 +305,7 @@ def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, Committed
     if topic == GROUPS:
         check_group_record(key, value)
     if value is None:
+        check_key(topic, key)
         return name, None
     if topic == GROUPS:
         return name, committed_offset(key, value) or held_alone(key, value)

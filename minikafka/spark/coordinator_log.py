@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minikafka.spark.claims import GROUPS, SHARE_GROUPS, TRANSACTIONS
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.logical import data_records
-from minikafka.spark.metadata_log import Fields
+from minikafka.spark.metadata_fields import Fields
+from minikafka.spark.metadata_topics import NAME
 from minikafka.spark.producers import ABORT, COMMIT
 from minikafka.spark.sources import SegmentTask
 
@@ -24,15 +26,17 @@ from minikafka.spark.sources import SegmentTask
 RECORDS_A_PASS, BYTES_A_PASS = 250_000, 64 << 20
 OFFSET_KEYS = {0, 1}
 SHARE_SNAPSHOT, SHARE_UPDATE = 0, 1
-#: Available, acquired, acknowledged, archiving, archived (RecordState).
-DELIVERY_STATE_MAX = 4
+#: Available, acknowledged, archiving, archived (RecordState). What is acquired is not written down.
+DELIVERY_STATES = {0, 2, 3, 4}
 FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_FENCE = range(8)
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
 FINISHED = {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}
+#: States that a coordinator keeps to itself.
+UNWRITTEN = {DEAD, PREPARE_FENCE}
 #: How the transaction's markers are to end it.
 DECIDED = {PREPARE_COMMIT: COMMIT, COMPLETE_COMMIT: COMMIT, PREPARE_ABORT: ABORT, COMPLETE_ABORT: ABORT}
-UNDECIDED = {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_FENCE}
+UNDECIDED = {ONGOING, PREPARE_COMMIT, PREPARE_ABORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,11 @@ class TransactionState:
 def latest_records(
     tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int, undecoded: dict[int, str],
     check: Callable[[int, bytes, bytes | None], object] = lambda offset, key, value: None,
+    follow: Callable[[int, bytes, bytes, bytes], object] = lambda offset, key, before, after: None,
 ) -> Iterator[tuple[int, bytes, bytes]]:  # fmt: skip
     """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone. `undecoded` gets batches that cannot be
-    decoded: {offset: why}, and `check` all other records, each once: a coordinator reads them, too, when it loads its partition.
+    decoded: {offset: why}, and `check` all other records, each once: a coordinator reads them, too, when it loads its partition. `follow`
+    gets each record that replaces another one: (offset, key, the value before, its own).
 
     `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records` and `size_bytes` of the log, about,
     determine the number of passes over it: each keeps a share of the keys in memory. Raises OSError.
@@ -90,6 +96,8 @@ def latest_records(
                 if not is_skipped[index]:
                     if (earlier := newest.pop(key, None)) is not None:
                         check(earlier[0], key, earlier[1])
+                    if earlier is not None and value is not None:
+                        follow(offset, key, earlier[1], value)
                     if value is not None:
                         newest[key] = offset, value
         yield from ((offset, key, value) for key, (offset, value) in newest.items())
@@ -109,8 +117,8 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
         return None
     group, topic, partition = _text(fields), _text(fields), fields.integer(4)
     fields.finish()
-    if partition < 0:
-        raise FormatError(f"an offset is committed for partition {partition} of {topic}")
+    if partition < 0 or not NAME.fullmatch(topic):
+        raise FormatError(f"an offset is committed for partition {partition} of {topic!r}")
     fields = Fields(value)
     version, offset = fields.integer(2), fields.integer(8)
     if not 0 <= version <= FLEXIBLE_OFFSET:
@@ -128,6 +136,23 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
     return CommittedOffset(group, topic, partition, offset, epoch, tagged[0].uuid() if 0 in tagged else "")
 
 
+def check_key(topic: str, key: bytes) -> None:
+    """Read the key of a tombstone to its end; check_group_record reads those of other records of groups. Raises FormatError."""
+    fields = Fields(key)
+    kind = fields.integer(2)
+    if kind < 0:
+        raise FormatError(f"a key has the unknown kind {kind}")
+    if topic == SHARE_GROUPS and kind in {SHARE_SNAPSHOT, SHARE_UPDATE}:
+        _text(fields), fields.uuid(), fields.integer(4)
+    elif topic == GROUPS and kind in OFFSET_KEYS:
+        _text(fields), _text(fields), fields.integer(4)
+    elif topic == TRANSACTIONS and kind == 0:
+        _text(fields)
+    else:
+        return
+    fields.finish()
+
+
 def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     """How far a share group has read a partition, and the name by which its coordinator is found (SharePartitionKey); None for other kinds
     of records. Raises FormatError."""
@@ -136,19 +161,23 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     if kind not in {SHARE_SNAPSHOT, SHARE_UPDATE}:
         return None
     group, topic_id, partition = _text(fields), fields.uuid(), fields.integer(4)
+    fields.finish()
     fields = Fields(value)
     if version := fields.integer(2):
         raise FormatError(f"a share group's state has the unknown version {version}")
-    fields.integer(4 if kind == SHARE_UPDATE else 8)  # epochs of the snapshot and of the state
-    epoch, reach = fields.integer(4), fields.integer(8)
+    epochs = fields.integer(4), fields.integer(4 if kind == SHARE_SNAPSHOT else 0)
+    epoch, start = fields.integer(4), fields.integer(8)
     if kind == SHARE_SNAPSHOT:
         fields.integer(16)  # times of creation and of writing
+    if min(partition, *epochs, epoch + 1, start + 1) < 0:
+        raise FormatError(f"a share group reads partition {partition} from {start} in epochs {epochs} and leader epoch {epoch}")
+    reach = start
     for _ in range(fields.count(19)):
-        first, last, state = fields.integer(8), fields.integer(8), fields.integer(1)
-        if first > last or not 0 <= state <= DELIVERY_STATE_MAX:
-            raise FormatError(f"a share group has offsets {first} to {last} in delivery state {state}")
-        reach = max(reach, last + 1)
-        fields.integer(2), fields.tagged()
+        first, last, state, deliveries = fields.integer(8), fields.integer(8), fields.integer(1), fields.integer(2)
+        fields.tagged()
+        if not reach <= first <= last or state not in DELIVERY_STATES or deliveries < 0:
+            raise FormatError(f"a share group has offsets {first} to {last} in delivery state {state} behind offset {reach}")
+        reach = last + 1
     fields.tagged()
     fields.finish()
     return CommittedOffset(group, "", partition, reach, epoch, topic_id, True), f"{group}:{topic_id}:{partition}"
@@ -160,6 +189,7 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
     if fields.integer(2) != 0:
         return None
     name = _text(fields)
+    fields.finish()
     fields = Fields(value)
     version = fields.integer(2)
     if not 0 <= version <= FLEXIBLE_TRANSACTION:
@@ -172,7 +202,8 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
     times = fields.integer(8), fields.integer(8)
     tagged = fields.tagged() if is_flexible else {}
     fields.finish()
-    if producer < 0 or epoch < 0 or timeout < 0 or state == DEAD or (state == EMPTY and partitions) or min(partitions, default=0) < 0:
+    is_at_rest = state in FINISHED and partitions
+    if min(producer, epoch, timeout - 1, *partitions) < 0 or state in UNWRITTEN or is_at_rest:
         raise FormatError(f"no coordinator writes state {STATES[state]} of producer {producer}, epoch {epoch}, partitions {partitions[:9]}")
     return TransactionState(name, producer, epoch, timeout, state, *times, tagged[2].integer(2) if 2 in tagged else 0)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minikafka.spark.logformat import FormatError
-from minikafka.spark.metadata_log import Fields
+from minikafka.spark.metadata_fields import Fields
 
 Layout = dict[str, Any]
 Values = dict[str, Any]
@@ -71,6 +71,15 @@ LAYOUTS: dict[int, Layout] = {
 }  # fmt: skip
 #: The record that a group of each type has as long as it exists.
 TYPES: dict[int, str] = {CLASSIC: "classic", 3: "consumer", 11: "share", 17: "streams"}
+#: The kinds of the records of one group, by the kind of the record that it has as long as it exists.
+FAMILIES: dict[int, int] = {
+    kind: family for family, kinds in {3: (3, 5, 6, 7, 8), 11: (10, 11, 12, 13, 14), 17: (17, 19, 20, 21, 22, 23)}.items() for kind in kinds
+}  # fmt: skip
+#: Members, what they hold, what they are to hold, and kinds that begin with an epoch of the group.
+MEMBERS, CURRENT, TARGETS = {5, 10, 19}, {CONSUMER_CURRENT, SHARE_CURRENT, STREAMS_CURRENT}, {7, 13, 21}
+EPOCHS = {3, 6, 11, 12, 17, 20}
+#: The epoch of a static member that is away for a time.
+AWAY = -2
 #: Kinds whose key names a member (or a pattern) behind the group.
 NAMED_TWICE = {5, 7, CONSUMER_CURRENT, 10, 13, SHARE_CURRENT, 16, 19, 21, STREAMS_CURRENT}
 #: Stable, with partitions to give up, with partitions that others have not given up.
@@ -109,10 +118,13 @@ def check_group_record(key: bytes, value: bytes | None) -> None:
     """Read a record of a group. Raises FormatError if its coordinator could not, or would never have written it."""
     fields = Fields(key)
     kind = fields.integer(2)
+    if kind < 0:
+        raise FormatError(f"a key has the unknown kind {kind}")
     if kind != CLASSIC and kind not in LAYOUTS:
         return
     for _ in range(2 if kind in NAMED_TWICE else 1):
         fields.raw(fields.integer(2))
+    fields.finish()
     if value is None:
         return
     fields = Fields(value)
@@ -128,6 +140,8 @@ def check_group_record(key: bytes, value: bytes | None) -> None:
         raise FormatError(f"a member is in the unknown state {found['state']}")
     if found.get("epoch", 0) < 0:
         raise FormatError(f"a group is in epoch {found['epoch']}")
+    if found.get("epoch of the member", 0) < AWAY:
+        raise FormatError(f"a member is in epoch {found['epoch of the member']}")
     for names in TOGETHER.get(kind, ()):
         _check_partitions([one for name in names for one in found[name]])
 
@@ -150,17 +164,19 @@ def _check_classic(fields: Fields, version: int) -> None:
         raise FormatError(f"a classic group has the unknown version {version}")
     is_flexible = version >= FLEXIBLE_CLASSIC
     text: Callable[[], str | None] = fields.nullable_string if is_flexible else lambda: _short_text(fields)
-    text(), fields.integer(4), text()
+    text()
+    generation, _ = fields.integer(4), text()
     leader = text()
     fields.integer(8 if version >= 2 else 0)
-    members = []
+    members: list[str | None] = []
+    static: list[str | None] = []
     count = _count(fields) if is_flexible else fields.integer(4)
     if count < 0:
         raise FormatError("a classic group has null in place of its members")
     for _ in range(count):
         members.append(text())
         if version >= 3:
-            text()
+            static.append(text())
         text(), text(), fields.integer(8 if version >= 1 else 4)
         for _ in range(2):
             fields.raw(fields.varint() - 1 if is_flexible else fields.integer(4))
@@ -169,10 +185,23 @@ def _check_classic(fields: Fields, version: int) -> None:
     if is_flexible:
         fields.tagged()
     fields.finish()
-    if len(set(members)) < len(members):
+    if generation < 0:
+        raise FormatError(f"a classic group is in generation {generation}")
+    named = [one for one in static if one is not None]
+    if len(set(members)) < len(members) or len(set(named)) < len(named):
         raise FormatError("a classic group has a member twice")
     if members and leader is not None and leader not in members:
         raise FormatError(f"a classic group is led by {leader}, who is no member")
+
+
+def generation_of(value: bytes) -> int:
+    """The generation of a classic group, whose value check_group_record has read."""
+    fields = Fields(value)
+    if fields.integer(2) >= FLEXIBLE_CLASSIC:
+        fields.nullable_string()
+    else:
+        _short_text(fields)
+    return fields.integer(4)
 
 
 def _short_text(fields: Fields) -> str | None:

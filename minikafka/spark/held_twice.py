@@ -1,4 +1,5 @@
-"""Partitions and tasks that two members of a group hold at once, and groups of two types at once, by the latest records of both: no
+"""Partitions and tasks that two members of a group hold at once, groups of two types at once, and producer ids of two transactional ids,
+by the latest records of both: no
 coordinator writes that, and one that loads it fails (ConsumerGroup.addPartitionEpochs, StreamsGroup.addTaskProcessId,
 GroupMetadataManager.getOrMaybeCreatePersistedConsumerGroup)."""
 
@@ -60,6 +61,17 @@ def of_two_types(suspects: Suspects, again: Iterable[tuple[int, Held]]) -> Itera
     for group, found in types.items():
         for (_, first), (offset, second) in zip(sorted(found), sorted(found)[1:], strict=False):
             yield offset, f"group {group} is a {first} group and a {second} group"
+
+
+def of_two_ids(suspects: Suspects, again: Iterable[tuple[int, Held]]) -> Iterator[tuple[int, str]]:
+    """(offset, what is wrong) of transactional ids with one producer id, from a second reading; see held_twice."""
+    ids: dict[int, list[tuple[int, str]]] = {}
+    for offset, held in again:
+        if (hash((held.group, held.places[0])), offset) in suspects:
+            ids.setdefault(held.places[0][1], []).append((offset, held.member))
+    for producer, found in ids.items():
+        for (_, first), (offset, second) in zip(sorted(found), sorted(found)[1:], strict=False):
+            yield offset, f"the transactional ids {first} and {second} both have producer id {producer}"
 
 
 def type_of(kind: int, group: str) -> Held | None:

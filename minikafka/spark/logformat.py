@@ -299,8 +299,12 @@ def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
 
 
 def parse_epoch_checkpoint(data: bytes) -> list[tuple[int, int]]:
-    """`epoch start_offset` lines in file order."""
-    return [(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(data, 2)]
+    """`epoch start_offset` lines in file order. A broker does not load a log with a negative one (LeaderEpochFileCache.assign). Raises
+    FormatError."""
+    entries = [(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(data, 2)]
+    if negative := [entry for entry in entries if min(entry) < 0]:
+        raise FormatError(f"the leader epoch {negative[0][0]} begins at {negative[0][1]}")
+    return entries
 
 
 def parse_partition_metadata(data: bytes) -> str:

@@ -6,7 +6,6 @@ metadata schemas of Apache Kafka 4.3). Record types that the audit does not need
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import re
@@ -17,8 +16,17 @@ import numpy as np
 
 from minikafka.spark import metadata_state
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
+from minikafka.spark.metadata_controls import (
+    KRAFT_VERSION,
+    KRAFT_VOTERS,
+    SNAPSHOT_HEADER,
+    check_control,
+    check_snapshot_controls,
+    kind_of,
+)
+from minikafka.spark.metadata_fields import Fields, UnknownRecordError
 from minikafka.spark.metadata_partitions import TRANSACTION_KINDS, Transactions, is_recovering, keep_past, places_of
-from minikafka.spark.metadata_registrations import Registration, changed, known_broker, registration
+from minikafka.spark.metadata_registrations import Registration, changed, check_registered, check_requested, known_broker, registration
 from minikafka.spark.metadata_topics import add_topic, known_topic, pop_topic
 from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
@@ -38,17 +46,14 @@ VERSIONS_MAX = {
     REGISTER_BROKER: 4, UNREGISTER_BROKER: 0, TOPIC: 0, PARTITION: 2, CONFIG: 0, PARTITION_CHANGE: 2, REMOVE_TOPIC: 0, BROKER_CHANGE: 3,
     CLEAR_ELR: 0, FENCE_BROKER: 0, UNFENCE_BROKER: 0, **dict.fromkeys((*metadata_state.TYPES, *WITHOUT_EFFECT), 0),
 }  # fmt: skip
+#: Types of records that a snapshot is made of (MetadataImage.write).
+IN_SNAPSHOTS = {REGISTER_BROKER, TOPIC, PARTITION, CONFIG, ZOOKEEPER_MIGRATION, *metadata_state.TYPES} - metadata_state.REMOVALS
 #: {tag: the first version of the record that has it}.
 PARTITION_TAGS, PARTITION_CHANGE_TAGS = {0: 0, 1: 2, 2: 2}, {6: 2, 7: 2, 8: 1}
-SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _TOPIC, _PARTITION, _BROKER, _OTHER = "topic", "partition", "broker", "other"
 MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
 NO_DIRECTORY = frozenset({MIGRATING, "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
-
-
-class UnknownRecordError(FormatError):
-    """A record of a version of a later release: it may be sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,89 +184,6 @@ class ClusterImage:
             self.touched.update((kind, key) for key in keys)
 
 
-class Fields:
-    """Reads the fields of one record in order. Raises FormatError if the record is too short."""
-
-    def __init__(self, data: bytes, position: int = 0) -> None:
-        self.data, self.position = data, position
-
-    def raw(self, size: int) -> bytes:
-        end = self.position + size
-        if size < 0 or end > len(self.data):
-            raise FormatError("a metadata record ends too early")
-        piece = self.data[self.position : end]
-        self.position = end
-        return piece
-
-    def rest(self) -> bytes:
-        """All remaining bytes."""
-        return self.raw(len(self.data) - self.position)
-
-    def integer(self, size: int) -> int:
-        return int.from_bytes(self.raw(size), "big", signed=True)
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.raw(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 35:
-                raise FormatError("a metadata record contains a varint that is too long")
-
-    def uuid(self) -> str:
-        return base64.urlsafe_b64encode(self.raw(16)).decode().rstrip("=")
-
-    def string(self) -> str:
-        return self.raw(self.varint() - 1).decode("utf-8", "replace")
-
-    def nullable_string(self) -> str | None:
-        length = self.varint()
-        return None if length == 0 else self.raw(length - 1).decode("utf-8", "replace")
-
-    def nodes(self) -> tuple[str, ...]:
-        return tuple(str(self.integer(4)) for _ in range(self.count(4)))
-
-    def uuids(self) -> tuple[str, ...]:
-        return tuple(self.uuid() for _ in range(self.count(16)))
-
-    def nodes_or(self, before: tuple[str, ...]) -> tuple[str, ...]:
-        """A list of nodes; null says what was `before`."""
-        return before if self._is_null() else self.nodes()
-
-    def uuids_or(self, before: tuple[str, ...]) -> tuple[str, ...]:
-        """A list of UUIDs; null says what was `before`."""
-        return before if self._is_null() else self.uuids()
-
-    def _is_null(self) -> bool:
-        return self.data[self.position : self.position + 1] == b"\0"
-
-    def count(self, size: int = 1) -> int:
-        """The number of elements, of at least `size` bytes each, of a list that must not be null."""
-        count = self.varint() - 1
-        if count < 0:
-            raise FormatError("a metadata record has null in place of a list")
-        if count * size > len(self.data) - self.position:
-            raise FormatError("a metadata record claims more elements than it has bytes")
-        return count
-
-    def finish(self) -> None:
-        """Raises FormatError for bytes behind the last field."""
-        if self.position < len(self.data):
-            raise FormatError(f"a metadata record has {len(self.data) - self.position} bytes behind its last field")
-
-    def tagged(self, since: dict[int, int] | None = None, version: int = 0) -> dict[int, Fields]:
-        """The tagged fields, which follow the others: {tag: its fields}. `since`: the first version that has a tag. Apache Kafka reads no
-        record of an earlier version with that tag, and passes over tags that it does not know."""
-        found = {self.varint(): Fields(self.raw(self.varint())) for _ in range(self.varint())}
-        for tag in found.keys() & (since or {}).keys():
-            if since is not None and version < since[tag]:
-                raise FormatError(f"a metadata record of version {version} has the tag {tag}, which is of version {since[tag]}")
-        return found
-
-
 def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_ms: int = -1) -> int:
     """Apply one metadata record, stored at `offset`. Returns its type. Raises FormatError."""
     fields = Fields(value)
@@ -274,6 +196,8 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if version > VERSIONS_MAX[kind]:
         raise UnknownRecordError(f"a metadata record of type {kind} has the unknown version {version}")
     image.touch(_OTHER, *metadata_state.note(image.state, kind, Fields(value, fields.position)))
+    if kind == metadata_state.PRODUCER_IDS:
+        check_requested(image.brokers, Fields(value, fields.position))
     if kind == TOPIC:
         name = image.creating = fields.string()
         topic_id = fields.uuid()
@@ -292,6 +216,8 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         _partition_change(image, fields, version, offset, timestamp_ms)
     elif kind == CONFIG:
         resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
+        if resource == TOPIC_RESOURCE and name not in image.names:
+            raise FormatError(f"{option} is set for the unknown topic {name}")
         if resource == TOPIC_RESOURCE and option == "cleanup.policy":
             image.policies.setdefault(name, {}).setdefault(setting or "", offset)
             if name == image.creating:
@@ -315,11 +241,15 @@ def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int) -> 
     node = str(fields.integer(4))
     image.touch(_BROKER, node)
     if kind == REGISTER_BROKER:
-        image.brokers[node] = registration(fields, version)
+        new = registration(fields, version)
+        check_registered(image.brokers, node, new)
+        image.brokers[node] = new
         return
     before = known_broker(image.brokers, node, fields.integer(8))
     if kind == BROKER_CHANGE:
-        image.brokers[node] = changed(before, fields, version)
+        new = changed(before, fields, version)
+        check_registered(image.brokers, node, new)
+        image.brokers[node] = new
         return
     fields.tagged()
     if kind == UNREGISTER_BROKER:
@@ -423,9 +353,10 @@ def _note_election(
 
 
 def snapshots_of(path: str) -> list[tuple[int, int, str]]:
-    """(end offset, epoch, file name) of the finished snapshots in a metadata partition directory, oldest first."""
+    """(end offset, epoch, file name) of the finished snapshots in a metadata partition directory, oldest first. A name with a number that
+    is too large is none (startup.mistaken_snapshots)."""
     found = [(int(match[1]), int(match[2]), name) for name in os.listdir(path) if (match := SNAPSHOT_NAME.match(name))]
-    return sorted(found)
+    return sorted(one for one in found if one[0] < 1 << 63 and one[1] < 1 << 31)
 
 
 def snapshot_values(path: str) -> list[bytes]:
@@ -452,13 +383,14 @@ def _snapshot(path: str) -> tuple[int, list[bytes]]:
     kinds: list[int] = []
     time_ms = -1
     for is_control, key, value in _records(batches):
-        if is_control:
-            time_ms = time_ms if kinds else int.from_bytes(value[2:10], "big", signed=True)
-            kinds.append(int.from_bytes(key[2:4], "big"))
-        else:
-            values.append(value)
-    if not kinds or kinds[0] != SNAPSHOT_HEADER or kinds[-1] != SNAPSHOT_FOOTER:
-        raise FormatError("it has no snapshot header or footer, so it is incomplete")
+        kind = kind_of(key) if is_control else -1
+        if kind == SNAPSHOT_HEADER and not kinds:
+            time_ms = int.from_bytes(value[2:10], "big", signed=True)
+        elif kind in {KRAFT_VERSION, KRAFT_VOTERS}:
+            check_control(key, value)
+        kinds.append(kind)
+        values += [] if is_control else [value]
+    check_snapshot_controls(kinds)
     return time_ms, values
 
 
@@ -492,13 +424,15 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
         with open_regular(os.path.join(path, f"{base:020d}.log")) as file:
             for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
                 control = (batches.header["attributes"] & CONTROL_BIT) != 0
-                chosen = np.flatnonzero(~control & (batches.last_offset >= begin) & (batches.base_offset < end))
+                chosen = np.flatnonzero((batches.last_offset >= begin) & (batches.base_offset < end))
                 records, wrong = decode_records(batches, chosen)
                 if wrong:
                     raise FormatError(next(iter(wrong.values())))
                 for index in range(len(records)):
                     offset, header = int(records.offset[index]), batches.header[records.batch[index]]
-                    if begin <= offset < end:
+                    if control[records.batch[index]]:
+                        check_control(records.key(index) or b"", records.value(index) or b"")
+                    elif begin <= offset < end:
                         yield offset, int(header["epoch"]), int(header["max_timestamp"]), records.value(index) or b""
 
 
@@ -522,10 +456,15 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
     """The image of one snapshot alone. Raises FormatError."""
     image = ClusterImage(path)
     image.last_ms, values = _snapshot(os.path.join(path, name))
-    for value in values:
-        if apply_record(image, value) in TRANSACTION_KINDS:
-            raise FormatError("it has a metadata transaction")
+    kinds = [apply_record(image, value) for value in values]
+    if set(kinds) & set(TRANSACTION_KINDS):
+        raise FormatError("it has a metadata transaction")
+    if changing := set(kinds) - IN_SNAPSHOTS:
+        raise FormatError(f"it has a record of type {min(changing)}, which changes what others say")
     image.begin = image.end_offset = int(name[:20])
+    held = sum(1 for _ in image.entry_names())
+    if held < len(kinds) - kinds.count(ZOOKEEPER_MIGRATION) and image.end_offset > 0:
+        raise FormatError(f"some of its {len(kinds)} records say again what others say: {held} remain")
     image.epoch = int(name[21:31])
     image.from_snapshot = set(image.topics.values())
     image.policy_from_creation = set()

@@ -7,27 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
 
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_fields import Fields
 
 FENCED, UNFENCED, SHUTTING_DOWN = 1, -1, 1
 #: {tag: the first version of the record that has it}; Apache Kafka does not read a record with another one.
 REGISTRATION_TAGS, CHANGE_TAGS = {0: 3, 1: 4}, {0: 0, 1: 1, 2: 2, 3: 3}
-
-
-class Fields(Protocol):
-    """The part of a record's fields that this module uses."""
-
-    def raw(self, size: int) -> bytes: ...
-    def integer(self, size: int) -> int: ...
-    def count(self, size: int = 1) -> int: ...
-    def uuid(self) -> str: ...
-    def uuids(self) -> tuple[str, ...]: ...
-    def uuids_or(self, before: tuple[str, ...]) -> tuple[str, ...]: ...
-    def string(self) -> str: ...
-    def nullable_string(self) -> str | None: ...
-    def tagged(self, since: dict[int, int] | None = None, version: int = 0) -> dict[int, Self]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +63,27 @@ def known_broker(brokers: Mapping[str, Registration], node: str, epoch: int) -> 
         known = "it is not registered" if found is None else f"its epoch is {found.epoch}"
         raise FormatError(f"the registration of broker {node} of epoch {epoch} is changed or removed, but {known}")
     return found
+
+
+def check_registered(brokers: Mapping[str, Registration], node: str, new: Registration) -> None:
+    """Check a registration against those that there are, before it takes its place. Raises FormatError: a controller ends where two brokers
+    have one directory (ClusterControlManager.updateDirectories), and a broker's epoch is an offset of the log, which grows."""
+    before = brokers.get(node)
+    if int(node) < 0 or (before is not None and new.epoch < before.epoch):
+        text = "" if before is None else f", after epoch {before.epoch}"
+        raise FormatError(f"broker {node} is registered in epoch {new.epoch}{text}")
+    others = {place: other for other, one in brokers.items() if other != node for place in one.directories}
+    for number, place in enumerate(new.directories):
+        if place in others or place in new.directories[:number]:
+            raise FormatError(f"broker {node} is registered with directory {place}, which broker {others.get(place, node)} has already")
+
+
+def check_requested(brokers: Mapping[str, Registration], fields: Fields) -> None:
+    """Check that the broker that asked for a block of producer ids is registered, in the epoch in which it asked. Snapshots and migrations
+    from ZooKeeper name none. Raises FormatError."""
+    node, epoch = str(fields.integer(4)), fields.integer(8)
+    if epoch >= 0 and (node not in brokers or brokers[node].epoch != epoch):
+        raise FormatError(f"producer ids are given to broker {node} of epoch {epoch}, which is not registered")
 
 
 def changed(before: Registration, fields: Fields, version: int) -> Registration:

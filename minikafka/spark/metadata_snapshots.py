@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from minikafka.addresses import host_port
 from minikafka.spark.findings import Finding
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_fields import UnknownRecordError
 from minikafka.spark.metadata_log import (
     ClusterImage,
     PartitionClaim,
-    UnknownRecordError,
     begins_of,
     from_snapshot,
     replay_log,

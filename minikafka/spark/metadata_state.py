@@ -7,36 +7,22 @@ Each record sets or removes one entry, and a snapshot holds the remaining entrie
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self
 
-from minikafka.spark import metadata_registrations
+from minikafka.spark import metadata_registrations, metadata_values
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_fields import Fields
 
 DELEGATION_TOKEN, USER_SCRAM, FEATURE_LEVEL, CLIENT_QUOTA, PRODUCER_IDS, ACCESS_CONTROL = 10, 11, 12, 14, 15, 18
 CONFIG, REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM, REMOVE_DELEGATION_TOKEN = 4, 19, 22, 26
 REGISTER_CONTROLLER = 27
 #: A controller ends if there is nothing to remove.
 REMOVES_KNOWN = {REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM}
+REMOVALS = REMOVES_KNOWN | {REMOVE_DELEGATION_TOKEN}
 TOPIC_RESOURCE = 2
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 #: Keys are a word for the kind, then the identifying parts. Values may be secret: they are compared, never printed.
 Name = tuple[str, ...]
 State = dict[Name, bytes]
-
-
-class Fields(Protocol):
-    """The part of a record's fields that this module uses."""
-
-    def raw(self, size: int) -> bytes: ...
-    def rest(self) -> bytes: ...
-    def integer(self, size: int) -> int: ...
-    def count(self, size: int = 1) -> int: ...
-    def uuid(self) -> str: ...
-    def string(self) -> str: ...
-    def nullable_string(self) -> str | None: ...
-    def uuids(self) -> tuple[str, ...]: ...
-    def uuids_or(self, before: tuple[str, ...]) -> tuple[str, ...]: ...
-    def finish(self) -> None: ...
-    def tagged(self, since: dict[int, int] | None = None, version: int = 0) -> dict[int, Self]: ...
 
 
 def note(state: State, kind: int, fields: Fields) -> list[Name]:
@@ -49,6 +35,8 @@ def note(state: State, kind: int, fields: Fields) -> list[Name]:
     fields.finish()
     if value is None and kind in REMOVES_KNOWN and name not in state:
         raise FormatError(f"a {name[0]} is removed that does not exist")
+    if kind == ACCESS_CONTROL and name in state:
+        raise FormatError(f"the rule {name[1]} is made a second time")
     if kind == PRODUCER_IDS and name in state and value is not None and int(value) <= int(state[name]):
         raise FormatError(f"the next producer id falls from {int(state[name])} to {int(value)}")
     if value is None:
@@ -75,36 +63,46 @@ def _removed(name: Name, fields: Fields) -> Found:
 
 
 def _config(fields: Fields) -> Found:
-    name = ("setting", str(fields.integer(1)), fields.string(), fields.string())
-    value = fields.nullable_string()
+    resource, owner, option, value = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
     fields.tagged()
+    metadata_values.check_setting(resource, option, value)
+    name = "setting", str(resource), owner, option
     return name, None if value is None else value.encode()
 
 
 def _feature(fields: Fields) -> Found:
     name, level = ("feature", fields.string()), fields.integer(2)
     fields.tagged()
-    if level < 0:
-        raise FormatError(f"the feature {name[1]} has level {level}")
+    metadata_values.check_feature(name[1], level)
     return name, b"%d" % level if level else None
 
 
 def _scram(fields: Fields) -> Found:
-    return ("credential", fields.string(), str(fields.integer(1))), fields.rest()
+    user, mechanism = fields.string(), fields.integer(1)
+    value = fields.following()
+    metadata_values.check_credential(mechanism, fields)
+    return ("credential", user, str(mechanism)), value
 
 
 def _rule(fields: Fields) -> Found:
-    return ("rule", fields.uuid()), fields.rest()
+    rule, value = fields.uuid(), fields.following()
+    metadata_values.check_rule(fields)
+    if rule == NO_ID:
+        raise FormatError("a rule has the id of none")
+    return ("rule", rule), value
 
 
 def _quota(fields: Fields) -> Found:
-    entity = []
+    entity, kinds = [], []
     for _ in range(fields.count()):
         kind, name = fields.string(), fields.nullable_string()
         fields.tagged()
+        kinds.append(kind)
         entity.append(kind if name is None else f"{kind}={name}")
     key, value, is_removed = fields.string(), fields.raw(8), fields.integer(1) != 0
     fields.tagged()
+    if not is_removed:  # a controller removes what nobody can have, too
+        metadata_values.check_quota(kinds, key)
     return ("quota", *sorted(entity), key), None if is_removed else value
 
 
@@ -112,6 +110,8 @@ def _producer_ids(fields: Fields) -> Found:
     fields.integer(4), fields.integer(8)
     following = fields.integer(8)
     fields.tagged()
+    if following < 0:
+        raise FormatError(f"the next producer id is {following}")
     return ("next producer id",), b"%d" % following
 
 

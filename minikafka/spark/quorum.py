@@ -20,21 +20,14 @@ from minikafka.spark import logformat
 from minikafka.spark.directories import read_small
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, walk
+from minikafka.spark.metadata_controls import KRAFT_VOTERS, Voters, kind_of, voters_in
 from minikafka.spark.metadata_epochs import EpochHistory
-from minikafka.spark.metadata_log import (
-    METADATA_TOPIC,
-    NO_DIRECTORY,
-    SNAPSHOT_BYTES_MAX,
-    Fields,
-    begins_of,
-    snapshots_of,
-)
+from minikafka.spark.metadata_log import METADATA_TOPIC, NO_DIRECTORY, SNAPSHOT_BYTES_MAX, begins_of, snapshots_of
 from minikafka.spark.records import decode_records
 from minikafka.spark.regular_files import open_regular
 
 QUORUM_STATE = "quorum-state"
-KRAFT_VOTERS, UUID_BYTES = 6, 16
-Voters = dict[str, str]
+UUID_BYTES = 16
 
 
 class Directory(Protocol):
@@ -185,22 +178,8 @@ def _voter_records(batches: Batches) -> Iterator[tuple[int, Voters]]:
         return
     records, _ = decode_records(batches, np.flatnonzero((batches.header["attributes"] & CONTROL_BIT) != 0))
     for index in range(len(records)):
-        if int.from_bytes((records.key(index) or b"")[2:4], "big") == KRAFT_VOTERS:
-            yield int(records.offset[index]), _voters(records.value(index) or b"")
-
-
-def _voters(value: bytes) -> Voters:
-    """VotersRecord version 0."""
-    fields = Fields(value)
-    fields.integer(2)
-    found = {}
-    for _ in range(fields.count()):
-        node = str(fields.integer(4))
-        found[node] = fields.uuid()
-        for _ in range(fields.count()):
-            fields.string(), fields.string(), fields.integer(2), fields.tagged()
-        fields.integer(2), fields.integer(2), fields.tagged(), fields.tagged()
-    return found
+        if kind_of(records.key(index) or b"") == KRAFT_VOTERS:
+            yield int(records.offset[index]), voters_in(records.value(index) or b"")
 
 
 def _voter_sets(node: Node) -> Iterator[Voters]:
@@ -283,14 +262,23 @@ def _overruled(nodes: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _other_voters(nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Check that each snapshot has the voters that the logs of the same history have before its end: who starts from it knows no others."""
+    """Check that each snapshot has the voters that the logs of the same history have before its end, and that other nodes' snapshots of
+    that state have: who starts from it knows no others."""
     for node in nodes:
         for end, voters in sorted(node.snapshot_voters.items()):
-            alike = [other for other in nodes if other.history.before(end) == node.history.snapshots[end]]
+            epoch = node.history.snapshots[end]
+            alike = [other for other in nodes if other.history.before(end) == epoch]
             said = {other.name: there for other in alike if (there := other.voters_below(end)) and there != voters}
             if said:
                 text = f"the snapshot at {end} has the voters {_text(voters)}, but before its end the log of node "
                 text += ", ".join(f"{name} has {_text(there)}" for name, there in said.items())
+                yield _finding("metadata-snapshot", text, (node.name,), node.path)
+                continue
+            held = {other.name: other.snapshot_voters.get(end, voters) for other in nodes if other.history.snapshots.get(end) == epoch}
+            others = {name: there for name, there in held.items() if there != voters}
+            if len(others) >= len(held) - len(others):
+                text = f"the snapshot at {end} has the voters {_text(voters)}, but that of node "
+                text += ", ".join(f"{name} has {_text(there)}" for name, there in others.items())
                 yield _finding("metadata-snapshot", text, (node.name,), node.path)
 
 

@@ -20,9 +20,9 @@ from minikafka.spark.earlier_topics import forget_earlier_topics, never_was
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import FormatError
-from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
+from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim, snapshots_of
 from minikafka.spark.regular_files import open_regular
-from minikafka.spark.startup import NOWHERE, at_start, mistaken_files, recovered_from
+from minikafka.spark.startup import NOWHERE, at_start, mistaken_files, mistaken_snapshots, recovered_from
 
 UNBOUNDED = (1 << 63) - 1
 COMPACT, DELETE, UNKNOWN = "compact", "delete", "unknown"
@@ -400,8 +400,9 @@ def _open_replica(
     replica.high_watermark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
     for one in directory.unread:
         _add(replica, one)
-    for name, effect in mistaken_files([name for name, entry in entries.items() if entry.is_file()]):
-        text = f"{name} is not a segment file, but Apache Kafka takes it for one: {effect}"
+    names = [name for name, entry in entries.items() if entry.is_file()]
+    for name, effect in (*mistaken_files(names), *(mistaken_snapshots(entries) if topic == METADATA_TOPIC else ())):
+        text = f"{name} is not the name of a segment's or a snapshot's file, but Apache Kafka takes it for one: {effect}"
         _add(replica, Finding("foreign-file", text, file=os.path.join(path, name)))
     _read_identity(replica)
     replica.odd_files = sorted(name for name, entry in entries.items() if not entry.is_file() and not entry.is_dir())
@@ -478,8 +479,7 @@ def _high_watermark(directory: LogDirectory, key: tuple[str, int], segments: lis
     checkpoint: there, what a snapshot holds is committed (KIP-630), and what the quorum agrees on (`assemble`).
     """
     if key[0] == METADATA_TOPIC:
-        ends = [int(name[:20]) for name in os.listdir(path) if name.endswith(".checkpoint") and name[:20].isdigit()]
-        return True, max([segments[0].base_offset, *ends])
+        return True, max([segments[0].base_offset, *(end for end, _, _ in snapshots_of(path))])
     if directory.high_watermark is None:
         return False, UNBOUNDED
     return True, directory.high_watermark.get(key, segments[0].base_offset)

@@ -13,6 +13,7 @@ from minikafka.spark.metadata_log import METADATA_TOPIC
 
 _NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?\Z")
 _CLEANED = re.compile(r"^([0-9]{20})\..*\.cleaned\Z")
+_SNAPSHOT = re.compile(r"^([0-9]{20}).([0-9]{10})")
 _ENDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".swap", ".cleaned")
 Files = dict[tuple[int, str], str]
 NOWHERE = (1 << 63) - 1
@@ -51,6 +52,18 @@ def mistaken_files(names: Iterable[str]) -> list[tuple[str, str]]:
             found.append((name, f"it opens an empty segment at offset {int(number)}"))
         elif name.endswith(".snapshot") and name != f"{int(number):020d}.snapshot":
             found.append((name, f"it takes it for a snapshot of producers at offset {int(number)}"))
+    return found
+
+
+def mistaken_snapshots(names: Iterable[str]) -> list[tuple[str, str]]:
+    """The same for the directory of the metadata log, where names end like those of snapshots: a start reads two numbers from such a name
+    (Snapshots.parse). `names`: all that is in the directory."""
+    found = []
+    for name in sorted(names):
+        number = _SNAPSHOT.match(name)
+        is_sound = number is not None and int(number[1]) < 1 << 63 and int(number[2]) < 1 << 31
+        if name.endswith((".checkpoint", ".checkpoint.part", ".checkpoint.deleted")) and not is_sound:
+            found.append((name, "it expects the name to begin with an offset and an epoch, and does not start"))
     return found
 
 

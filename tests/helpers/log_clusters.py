@@ -267,8 +267,8 @@ class MetadataLog:
         ]
 
     def snapshot(self, values: Sequence[bytes] | None = None) -> bytes:
-        """A snapshot of these records, or of all that are no control records, and of the last voters (RecordsSnapshotWriter)."""
-        held = [value for at, value in enumerate(self.values) if at not in self.controls] if values is None else list(values)
+        """A snapshot of these records, or of the state that the log's records leave, and of the last voters (RecordsSnapshotWriter)."""
+        held = lasting(value for at, value in enumerate(self.values) if at not in self.controls) if values is None else list(values)
         voters = [(1, self.controls[at], self.values[at]) for at in sorted(self.controls) if at < len(self.values)][-1:]
         head = Batch(0, [(0, struct.pack(">hh", 0, 3), struct.pack(">hq", 0, TIME_MS) + _tagged({})), *voters], 1, attributes=CONTROL)
         body = Batch(head.last + 1, [(delta, None, value) for delta, value in enumerate(held)], 1)
@@ -333,6 +333,26 @@ class MetadataLog:
     def _add(self, kind: int, version: int, body: bytes) -> MetadataLog:
         self.values.append(unsigned(1) + unsigned(kind) + unsigned(version) + body)
         return self
+
+
+def lasting(values: Iterable[bytes]) -> list[bytes]:
+    """The records whose state later ones leave: of a setting the last, of a topic that was removed none."""
+    kept: dict[bytes, bytes] = {}
+    for value in values:
+        kind, body = value[1], value[3:]
+        if kind == 4:
+            option = 1 + body[1]
+            kept[value[: 3 + option + body[option]]] = value
+        elif kind == 9:
+            names = [one[3 : 3 + one[3]] for one in kept.values() if one[1] == 2 and one[3 + one[3] :][:16] == body[:16]]
+            gone = {2: names[0] + body[:16], 4: b"\x02" + names[0]}
+            kept = {
+                key: one for key, one in kept.items()
+                if not (one[1] in gone and one[3:].startswith(gone[one[1]])) and not (one[1] == 3 and one[7:23] == body[:16])
+            }  # fmt: skip
+        else:
+            kept[value] = value
+    return list(kept.values())
 
 
 def _text(value: str) -> bytes:

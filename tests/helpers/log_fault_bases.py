@@ -24,7 +24,7 @@ from helpers.log_clusters import (
     unsigned,
     write_broker,
 )
-from helpers.log_fault_groups import group_record, text
+from helpers.log_fault_groups import AHEAD, OF_HOLDERS, group_record, living, text
 from helpers.log_fault_mixed import MIXED, write_mixed
 from helpers.log_fault_quorums import added_voters, late_observers, removed_voters, uncopied_tail
 from helpers.log_oracle import Role
@@ -435,15 +435,24 @@ def _group_records() -> list[Batch]:
         key = struct.pack(">h", 1) + text(group) + text("t") + struct.pack(">i", 0)
         return key, struct.pack(">hqi", 3, at, -1) + text("") + struct.pack(">q", 1_700_000_000_000)
 
-    found: list[Batch] = []
+    held = [(kind, f"{_type_of(kind)}-{number}", "m", 0) for kind in OF_HOLDERS for number in range(5)]
+    held += [(kind, f"{name}-{kind}", member, 9) for kind in OF_HOLDERS for name in ("one", "other") for member in "abc"]
+    begin = [
+        row for kind, group, member, epoch in held
+        for row in living([(struct.pack(">h", kind) + text(group) + text(member), None)], epoch)
+    ]  # fmt: skip
+    found = [Batch(0, [(delta, *row) for delta, row in enumerate(dict(begin).items())])]
     for number in range(36):
-        kind, at = 2 + number % 22, found[-1].last + 1 if found else 0
-        records = [(0, *offset(f"g{number % 5}", number)), (1, *group_record(kind, f"{_type_of(kind)}-{number % 5}", number))]
+        kind, at = 2 + number % 22, found[-1].last + 1
+        group = f"{_type_of(kind)}-{number % 5}"
+        rows = [offset(f"g{number % 5}", number), group_record(kind, group, number)]
+        if kind in AHEAD:  # of the group's epoch no record is ahead
+            rows.insert(1, group_record(AHEAD[kind], group, number))
         is_in_transaction = number % 6 == 3
         attributes, producer = (TRANSACTIONAL, 7) if is_in_transaction else (0, -1)
         sequence = 0 if is_in_transaction else -1  # a coordinator numbers nothing
-        held = records[: 1 if is_in_transaction else 2]
-        found.append(Batch(at, held, 0, 1_700_000_000_000 + number, producer, sequence, sequence, attributes))
+        records = [(delta, *row) for delta, row in enumerate(rows[: 1 if is_in_transaction else 3])]
+        found.append(Batch(at, records, 0, 1_700_000_000_000 + number, producer, sequence, sequence, attributes))
         if is_in_transaction:
             found.append(marker(at + 1, ABORT if number % 4 == 1 else COMMIT, 7))
     return found
@@ -464,9 +473,9 @@ def _share_records() -> list[Batch]:
     """Snapshots and updates of share partitions (ShareSnapshotKey, ShareUpdateKey)."""
     found = []
     for at in range(36):
-        name, kind = f"g{at % 4}", at % 3 > 0
+        name, kind, snapshot = f"g{at % 4}", at // 4 % 3 > 0, at // 12
         key = struct.pack(">hh", kind, len(name)) + name.encode() + TOPIC + struct.pack(">i", 0)
-        value = struct.pack(">hiiq", 0, at, 0, at) if kind else struct.pack(">hiiiqqq", 0, at, 0, 0, at, at, at)
+        value = struct.pack(">hiiq", 0, snapshot, 0, at) if kind else struct.pack(">hiiiqqq", 0, snapshot, 0, 0, at, at, at)
         batches = unsigned(2) + struct.pack(">qqbh", at, at + 3, 2, 1) + b"\0"
         found.append(Batch(at, [(0, key, value + batches + b"\0")], 0, 1_700_000_000_000 + at))
     return found

@@ -22,8 +22,10 @@ from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_controllers import CONTROLLERS, arguments_of_controllers, by_creation, by_elections, by_own_snapshots
 from helpers.log_fault_exchanges import EXCHANGES, arguments_exchanged
 from helpers.log_fault_holders import GROUPS_BASE, HOLDERS, arguments_of_holders, is_of_coordinators
+from helpers.log_fault_lives import LIVES, RIGHT, arguments_of_lives
 from helpers.log_fault_mixed import MIXED
 from helpers.log_fault_records import INSIDE, arguments_inside
+from helpers.log_fault_values import SOUND, VALUES, arguments_of_values, by_values
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
 from helpers.log_oracle import is_comparable, visible
 from helpers.log_oracle_around import by_metadata, by_owners, properties_of
@@ -48,11 +50,12 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS | LIVES | VALUES
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
-    "metadata_proposal", "link_file", "two_holders",
+    "metadata_proposal", "link_file", "two_holders", "group_life", "metadata_value",
 )  # fmt: skip
+OF_GROUPS = HOLDERS | LIVES
 WITHOUT_TOPIC = {"no controller", *(f"Apache Kafka's {one.name}" for one in MIXED)}
 HAS_TRANSACTIONS = {name for name in BASES if "transactions" in name or "txn" in name}
 #: One of so many cases has a base that takes seconds.
@@ -75,13 +78,20 @@ def is_legal(step: Step, base: str) -> bool:
         return base not in {"compacted", "eligible", "transactions", "group offsets with transactions", "Apache Kafka's txn-0"}
     if step.verb == "two_holders":
         return step.brokers == BROKERS and is_of_coordinators(*step.arguments[1:])  # type: ignore[arg-type]
+    if step.verb == "metadata_value":
+        return step.brokers == BROKERS and step.arguments[0] in SOUND and base not in WITHOUT_TOPIC
+    if step.verb == "group_life":
+        return step.brokers == BROKERS and step.arguments[2] in RIGHT
     if step.verb == "link_file":
         return step.arguments[1] == "away"
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
 
 
 def are_legal(case: Case) -> bool:
-    """Whether the steps are legal by themselves and together. Only the quorum's leader proposes; what two nodes hold, a majority has."""
+    """Whether the steps are legal by themselves and together. Only the quorum's leader proposes; what two nodes hold, a majority has. Two
+    lives of a group have their records among each other."""
+    if any(sum(step.verb in verbs for step in case.steps) > 1 for verbs in (OF_GROUPS, VALUES)):
+        return False
     proposals = [broker for step in case.steps if step.verb == "metadata_proposal" for broker in step.brokers]
     return len(proposals) < 2 and all(is_legal(step, case.base) for step in case.steps)
 
@@ -100,11 +110,11 @@ def draw(seed: int) -> Case:
         brokers = chance.choice([(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), BROKERS, BROKERS])
         if verb in OF_ONE_BROKER:
             brokers = brokers[:1]
-        if verb in HOLDERS and base != GROUPS_BASE:
+        if verb in OF_GROUPS and base != GROUPS_BASE:
             if steps:
                 continue
             base = GROUPS_BASE
-        if verb in HOLDERS and chance.random() < 0.7:  # otherwise a comparison of the replicas finds them
+        if verb in OF_GROUPS and chance.random() < 0.7:  # otherwise a comparison of the replicas finds them
             brokers = BROKERS
         step = Step(verb, brokers, _arguments(verb, chance, only_legal))
         if only_legal and not is_legal(step, base):
@@ -155,6 +165,7 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
 
 _OTHER_ARGUMENTS = (
     arguments_beside, arguments_around, arguments_inside, arguments_of_controllers, arguments_exchanged, arguments_of_holders,
+    arguments_of_lives, arguments_of_values,
 )  # fmt: skip
 
 
@@ -240,7 +251,7 @@ def judge(case: Case, folder: Path) -> Judgement:
         differences = chain(
             seen, visible(then, name, role), futures(then, name, role), _identities(directories, name), by_votes(directories, voters),
             by_owners(directories), by_metadata(directories), by_elections(directories, voters), by_creation(directories),
-            by_own_snapshots(directories, case.base),
+            by_own_snapshots(directories, case.base), by_values(directories, voters),
         )  # fmt: skip
         first = next(differences, None)
         is_legal_now = first is None and are_legal(case) and is_comparable(then, name)

@@ -45,16 +45,24 @@ def two_holders(place: Place, at: int, kind: int, how: str, where: str) -> None:
     """Records of some batches become current assignments. `where`: in one group and list, in two groups or topics, or in lists of tasks
     that several members may hold."""
     rows = {**TWICE, **ONCE, **TOO_EARLY}[how]
+    def change(batches: list[bytearray]) -> None:
+        for batch, (member, epoch, holds) in zip(batches, rows, strict=True):
+            apart = member == "b" and where in {"groups", "topics"}
+            key = struct.pack(">h", kind) + text(f"{'other' if apart and where == 'groups' else 'one'}-{kind}") + text(member)
+            value = None if holds is None else _assignment(kind, epoch, holds, apart and where == "topics", where == "together")
+            replaced_last(batch, key, value)
+
+    with_free_batches(place, at, len(rows), change)
+
+
+def with_free_batches(place: Place, at: int, count: int, change: Callable[[list[bytearray]], None]) -> None:
+    """Change some batches, in their order, that are neither compressed nor of transactions."""
     held = [(file, [bytearray(batch.raw) for batch in parse(file.read_bytes())[0]]) for file in place.segments()]
-    free = [batch for _, batches in held for batch in batches if not batch[22] & (CODECS | CONTROL | TRANSACTIONAL) and batch[16] == 2]
-    if len(free) < len(rows):
+    free = [batch for _, batches in held for batch in batches[1:] if not batch[22] & (CODECS | CONTROL | TRANSACTIONAL) and batch[16] == 2]
+    if len(free) < count:
         return
-    for number, batch in enumerate(chosen := _in_order(free, len(rows), at)):
-        member, epoch, holds = rows[number]
-        apart = member == "b" and where in {"groups", "topics"}
-        key = struct.pack(">h", kind) + text("other" if apart and where == "groups" else "one") + text(member)
-        value = None if holds is None else _assignment(kind, epoch, holds, apart and where == "topics", where == "together")
-        _replace_last(batch, key, value)
+    chosen = _in_order(free, count, at)
+    change(chosen)
     for file, batches in held:
         if any(batch is one for batch in batches for one in chosen):
             file.write_bytes(b"".join(batches) + parse(file.read_bytes())[1])
@@ -82,7 +90,7 @@ def _assignment(kind: int, epoch: int, holds: str, is_elsewhere: bool, is_togeth
     return struct.pack(">hiib", 0, epoch, epoch - 1, STATE[kind]) + encoded + b"\0"
 
 
-def _replace_last(batch: bytearray, key: bytes, value: bytes | None) -> None:
+def replaced_last(batch: bytearray, key: bytes, value: bytes | None) -> None:
     """The last record of the batch becomes this one, at the same offset and time."""
     found = decoded(parse(bytes(batch))[0][0])
     if found:

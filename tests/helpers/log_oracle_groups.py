@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from helpers.log_oracle import Log, Stored
 
 TRANSACTIONAL = 0x10
+#: The kinds of a group's record and of its members and what these hold: all three are of one type of group.
+FAMILIES = {kind: family for family in ((3, 5, 8), (11, 10, 14), (17, 19, 22)) for kind in family}
 #: ConsumerGroupCurrentMemberAssignment, StreamsGroupCurrentMemberAssignment.
 CONSUMER, STREAMS = 8, 22
 Member = tuple[int, bytes, bytes]
@@ -23,8 +25,12 @@ def by_groups(log: Log, committed: int) -> Iterator[str]:
     only one member at a time may take care does so beside another one."""
     if log.path is None or not log.path.name.startswith("__consumer_offsets-"):
         return
+    chosen = [batch for batch in log.batches if log.start <= batch.last < committed and batch.is_sound]
+    # A cleaner may have removed what later records replace, but not from the newest segment.
+    if committed >= max(int(file.stem) for file in log.path.glob("*.log") if file.stem.isdigit()):
+        yield from (f"broker {log.broker}: {text}" for text in _lives(chosen))
     newest: dict[Member, Assigned] = {}
-    for member, assigned in _assignments(batch for batch in log.batches if log.start <= batch.last < committed and batch.is_sound):
+    for member, assigned in _assignments(chosen):
         newest[member] = assigned
     users: dict[tuple[int, bytes, bytes, int], bytes] = {}
     for (kind, group, name), assigned in sorted(newest.items()):
@@ -34,17 +40,54 @@ def by_groups(log: Log, committed: int) -> Iterator[str]:
                 yield f"broker {log.broker}: members {other!r} and {name!r} of group {group!r} both read partition {number}"
 
 
-def _assignments(batches: Iterable[Stored]) -> Iterator[tuple[Member, Assigned]]:
+def _lives(batches: Iterable[Stored]) -> Iterator[str]:
+    """A group's epoch grows until it is removed, which is when it has no members; members are in no later epoch than the group."""
+    groups: dict[tuple[int, bytes], int] = {}
+    members: set[tuple[int, bytes, bytes]] = set()
+    holdings: dict[tuple[int, bytes, bytes], int] = {}
+    for kind, key, value in _records(batches):
+        if kind not in FAMILIES:
+            continue
+        family, rest = FAMILIES[kind], BytesIO(key[2:])
+        group = rest.read(int.from_bytes(rest.read(2), "big"))
+        member = family[0], group, rest.read(int.from_bytes(rest.read(2), "big"))
+        epoch = int.from_bytes(value[2:6], "big", signed=True)
+        if kind == family[0] and not value:
+            groups.pop(member[:2], None)
+        elif kind == family[0]:
+            if epoch < groups.get(member[:2], epoch):
+                yield f"the epoch of group {group!r} falls to {epoch}"
+            groups[member[:2]] = epoch
+        elif kind == family[1]:
+            members.add(member) if value else members.discard(member)
+        elif value:
+            holdings[member] = epoch
+        else:
+            holdings.pop(member, None)
+    for member in sorted(members | holdings.keys()):
+        if member[:2] not in groups:
+            yield f"group {member[1]!r} is no more, but has member {member[2]!r}"
+        elif member not in members or holdings.get(member, 0) > groups[member[:2]]:
+            yield f"member {member[2]!r} of group {member[1]!r} holds something that nobody gave it"
+
+
+def _records(batches: Iterable[Stored]) -> Iterator[tuple[int, bytes, bytes]]:
+    """(kind, key, value, empty if there is none) of the records outside of transactions."""
     for batch in batches:
         if batch.attributes & (CONTROL | TRANSACTIONAL):
             continue
         for record in decoded(batch) or ():
             body = BytesIO(record.body)
             key, value = (body.read(max(_zigzag(body), 0)) for _ in range(2))
-            if key[:2] in {b"\0\x08", b"\0\x16"}:
-                rest = BytesIO(key[2:])
-                group, name = (rest.read(int.from_bytes(rest.read(2), "big")) for _ in range(2))
-                yield (key[1], group, name), _assigned(key[1], value)
+            yield int.from_bytes(key[:2], "big"), key, value
+
+
+def _assignments(batches: Iterable[Stored]) -> Iterator[tuple[Member, Assigned]]:
+    for kind, key, value in _records(batches):
+        if kind in {CONSUMER, STREAMS}:
+            rest = BytesIO(key[2:])
+            group, name = (rest.read(int.from_bytes(rest.read(2), "big")) for _ in range(2))
+            yield (kind, group, name), _assigned(kind, value)
 
 
 def _assigned(kind: int, value: bytes) -> Assigned:

@@ -23,6 +23,7 @@ from helpers.log_clusters import (
     uuid_text,
     write_broker,
 )
+from helpers.log_fault_groups import living
 from helpers.log_fault_verbs import seal
 
 from minikafka.core.share.state import SharePartitionKey, ShareState, snapshot_record, update_record
@@ -65,7 +66,7 @@ def state_value(producer: int, state: int, start_ms: int = TIME_MS, version: int
     head = struct.pack(">hqhib", version, producer, 0, timeout_ms, state)
     one, many = struct.pack(">i", 1), struct.pack(">ii", 1, 0)
     times = struct.pack(">qq", start_ms, start_ms) + (b"" if version == 0 else b"\0")
-    if state == 0:  # no partitions
+    if state not in {1, 2, 3}:  # no partitions
         return head + (struct.pack(">i", -1) if version == 0 else unsigned(0)) + times
     listed = one + text("t") + many if version == 0 else unsigned(2) + unsigned(2) + b"t" + unsigned(2) + struct.pack(">i", 0) + b"\0"
     return head + listed + times
@@ -221,7 +222,8 @@ def test_a_member_of_a_group_that_a_coordinator_cannot_load_is_an_error(tmp_path
         member_epoch=3, previous_member_epoch=2, state=0, assigned_partitions=[], partitions_pending_revocation=[]
     )
     value = encode_coordinator_value(member, 0)
-    assert not messages_of(cluster(tmp_path / "right", kept([(key, value)])), "coordinator-record")
+    before = living([(key, value)])
+    assert not messages_of(cluster(tmp_path / "right", kept([*before, (key, value)])), "coordinator-record")
     result = cluster(tmp_path / "cut", kept([(key, value[:-1])]))
     assert result.exit_code == 1 and len(messages_of(result, "coordinator-record")) == 1
 
@@ -267,10 +269,11 @@ def test_two_members_that_hold_one_partition(
 ) -> None:
     """A coordinator that loads these records fails (ConsumerGroup.addPartitionEpochs)."""
     monkeypatch.setattr(coordinator_log, "RECORDS_A_PASS", limit)
-    result = cluster(tmp_path, kept(rows))
+    before = living(rows)
+    result = cluster(tmp_path, kept([*before, *rows]))
     what = "0" if rows[0][0][1] == 22 else uuid_text(TOPIC)
     found = [(one.offset, one.message) for one in result.findings.kept if one.check == "coordinator-record"]
-    assert found == [(len(rows) - 1, f"members a and b of group {at_home('group')} both hold partition 1 of {what}")]
+    assert found == [(len(before) + len(rows) - 1, f"members a and b of group {at_home('group')} both hold partition 1 of {what}")]
     assert result.exit_code == 1
 
 
@@ -285,7 +288,7 @@ HELD_ONCE = {
 
 @pytest.mark.parametrize("rows", HELD_ONCE.values(), ids=HELD_ONCE)
 def test_members_of_which_each_holds_its_own(tmp_path: Path, rows: list[tuple[bytes, bytes | None]]) -> None:
-    result = cluster(tmp_path, kept(rows))
+    result = cluster(tmp_path, kept([*living(rows), *rows]))
     assert result.exit_code == 0 and not messages_of(result, "coordinator-record")
 
 
@@ -369,7 +372,7 @@ def test_a_share_group_may_not_have_read_what_no_log_holds(
 
 
 def test_the_state_of_a_share_group_in_another_partition_or_that_cannot_be_read(tmp_path: Path) -> None:
-    rows = share_rows(share_group(), (3, 5, [StateBatch(4, 9, 2, 1)]))
+    rows = share_rows(share_group(), (3, 4, [StateBatch(4, 9, 2, 1)]))
     assert len(messages_of(cluster(tmp_path / "1", kept(rows), "__share_group_state", number=1), "coordinator-place")) == 1
     (key, value), other = rows[0], (struct.pack(">h", 7) + text("later"), b"kind")
     assert key and value and not cluster(tmp_path / "2", kept([other]), "__share_group_state").findings.total("warning")

@@ -10,6 +10,8 @@ import pytest
 from helpers.log_fault_bases import BASES, OWN_SNAPSHOTS, RARE
 from helpers.log_fault_grammar import ALL_VERBS, Case, Player, Step, draw, is_legal, shrink
 from helpers.log_fault_holders import CONSUMER, GROUPS_BASE, ONCE, SHARE, STREAMS, TWICE
+from helpers.log_fault_lives import RIGHT, WRONG
+from helpers.log_fault_values import SOUND, UNSOUND
 
 from minikafka.spark import scan
 from minikafka.spark.audit import AuditOptions, run_audit
@@ -146,6 +148,20 @@ def test_a_partition_that_two_members_hold_is_seen_by_the_oracle_and_the_audit(p
     judgement, code = player.play(Case(GROUPS_BASE, (Step("two_holders", (1, 2, 3), (40000, kind, how, "one")),)), audit)
     is_wrong = how in TWICE and kind != SHARE  # partitions of a share group have several readers
     assert (bool(judgement.visible), judgement.is_legal, code) == (is_wrong, not is_wrong, int(is_wrong))
+
+
+@pytest.mark.parametrize("kind", [CONSUMER, STREAMS, SHARE])
+@pytest.mark.parametrize("how", [*RIGHT, *WRONG])
+def test_a_life_of_a_group_that_ends_wrong_is_seen_by_the_oracle_and_the_audit(player: Player, kind: int, how: str) -> None:
+    """The same on all replicas, too."""
+    judgement, code = player.play(Case(GROUPS_BASE, (Step("group_life", (1, 2, 3), (30000, kind, how)),)), audit)
+    assert (bool(judgement.visible), judgement.is_legal, code) == (how in WRONG, how in RIGHT, int(how in WRONG))
+
+
+@pytest.mark.parametrize("what", [*SOUND, *UNSOUND])
+def test_a_metadata_record_that_no_controller_loads_is_seen_by_the_oracle_and_the_audit(player: Player, what: str) -> None:
+    judgement, code = player.play(Case("plain", (Step("metadata_value", (1, 2, 3), (what,)),)), audit)
+    assert (bool(judgement.visible), judgement.is_legal, code) == (what in UNSOUND, what in SOUND, int(what in UNSOUND))
 
 
 @pytest.mark.parametrize(("kind", "where", "is_wrong"), [

@@ -12,7 +12,7 @@ from helpers.wire_values import random_message
 from minikafka.spark import group_records
 from minikafka.spark.group_records import CLASSIC, LAYOUTS, NAMED_TWICE, check_group_record
 from minikafka.spark.logformat import FormatError
-from minikafka.spark.metadata_log import Fields
+from minikafka.spark.metadata_fields import Fields
 from minikafka.wire.message import Record
 from minikafka.wire.records import group_records as written
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
@@ -44,6 +44,8 @@ def test_every_version_of_a_classic_group_is_read(version: int) -> None:
         made: Any = random_message(VALUES[CLASSIC], version, seed)
         for number, one in enumerate(made.members):
             one.member_id = str(number)
+            one.group_instance_id = None if number % 2 or version < 3 else str(number)
+        made.generation &= (1 << 31) - 1
         made.leader = made.members[-1].member_id if made.members else None
         value, key = encode_coordinator_value(made, version), encode_coordinator_key(KEYS[CLASSIC](group="g"))
         check_group_record(key, value)

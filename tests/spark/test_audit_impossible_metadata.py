@@ -31,7 +31,8 @@ def audited(path: Path, log: MetadataLog) -> AuditResult:
     (registered_topic().remove(OTHER), "the removal of the unknown topic"),
     (registered_topic().remove(TOPIC).remove(TOPIC), "the removal of the unknown topic"),
     (registered_topic().remove(TOPIC).partition(TOPIC, BROKERS, BROKERS, 1), "partition 0 of the unknown topic"),
-    (registered_topic().topic("u", OTHER).remove(OTHER).topic("u", OTHER), ""), (registered_topic().remove(TOPIC).topic("t", OTHER), ""),
+    (registered_topic().topic("u", OTHER).remove(OTHER).topic("u", OTHER).partition(OTHER, BROKERS, BROKERS, 1), ""),
+    (registered_topic().remove(TOPIC).topic("t", OTHER).partition(OTHER, BROKERS, BROKERS, 1), ""),
 ])  # fmt: skip
 def test_topics_that_no_controller_loads(tmp_path: Path, log: MetadataLog, text: str) -> None:
     """It ends at the first such record (ReplicationControlManager.replay)."""

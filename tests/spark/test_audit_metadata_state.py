@@ -36,6 +36,11 @@ TOPIC, INCARNATION = bytes(range(16)), bytes(range(20, 36))
 DIRECTORIES = [bytes([9, number, *range(14)]) for number in range(3)]
 
 
+def directories(node: int) -> list[bytes]:
+    """Those of a broker."""
+    return [bytes([9, node, number, *range(13)]) for number in range(3)]
+
+
 def broker(node: int, **fields: object) -> RegisterBrokerRecord:
     """A registration with everything that one may have."""
     kind = RegisterBrokerRecord
@@ -43,7 +48,7 @@ def broker(node: int, **fields: object) -> RegisterBrokerRecord:
     features = [kind.BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30)]
     return kind(
         broker_id=node, incarnation_id=INCARNATION, broker_epoch=node, end_points=endpoints, features=features, rack="r1", fenced=True,
-        log_dirs=DIRECTORIES[:2], cordoned_log_dirs=DIRECTORIES[:1], **fields,
+        log_dirs=directories(node)[:2], cordoned_log_dirs=directories(node)[:1], **fields,
     )  # fmt: skip
 
 
@@ -107,8 +112,8 @@ CHANGES = [
     BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=-1),
     BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=1),
     BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, in_controlled_shutdown=1),
-    BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, log_dirs=DIRECTORIES[1:]),
-    BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, cordoned_log_dirs=DIRECTORIES[1:2]),
+    BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, log_dirs=directories(2)[1:]),
+    BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, cordoned_log_dirs=directories(2)[1:2]),
     UnfenceBrokerRecord(id=1, epoch=1),
     FenceBrokerRecord(id=1, epoch=1),
     broker(1),

@@ -159,11 +159,11 @@ RULE, QUOTA = bytes(range(16)), b"\x02" + text("user") + text("u") + b"\0" + tex
 OTHERS = [
     (4, b"\x02" + text("t") + text("retention.ms"), text("1000") + b"\0"),
     (4, b"\x04" + text("") + text("log.retention.ms"), text("777") + b"\0"),
-    (12, text("metadata.version"), b"\0\x19\0"),
+    (12, text("group.version"), b"\0\1\0"),
     (11, text("alice") + b"\x01", text("salt") + text("key1") + text("key2") + b"\0\0\x10\0\0"),
     (18, RULE, b"\x02" + text("t") + b"\x03" + text("User:a") + text("*") + b"\x03\x03\0"),
     (14, QUOTA, b"\x40\0\0\0\0\0\0\0\0\0"),
-    (15, b"\0\0\0\x01\0\0\0\0\0\0\0\x01", b"\0\0\0\0\0\0\x03\xe8\0"),
+    (15, b"\0\0\0\x01" + b"\xff" * 8, b"\0\0\0\0\0\0\x03\xe8\0"),
     (10, text("User:a") + text("User:a") + b"\x01", bytes(24) + text("token") + b"\0"),
 ]
 
@@ -203,6 +203,7 @@ def test_a_snapshot_says_what_the_log_says(tmp_path: Path) -> None:
 
 def test_each_removal_leaves_nothing_of_what_it_removes() -> None:
     image = ClusterImage()
+    apply_record(image, MetadataLog().topic("t", bytes(range(1, 17))).values[0])
     for kind, about, says in OTHERS:
         apply_record(image, b"\x01" + bytes([kind]) + b"\0" + about + says)
     assert len(image.state) == len(OTHERS)

@@ -1,0 +1,103 @@
+"""What the latest records of a coordinator's partition cannot say together: members of a group that does not exist, epochs ahead of their
+group's, changes of a share partition's state without the state.
+
+Only 40 bytes are kept of each record, as a coordinator may have millions: equal hashes say that names may be equal.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.claims import GROUPS, SHARE_GROUPS
+from minikafka.spark.coordinator_log import SHARE_SNAPSHOT, SHARE_UPDATE
+from minikafka.spark.group_records import CURRENT, EPOCHS, FAMILIES, MEMBERS, TARGETS, TYPES
+from minikafka.spark.metadata_fields import Fields
+
+Rows = np.ndarray[Any, Any]
+COLUMNS = ("owner", "role", "member", "epoch", "offset")
+_OWNER, _MEMBER, _CURRENT, _TARGET, _PART, _GONE = range(6)
+_ROLES = {_OWNER: TYPES.keys(), _MEMBER: MEMBERS, _CURRENT: CURRENT, _TARGET: TARGETS}
+_NONE = -(1 << 63)
+
+
+class Whole:
+    """The latest records of one partition, of which `suspects` says which contradict others."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._rows = array("q")
+
+    def add(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """Add the latest record of a key, which can be read. A tombstone has no value."""
+        kind = int.from_bytes(key[:2], "big")
+        if self._topic == SHARE_GROUPS and kind in {SHARE_SNAPSHOT, SHARE_UPDATE}:
+            role = _GONE if value is None else _OWNER if kind == SHARE_SNAPSHOT else _PART
+            self._append(key[2:], role, b"", _NONE if value is None else Fields(value, 2).integer(4), offset)
+        elif self._topic == GROUPS and kind in FAMILIES and (value is not None or kind in MEMBERS):
+            fields, family = Fields(key, 2), FAMILIES[kind]
+            group = fields.raw(fields.integer(2))
+            member = fields.raw(fields.integer(2)) if kind in MEMBERS | CURRENT | TARGETS else b""
+            role = _GONE if value is None else next((role for role, kinds in _ROLES.items() if kind in kinds), _PART)
+            epoch = Fields(value, 2).integer(4) if value is not None and kind in EPOCHS | CURRENT else _NONE
+            self._append((group, family), role, (group, member, family), epoch, offset)
+
+    def _append(self, owner: object, role: int, member: object, epoch: int, offset: int) -> None:
+        self._rows.extend((hash(owner), role, hash(member), epoch, offset))
+
+    def suspects(self) -> dict[int, str]:
+        """{offset of a record: what is wrong with it}."""
+        table = np.frombuffer(self._rows, np.int64).reshape(-1, len(COLUMNS)) if self._rows else np.empty((0, len(COLUMNS)), np.int64)
+        rows = {name: table[:, number] for number, name in enumerate(COLUMNS)}
+        owned = (rows["role"] != _OWNER) & (rows["role"] != _GONE)
+        owners = _chosen(rows, rows["role"] == _OWNER)
+        parts = _chosen(rows, owned)
+        is_share = self._topic == SHARE_GROUPS
+        at, is_there = _places(owners["owner"], parts["owner"])
+        lacking = parts["offset"][~is_there].tolist()
+        if is_share:
+            names = parts["owner"][~is_there].tolist()
+            gone = _newest(rows, "owner")
+            lacking = [offset for name, offset in zip(names, lacking, strict=True) if gone.get(name, -1) < offset]
+        found = dict.fromkeys(self._of_others(rows), "is of somebody who is no member")
+        found |= dict.fromkeys(lacking, "changes a state that does not exist" if is_share else "belongs to a group that does not exist")
+        if len(owners["owner"]):
+            for row in np.flatnonzero(is_there & (parts["epoch"] > owners["epoch"][at])).tolist():
+                epochs = f"is of epoch {parts['epoch'][row]}, and {'the state' if is_share else 'its group'} of {owners['epoch'][at[row]]}"
+                found[int(parts["offset"][row])] = epochs
+        return found
+
+    def _of_others(self, rows: dict[str, Rows]) -> list[int]:
+        """Offsets of what those hold who are no members, and of what those are to hold who have left since: a coordinator that loads the
+        end of a member and finds such a record before ends (GroupMetadataManager.replay)."""
+        members = np.sort(rows["member"][rows["role"] == _MEMBER])
+        current, target = (_chosen(rows, rows["role"] == role) for role in (_CURRENT, _TARGET))
+        gone = _newest(rows, "member")
+        found: list[int] = current["offset"][~_places(members, current["member"])[1]].tolist()
+        apart = ~_places(members, target["member"])[1]
+        left = zip(target["member"][apart].tolist(), target["offset"][apart].tolist(), strict=True)
+        return found + [offset for member, offset in left if gone.get(member, -1) > offset]
+
+
+def _newest(rows: dict[str, Rows], name: str) -> dict[int, int]:
+    """{hash: offset of its last tombstone}."""
+    gone = _chosen(rows, rows["role"] == _GONE)
+    pairs = sorted(zip(gone["offset"].tolist(), gone[name].tolist(), strict=True))
+    return {value: offset for offset, value in pairs}
+
+
+def _chosen(rows: dict[str, Rows], mask: Rows) -> dict[str, Rows]:
+    """Some rows, in the order of their owners, the newest of an owner last."""
+    some = {name: column[mask] for name, column in rows.items()}
+    order = np.lexsort((some["offset"], some["owner"]))
+    return {name: column[order] for name, column in some.items()}
+
+
+def _places(ordered: Rows, wanted: Rows) -> tuple[Rows, Rows]:
+    """(where the wanted values are in an ordered column, whether they are there)."""
+    if not len(ordered):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    return at, ordered[at] == wanted

@@ -1,0 +1,94 @@
+"""Control records of the metadata log and of its snapshots, by the rules by which a node loads them: it ends where one of them is broken
+(RecordsIterator.decodeControlRecord, VoterSet, KRaftVersion)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_fields import Fields, UnknownRecordError
+
+LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
+KRAFT_VERSION_MAX, LEADER_CHANGE_MAX = 1, 1
+Voters = dict[str, str]
+
+
+def kind_of(key: bytes) -> int:
+    """The type in the key of a control record: a version and the type."""
+    return int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
+
+
+def check_control(key: bytes, value: bytes) -> None:
+    """Read a control record of the metadata log. Raises FormatError."""
+    kind = kind_of(key)
+    if kind == LEADER_CHANGE:
+        _leader_change(value)
+    elif kind == KRAFT_VERSION:
+        _kraft_version(value)
+    elif kind == KRAFT_VOTERS:
+        voters_in(value)
+    else:
+        text = f"a control record of type {kind}, which has no place in the metadata log"
+        raise UnknownRecordError(text) if kind > KRAFT_VOTERS else FormatError(text)
+
+
+def check_snapshot_controls(kinds: Iterable[int]) -> None:
+    """Check the types of a snapshot's control records; -1 stands for records of the cluster. Raises FormatError if it is not whole."""
+    found = list(kinds)
+    if not found or found[0] != SNAPSHOT_HEADER or found[-1] != SNAPSHOT_FOOTER:
+        raise FormatError("it has no snapshot header or footer, so it is incomplete")
+    if odd := [kind for kind in found[1:-1] if kind not in {-1, KRAFT_VERSION, KRAFT_VOTERS}]:
+        raise FormatError(f"it has a control record of type {odd[0]} in its midst")
+
+
+def voters_in(value: bytes) -> Voters:
+    """VotersRecord: {voter: its directory}. Raises FormatError."""
+    fields = Fields(value)
+    _check_version(fields.integer(2), 0, "voters")
+    found: Voters = {}
+    for _ in range(fields.count()):
+        node = str(fields.integer(4))
+        if node in found:
+            raise FormatError(f"voter {node} stands twice among the voters")
+        found[node] = fields.uuid()
+        for _ in range(fields.count()):
+            fields.string(), fields.string(), fields.integer(2), fields.tagged()
+        fields.integer(2), fields.integer(2), fields.tagged(), fields.tagged()
+    fields.tagged()
+    if not found:
+        raise FormatError("the set of voters is empty")
+    return found
+
+
+def _leader_change(value: bytes) -> None:
+    """LeaderChangeMessage: of version 1 voters have directories."""
+    fields = Fields(value)
+    version = _check_version(fields.integer(2), LEADER_CHANGE_MAX, "a change of leader")
+    leader = fields.integer(4)
+    voters: list[set[int]] = []
+    for _ in ("voters", "those that voted"):
+        voters.append(set())
+        for _ in range(fields.count()):
+            voters[-1].add(fields.integer(4))
+            fields.raw(16 if version else 0), fields.tagged()
+    fields.tagged()
+    if leader < 0 or (voters[0] and leader not in voters[0]) or not voters[1] <= voters[0]:
+        raise FormatError(f"node {leader} leads, elected by {sorted(voters[1])} of the voters {sorted(voters[0])}")
+
+
+def _kraft_version(value: bytes) -> None:
+    fields = Fields(value)
+    _check_version(fields.integer(2), 0, "kraft.version")
+    level = fields.integer(2)
+    fields.tagged()
+    if level < 0:
+        raise FormatError(f"kraft.version is {level}")
+    if level > KRAFT_VERSION_MAX:
+        raise UnknownRecordError(f"kraft.version is {level}, which is unknown")
+
+
+def _check_version(version: int, most: int, what: str) -> int:
+    if not 0 <= version <= most:
+        text = f"a record of {what} has the unknown version {version}"
+        raise UnknownRecordError(text) if version > most else FormatError(text)
+    return version

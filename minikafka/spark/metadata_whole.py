@@ -1,0 +1,23 @@
+"""What the metadata as a whole cannot be, though a controller loads every record of it: topics without all of their partitions, leaders
+that are not registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minikafka.spark.metadata_log import ClusterImage
+
+
+def contradictions(image: ClusterImage) -> Iterator[str]:
+    """A controller makes a topic with its partitions at once, numbered from 0 on. It takes a broker's leaderships away before it removes
+    the broker."""
+    numbers: dict[str, set[int]] = {topic_id: set() for topic_id in image.topics}
+    for topic_id, number in image.partitions:
+        numbers[topic_id].add(number)
+    for topic_id, found in sorted(numbers.items(), key=lambda item: image.topics[item[0]]):
+        if not found or found != set(range(len(found))):
+            said = f"the partitions {', '.join(map(str, sorted(found)[:9]))}" if found else "no partitions"
+            yield f"topic {image.topics[topic_id]} has {said}: not all from 0 on"
+    for (topic, number), claim in sorted(image.claims().items()):
+        if claim.leader != "-1" and image.brokers and claim.leader not in image.brokers:
+            yield f"the leader of {topic}-{number} is broker {claim.leader}, which is not registered"

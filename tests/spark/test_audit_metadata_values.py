@@ -1,0 +1,273 @@
+"""Values in metadata records that no controller writes, control records and snapshots that no node loads, metadata that contradicts itself:
+the same on all nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic
+from helpers.log_clusters import (
+    CONTROL,
+    TIME_MS,
+    Batch,
+    MetadataLog,
+    Partition,
+    directory_id,
+    plain,
+    unsigned,
+    write_broker,
+)
+
+from minikafka.core.controller.config import SUPPORTED_FEATURES
+from minikafka.spark.audit import AuditResult
+from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_controls import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, check_control
+from minikafka.spark.metadata_fields import UnknownRecordError
+from minikafka.spark.metadata_log import read_image
+from minikafka.spark.metadata_values import FEATURES
+
+METADATA, OTHER = "__cluster_metadata-0", bytes(range(50, 66))
+
+
+def text(value: str) -> bytes:
+    return unsigned(len(value) + 1) + value.encode()
+
+
+def with_record(kind: int, body: bytes) -> MetadataLog:
+    return registered_topic().other(kind, body)
+
+
+def feature(name: str, level: int) -> MetadataLog:
+    return with_record(12, text(name) + struct.pack(">h", level) + b"\0")
+
+
+def rule(resource: int = 2, pattern: int = 3, principal: str = "User:u", operation: int = 3, permission: int = 3) -> bytes:
+    about = OTHER + bytes([resource]) + text("t") + bytes([pattern]) + text(principal) + text("*")
+    return about + bytes([operation, permission]) + b"\0"
+
+
+def credential(mechanism: int = 1, iterations: int = 4096) -> bytes:
+    return text("u") + bytes([mechanism]) + text("salt") + text("stored") + text("server") + struct.pack(">i", iterations) + b"\0"
+
+
+def quota(*kinds: str, key: str = "producer_byte_rate", is_removed: bool = False) -> bytes:
+    entity = b"".join(text(kind) + text("x") + b"\0" for kind in kinds)
+    return unsigned(len(kinds) + 1) + entity + text(key) + struct.pack(">d?", 5.0, is_removed) + b"\0"
+
+
+def registered(node: int, epoch: int, *directories: bytes) -> MetadataLog:
+    tagged = unsigned(1) + b"\0" + unsigned(1 + 16 * len(directories)) + unsigned(len(directories) + 1) + b"".join(directories)
+    body = struct.pack(">i?", node, False) + OTHER + struct.pack(">q", epoch) + b"\1\1\0\0\0" + tagged
+    return registered_topic().other(0, body, version=3)
+
+
+def setting(resource: int, name: str, option: str, value: str) -> MetadataLog:
+    return with_record(4, bytes([resource]) + text(name) + text(option) + text(value) + b"\0")
+
+
+def producer_ids(node: int, epoch: int, following: int) -> MetadataLog:
+    return with_record(15, struct.pack(">iqq", node, epoch, following) + b"\0")
+
+
+RULE, CREDENTIAL = rule(), credential()
+
+
+@pytest.mark.parametrize(("log", "said"), [
+    (feature("metadata.version", 0), "metadata.version has level 0"), (feature("metadata.version", 1), ""),
+    (feature("metadata.version", 33), ""), (feature("metadata.version", 99), "?metadata.version has the unknown level 99"),
+    (feature("group.version", 0), ""), (feature("group.version", 2), "?unknown level 2"), (feature("odd", 1), "?odd has the unknown level"),
+    (feature("odd", 0), ""), (feature("odd", -1), "odd has level -1"),
+    (setting(2, "u", "retention.ms", "1"), "retention.ms is set for the unknown topic u"), (setting(2, "t", "own", "1"), ""),
+    (setting(2, "t", "cleanup.policy", "compact, delete"), ""), (setting(2, "t", "cleanup.policy", ""), ""),
+    (setting(2, "t", "cleanup.policy", "compacted"), "'compacted', with the unknown policy"),
+    (setting(4, "", "log.cleanup.policy", "del"), "unknown policy 'del'"), (setting(32, "g", "share.auto.offset.reset", "latest"), ""),
+    (setting(8, "1", "root", "INFO"), "unknown type of resource 8"), (setting(77, "1", "x", "1"), "?unknown type of resource 77"),
+    (producer_ids(1, 1, -5), "the next producer id is -5"), (producer_ids(-1, -1, 1000), ""), (producer_ids(1, 1, 1000), ""),
+    (producer_ids(9, 1, 1000), "given to broker 9 of epoch 1"), (producer_ids(1, 7, 1000), "given to broker 1 of epoch 7"),
+    (with_record(18, RULE), ""), (with_record(18, RULE[:-3]), "ends too early"), (with_record(18, RULE + b"x"), "1 bytes behind"),
+    (with_record(18, RULE).other(18, RULE), "is made a second time"), (with_record(18, bytes(16) + RULE[16:]), "the id of none"),
+    (with_record(18, rule(resource=1)), "resource 1"), (with_record(18, rule(resource=8)), "?resource 8"),
+    (with_record(18, rule(pattern=2)), "pattern 2"), (with_record(18, rule(pattern=5)), "?pattern 5"),
+    (with_record(18, rule(operation=1)), "operation 1"), (with_record(18, rule(operation=16)), "?operation 16"),
+    (with_record(18, rule(permission=1)), "permission 1"), (with_record(18, rule(permission=4)), "?permission 4"),
+    (with_record(18, rule(principal="u")), "principal has no type"),
+    (with_record(11, CREDENTIAL), ""), (with_record(11, CREDENTIAL[:-4]), "ends too early"), (with_record(11, CREDENTIAL + b"x"), "behind"),
+    (with_record(11, credential(0)), "mechanism 0"), (with_record(11, credential(3)), "?mechanism 3"),
+    (with_record(11, credential(iterations=4095)), "4095 iterations"), (with_record(11, credential(iterations=16385)), "16385 iterations"),
+    (with_record(14, quota("user")), ""), (with_record(14, quota("user", "client-id")), ""), (with_record(14, quota("ip")), ""),
+    (with_record(14, quota()), "is for nobody"), (with_record(14, quota("user", "user")), "is for user and user"),
+    (with_record(14, quota("ip", "user")), "is for ip and user"), (with_record(14, quota("planet")), "is for planet"),
+    (with_record(14, quota("user", key="speed")), "?limits the unknown speed"),
+    (with_record(14, quota("planet", key="speed", is_removed=True)), ""),
+    (registered(-2, 9), "broker -2 is registered in epoch 9"), (registered(3, 2), "broker 3 is registered in epoch 2, after epoch 3"),
+    (registered(3, 3, directory_id(3)), ""), (registered(4, 4, directory_id(4)), ""),
+    (registered(4, 4, directory_id(1)), "which broker 1 has already"),
+    (registered(4, 4, directory_id(4), directory_id(4)), "which broker 4 has already"),
+])  # fmt: skip
+def test_values_that_no_controller_writes(tmp_path: Path, log: MetadataLog, said: str) -> None:
+    """A question mark: of a later release it may be sound, so that nothing is proven."""
+    (tmp_path / f"{0:020d}.log").write_bytes(log.encode())
+    kind = UnknownRecordError if said.startswith("?") else FormatError
+    with pytest.raises(kind, match=re.escape(said.lstrip("?"))) if said else contextlib.nullcontext() as caught:
+        read_image(str(tmp_path), "1")
+    if caught is not None and not said.startswith("?"):
+        assert not isinstance(caught.value, UnknownRecordError)
+
+
+def test_the_levels_are_those_of_this_release() -> None:
+    """The audit has a table of its own."""
+    assert {name: highest for name, (_, highest) in FEATURES.items()} == {name: levels[1] for name, levels in SUPPORTED_FEATURES.items()}
+
+
+def audited(path: Path, log: MetadataLog, change: Callable[[Path], None] = lambda root: None) -> AuditResult:
+    for broker in BROKERS:
+        root = write_broker(path / f"b{broker}", broker, [Partition("t-0", [plain(at) for at in range(10)])], log.encode())
+        change(root / METADATA)
+    return audit(path)
+
+
+@pytest.mark.parametrize(("log", "code"), [(feature("metadata.version", 0), 1), (feature("metadata.version", 99), 3)])
+def test_the_audit_does_not_pass(tmp_path: Path, log: MetadataLog, code: int) -> None:
+    assert audited(tmp_path, log).exit_code == code
+
+
+@pytest.mark.parametrize(("log", "said"), [
+    (registered_topic().topic("u", OTHER), "topic u has no partitions"),
+    (registered_topic().topic("u", OTHER).partition(OTHER, BROKERS, BROKERS, 1, number=1), "topic u has the partitions 1: not all from 0"),
+    (registered_topic(leader=9, isr=(9,)), "the leader of t-0 is broker 9, which is not registered"),
+    (registered_topic().other(1, struct.pack(">iq", 1, 1) + b"\0"), "the leader of t-0 is broker 1, which is not registered"),
+    (registered_topic(leader=-1, isr=(), elr=BROKERS).other(1, struct.pack(">iq", 1, 1) + b"\0"), ""),
+])  # fmt: skip
+def test_metadata_that_contradicts_itself(tmp_path: Path, log: MetadataLog, said: str) -> None:
+    result = audited(tmp_path, log)
+    found = messages_of(result, "metadata-log")
+    assert (result.exit_code == 1) == bool(said)
+    assert len(found) == bool(said) and all(said in one for one in found)
+
+
+# ---- control records -----------------------------------------------------------------------------------------------------------------
+
+
+def control(kind: int, value: bytes) -> MetadataLog:
+    log = registered_topic()
+    log.controls[len(log.values)] = struct.pack(">hh", 0, kind)
+    log.values.append(value)
+    return log
+
+
+VOTERS = MetadataLog().voters(BROKERS).values[0]
+LEADER = struct.pack(">hi", 0, 1) + b"\3" + b"".join(struct.pack(">i", node) + b"\0" for node in (1, 2))
+
+
+@pytest.mark.parametrize(("kind", "value", "said"), [
+    (LEADER_CHANGE, LEADER + b"\2\0\0\0\2\0\0", ""), (LEADER_CHANGE, struct.pack(">hi", 0, 1) + b"\1\1\0", ""),
+    (LEADER_CHANGE, struct.pack(">hi", 0, 9) + LEADER[6:] + b"\2\0\0\0\2\0\0", "node 9 leads"), (LEADER_CHANGE, LEADER, "too early"),
+    (LEADER_CHANGE, LEADER + b"\2\0\0\0\7\0\0", "elected by [7]"), (LEADER_CHANGE, struct.pack(">h", 2), "?the unknown version 2"),
+    (LEADER_CHANGE, struct.pack(">hi", 1, 1) + b"\2\0\0\0\1" + OTHER + b"\0\2\0\0\0\1" + OTHER + b"\0\0", ""),
+    (KRAFT_VERSION, b"\0\0\0\1\0", ""), (KRAFT_VERSION, b"\0\0\0\2\0", "?kraft.version is 2"), (KRAFT_VERSION, b"\0\0", "too early"),
+    (KRAFT_VERSION, b"\0\0\xff\xff\0", "kraft.version is -1"), (KRAFT_VERSION, b"\xff\xff\0\1\0", "the unknown version -1"),
+    (KRAFT_VOTERS, VOTERS, ""), (KRAFT_VOTERS, b"\0\0\1\0", "the set of voters is empty"), (KRAFT_VOTERS, VOTERS[:-9], "too early"),
+    (KRAFT_VOTERS, MetadataLog().voters((1, 1)).values[0], "voter 1 stands twice"),
+    (0, b"\0\0\0\0\0\1", "of type 0"), (3, struct.pack(">hq", 0, TIME_MS) + b"\0", "of type 3"), (77, b"", "?of type 77"),
+])  # fmt: skip
+def test_control_records_at_which_a_node_ends(kind: int, value: bytes, said: str) -> None:
+    error = UnknownRecordError if said.startswith("?") else FormatError
+    with pytest.raises(error, match=re.escape(said.lstrip("?"))) if said else contextlib.nullcontext():
+        check_control(struct.pack(">hh", 0, kind), value)
+
+
+@pytest.mark.parametrize(("kind", "value", "code"), [
+    (0, b"\0\0\0\0\0\1", 1), (77, b"", 3), (KRAFT_VOTERS, b"\0\0\1\0", 1), (KRAFT_VERSION, b"\0\0\0\1\0", 0),
+])  # fmt: skip
+def test_the_audit_reads_control_records(tmp_path: Path, kind: int, value: bytes, code: int) -> None:
+    assert audited(tmp_path, control(kind, value)).exit_code == code
+
+
+# ---- snapshots -----------------------------------------------------------------------------------------------------------------------
+
+
+def snapshot(log: MetadataLog, *more: bytes, middle: int | None = None) -> bytes:
+    """A snapshot of the whole log with more records, or with a control record of this type in its midst."""
+    whole = log.snapshot([*(value for at, value in enumerate(log.values) if at not in log.controls), *more])
+    if middle is None:
+        return whole
+    head = whole.index(struct.pack(">hh", 0, 3))  # the key of the header, in the first batch
+    end = 12 + int.from_bytes(whole[8:12], "big")
+    assert head < end
+    base, following = 1 + whole[23 + 3], whole[end:]
+    inserted = Batch(base, [(0, struct.pack(">hh", 0, middle), struct.pack(">hq", 0, 5) + b"\0")], 1, attributes=CONTROL)
+    moved = b""
+    while following:
+        size = 12 + int.from_bytes(following[8:12], "big")
+        moved += struct.pack(">q", int.from_bytes(following[:8], "big") + 1) + following[8:size]
+        following = following[size:]
+    return whole[:end] + inserted.encode() + moved
+
+
+FENCE, CHANGE = MetadataLog().other(7, struct.pack(">iq", 1, 1) + b"\0"), MetadataLog().change(TOPIC, isr=BROKERS)
+SETTING = MetadataLog().config("t", "retention.ms", "7")
+
+
+@pytest.mark.parametrize(("more", "middle", "said"), [
+    ((), None, ""), (tuple(FENCE.values), None, "a record of type 7, which changes what others say"),
+    (tuple(CHANGE.values), None, "a record of type 5"), (tuple(MetadataLog().other(20, b"\0").values), None, "a record of type 20"),
+    (tuple(SETTING.values), None, "say again what others say"), ((), 3, "a control record of type 3 in its midst"),
+    ((), 4, "a control record of type 4 in its midst"), ((), 2, "a control record of type 2 in its midst"),
+    ((), 77, "a control record of type 77 in its midst"),
+])  # fmt: skip
+def test_snapshots_that_no_controller_writes(tmp_path: Path, more: tuple[bytes, ...], middle: int | None, said: str) -> None:
+    """Each record of a snapshot says something of its own (MetadataImage.write), between a header and a footer."""
+    log = registered_topic().config("t", "retention.ms", "7")
+    content = snapshot(log, *more, middle=middle)
+    result = audited(tmp_path, log, lambda path: (path / f"{len(log.values):020d}-0000000001.checkpoint").write_bytes(content) and None)
+    found = messages_of(result, "metadata-snapshot")
+    assert result.exit_code == (1 if said else 0), found
+    assert all(said in one for one in found) and len(found) == (3 if said else 0)
+
+
+@pytest.mark.parametrize("nodes", [(1,), (1, 2)])
+def test_snapshots_of_one_name_have_the_same_voters(tmp_path: Path, nodes: tuple[int, ...]) -> None:
+    """Where no log reaches back to them, nothing else tells."""
+    log = registered_topic().voters(BROKERS).config("t", "retention.ms", "7")
+    end = len(log.values) - 1
+    for broker in BROKERS:
+        root = write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [plain(at) for at in range(10)])], log.encode())
+        path, part = root / METADATA, MetadataLog(log.values[:end], {} if broker in nodes else log.controls)
+        values = [value for at, value in enumerate(part.values) if at not in log.controls]
+        (path / f"{end:020d}-0000000001.checkpoint").write_bytes(part.snapshot(values))
+        (path / f"{0:020d}.log").unlink()
+        (path / f"{end:020d}.log").write_bytes(b"".join(one.encode() for one in log.batches()[end:]))
+        (path / "leader-epoch-checkpoint").write_text(f"0\n1\n1 {end}\n")
+    result = audit(tmp_path)
+    assert result.exit_code == 1
+    odd = "1" if nodes == (1,) else "3"
+    assert [one.partition(":")[0] for one in messages_of(result, "metadata-snapshot") if "has the voters" in one] == [odd]
+
+
+@pytest.mark.parametrize("name", [
+    "x.checkpoint", "5-1.checkpoint", "x.checkpoint.part", "x.checkpoint.deleted", f"{1 << 63:020d}-{1:010d}.checkpoint",
+    f"{5:020d}-{1 << 31:010d}.checkpoint",
+])  # fmt: skip
+def test_names_at_which_apache_kafka_does_not_start(tmp_path: Path, name: str) -> None:
+    """Snapshots.parse reads two numbers."""
+    result = audited(tmp_path, registered_topic(), lambda path: (path / name).write_bytes(b"") and None)
+    assert result.exit_code == 1 and len(messages_of(result, "foreign-file")) == 3
+
+
+@pytest.mark.parametrize("name", [f"{5:020d}-{1:010d}-1234.checkpoint.part", f"{5:020d}-{1:010d}.checkpoint.deleted", "checkpoint"])
+def test_names_of_unfinished_and_removed_snapshots_are_right(tmp_path: Path, name: str) -> None:
+    assert audited(tmp_path, registered_topic(), lambda path: (path / name).write_bytes(b"") and None).outcome == "PASS"
+
+
+@pytest.mark.parametrize("entry", ["-1 0", "0 -1"])
+def test_a_negative_leader_epoch_keeps_a_log_from_loading(tmp_path: Path, entry: str) -> None:
+    audited(tmp_path, registered_topic())
+    path = tmp_path / "b2" / "t-0" / "leader-epoch-checkpoint"
+    path.write_text(f"0\n2\n{entry}\n0 0\n" if entry[0] == "-" else f"0\n1\n{entry}\n")
+    result = audit(tmp_path)
+    assert result.exit_code == 1 and messages_of(result, "epoch-checkpoint-format")
