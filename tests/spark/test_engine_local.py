@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +55,29 @@ def test_work_left_undone_is_dropped() -> None:
     first = next(iter(engine.map(operator.neg, list(range(1000)))))
     engine.close()
     assert first <= 0
+
+
+KILLED = """
+import os, signal, threading
+from minikafka.spark.engine_local import LocalEngine
+
+if __name__ == "__main__":
+    if {threads}:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    engine = LocalEngine(2)
+    next(iter(engine.map(bytes, [1 << 20] * 64)))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_processes_say_nothing_when_their_program_is_killed(threads: int, tmp_path: Path) -> None:
+    """They hold its standard error open, so its end is theirs. Python's own process that removes what a fork server left says one line."""
+    program = tmp_path / "program.py"
+    program.write_text(KILLED.format(threads=threads))
+    ended = subprocess.run([sys.executable, str(program)], stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == -signal.SIGKILL and b"Traceback" not in ended.stderr
+    assert threads or not ended.stderr
 
 
 def _killed_once(item: tuple[str, int]) -> int:
