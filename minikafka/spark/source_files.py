@@ -50,7 +50,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 @dataclass(frozen=True, slots=True)
 class Held:
     """One copy of a partition. `high_watermark` -1: no checkpoint tells it; `topic_id` "": no file tells it. `first_epoch`: where the first
-    leader epoch of a broker that was stopped in order begins, if that lies before the first segment; -1 else. `is_unlisted`: such a
+    leader epoch of a broker that was stopped in order begins, if that lies before the log's start; -1 else. `is_unlisted`: such a
     broker's checkpoint of high watermarks leaves out a partition with records."""
 
     topic: str
@@ -107,10 +107,10 @@ def topic_id_of(path: str) -> str:
         return ""
 
 
-def epoch_before(path: str, base: int) -> int:
-    """Where the first leader epoch begins, if that is before the first segment, at `base`; -1 else, or where it cannot be read.
+def epoch_before(path: str, start: int) -> int:
+    """Where the first leader epoch begins, if that is before the log's `start`; -1 else, or where it cannot be read.
 
-    A broker that deletes segments cuts the epochs, too. Apache Kafka writes the epochs a moment later, which an orderly stop may prevent:
+    A broker that deletes records cuts the epochs, too. Apache Kafka writes the epochs a moment later, which an orderly stop may prevent:
     then the files of the segments wait for their deletion under the name `.deleted`.
     """
     try:
@@ -118,8 +118,8 @@ def epoch_before(path: str, base: int) -> int:
         waiting = [int(name[:20]) for name in os.listdir(path) if name.endswith(".log.deleted") and name[:20].isdigit()]
     except (OSError, FormatError):
         return -1
-    first = entries[0][1] if entries else base
-    return first if first < base and min(waiting, default=base) > first else -1
+    first = entries[0][1] if entries else start
+    return first if first < start and min(waiting, default=start) > first else -1
 
 
 def is_cleaned(path: str, topic: str, partition: int) -> bool:

@@ -155,7 +155,7 @@ def _held(directory: LogDirectory, options: SourceOptions) -> Iterator[Held]:
             start = max(bases[0], (directory.log_start or {}).get(key, 0))
             # A partition that the checkpoint leaves out was not yet committed when it was written; without one the log is all there is.
             high_watermark = -1 if directory.high_watermark is None else directory.high_watermark.get(key, bases[0])
-            first_epoch = epoch_before(path, bases[0]) if directory.clean else -1
+            first_epoch = epoch_before(path, start) if directory.clean else -1
             is_unlisted = bool(directory.clean) and directory.high_watermark is not None and key not in directory.high_watermark
             yield Held(
                 *key, directory.broker, path, tuple(bases), start, high_watermark, topic_id_of(path), first_epoch,

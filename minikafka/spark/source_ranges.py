@@ -72,11 +72,12 @@ def starting(options: SourceOptions, found: Available, default: str) -> Offsets:
 def _begin_whole(options: SourceOptions, found: Available, keys: list[Key]) -> None:
     """Report logs that are read from their beginning and have lost it. A query that names a later offset does not ask for what is gone."""
     for held in (found.files[key] for key in sorted(keys) if key in found.files and found.files[key].first_epoch >= 0):
-        why = f"the first segment begins at {held.bases[0]}, the first leader epoch at {held.first_epoch}, and a broker that deletes "
-        why += "segments moves both, unless tiered storage has them"
+        what = "the first segment" if held.log_start == held.bases[0] else "by log-start-offset-checkpoint the log"
+        why = f"{what} begins at {held.log_start}, the first leader epoch at {held.first_epoch}, and a broker that deletes "
+        why += "records moves both, unless tiered storage has them"
         remedy = f"{OTHER_REPLICAS}, or begin at {held.log_start} with startingOffsets"
         LossPolicy(options.fail_on_data_loss).report(
-            Loss(held.topic, held.partition, held.first_epoch, held.bases[0], why, held.path, remedy)
+            Loss(held.topic, held.partition, held.first_epoch, held.log_start, why, held.path, remedy)
         )
 
 

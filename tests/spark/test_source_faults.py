@@ -156,6 +156,7 @@ def test_a_compacted_log_has_gaps(directory: Path) -> None:
 
 def test_offsets_outside_of_the_log(directory: Path) -> None:
     files.checkpoint(directory, "log-start-offset-checkpoint", {"t-0": 50})
+    (directory / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 50\n")
     before = {"subscribe": "t", "startingOffsets": '{"t": {"0": 10}}'}
     with pytest.raises(DataLossError, match="t-0: offsets 10 to 49 are missing: the log begins at 50"):
         offsets(directory, **before)
