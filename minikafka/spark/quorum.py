@@ -86,6 +86,7 @@ def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Ite
         if node.beginning:
             yield _finding("metadata-log", node.beginning, (node.name,), node.path)
     yield from _two_leaders(nodes)
+    yield from _outvoted(nodes)
     yield from _unelected(nodes, directories)
     yield from _overruled(nodes)
     yield from _other_voters(nodes)
@@ -344,6 +345,20 @@ def _two_leaders(nodes: Sequence[Node]) -> Iterator[Finding]:
             text = "; ".join(f"{leader} by node {', '.join(names)}" for leader, names in sorted(nodes_by_leader.items()))
             fewest = min(nodes_by_leader.values(), key=len)
             yield _finding("quorum-state", f"epoch {epoch} has more than one leader: {text}", tuple(fewest))
+
+
+def _outvoted(nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Check that a majority can have voted for the leader of an epoch: a node votes once in an epoch, and a leader for itself."""
+    states = [(node, node.state) for node in nodes if node.state is not None]
+    leaders = {(state["leaderEpoch"], state["leaderId"]) for _, state in states if state["leaderId"] >= 0}
+    for epoch, leader in sorted(leaders):
+        others = {node.name for node, state in states if state["leaderEpoch"] == epoch and state["votedId"] not in {-1, leader}}
+        own = next((node for node in nodes if node.name == str(leader)), None)
+        voters = (_electorate(own) if own is not None and own.epoch == epoch else {}) or dict.fromkeys(voters_of(nodes), "")
+        against = sorted(others & voters.keys())
+        if str(leader) in against or (against and len(voters) - len(against) < len(voters) // 2 + 1):
+            text = f"node {leader} leads epoch {epoch}, in which {', '.join(against)} of {counted(len(voters), 'voter')} voted otherwise"
+            yield _finding("quorum-state", text, tuple(against))
 
 
 def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:

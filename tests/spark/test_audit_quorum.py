@@ -41,6 +41,22 @@ def test_votes_that_agree_with_the_log_are_no_finding(tmp_path: Path) -> None:
     assert (result.outcome, [one.message for one in result.findings.kept]) == ("PASS", [])
 
 
+@pytest.mark.parametrize(("votes", "blamed"), [
+    ((1, 1, 1), ""), ((1, -1, -1), ""), ((-1, -1, -1), ""), ((1, 1, 3), ""), ((1, 2, 3), "2,3"), ((1, 3, 3), "2,3"), ((2, 1, 1), "1"),
+])  # fmt: skip
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_leader_for_whom_no_majority_can_have_voted(tmp_path: Path, votes: tuple[int, ...], blamed: str, is_heard: bool) -> None:
+    """Node 1 leads epoch 1; a node votes once in an epoch. `is_heard`: the others know the leader, too."""
+    folder = cluster(tmp_path, with_voters())
+    for broker, voted in zip(BROKERS, votes, strict=True):
+        place = directory_id(voted) if voted > 0 else bytes(16)
+        remember(folder, broker, quorum_state(1 if is_heard or broker == 1 else -1, 1, voted, place))
+    result = audit(folder)
+    assert result.exit_code == (1 if blamed else 0)
+    found = [one for one in result.findings.kept if one.check == "quorum-state"]
+    assert [",".join(one.brokers) for one in found] == ([blamed] if blamed else [])
+
+
 def static_state() -> dict[str, object]:
     """What a node of a static quorum keeps: version 0."""
     return quorum_state(1, 1) | {"data_version": 0, "clusterId": "", "appliedOffset": 0, "currentVoters": [{"voterId": 1}]}
