@@ -284,6 +284,16 @@ def _impossible(claim: PartitionClaim) -> Iterator[str]:
     for nodes, what in ((claim.isr, "in sync"), (claim.elr, "eligible leaders"), *moved):
         if others := [node for node in dict.fromkeys(nodes) if node not in claim.replicas]:
             yield f"the controller counts {', '.join(others)} as {what}, but the replicas are {', '.join(claim.replicas)}"
+    for one, other, what in (
+        (claim.isr, claim.elr, "in sync and as an eligible leader"), (claim.adding, claim.removing, "a replica to be added and removed"),
+    ):  # fmt: skip
+        if shared := [node for node in one if node in other]:
+            yield f"the controller counts broker {shared[0]} as {what}"
+    for nodes, what in moved:
+        if nodes and set(claim.replicas) <= set(nodes):
+            yield f"the controller counts all replicas, {', '.join(claim.replicas)}, as {what}"
+    if claim.recovering and len(claim.isr) > 1:
+        yield f"the controller counts {', '.join(claim.isr)} as in sync with a leader that has not recovered"
     for nodes, what in ((claim.replicas, "a replica"), (claim.isr, "in sync"), (claim.elr, "an eligible leader")):
         if twice := sorted({node for node in nodes if nodes.count(node) > 1}):
             yield f"the controller counts broker {twice[0]} as {what} twice"

@@ -10,7 +10,7 @@ from minikafka.spark.metadata_log import ClusterImage
 
 def contradictions(image: ClusterImage) -> Iterator[str]:
     """A controller makes a topic with its partitions at once, numbered from 0 on. It takes a broker's leaderships away before it removes
-    the broker."""
+    the broker, and places a replica in the directories of its broker alone."""
     numbers: dict[str, set[int]] = {topic_id: set() for topic_id in image.topics}
     for topic_id, number in image.partitions:
         numbers[topic_id].add(number)
@@ -18,6 +18,10 @@ def contradictions(image: ClusterImage) -> Iterator[str]:
         if not found or found != set(range(len(found))):
             said = f"the partitions {', '.join(map(str, sorted(found)[:9]))}" if found else "no partitions"
             yield f"topic {image.topics[topic_id]} has {said}: not all from 0 on"
+    owners = {place: node for node, broker in image.brokers.items() for place in broker.directories}
     for (topic, number), claim in sorted(image.claims().items()):
+        for node, place in zip(claim.replicas, claim.directories, strict=False):
+            if owners.get(place, node) != node:
+                yield f"the log of {topic}-{number} on broker {node} is in {place}, which is a directory of broker {owners[place]}"
         if claim.leader != "-1" and image.brokers and claim.leader not in image.brokers:
             yield f"the leader of {topic}-{number} is broker {claim.leader}, which is not registered"

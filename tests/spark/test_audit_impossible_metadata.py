@@ -138,7 +138,12 @@ def test_the_metadata_log_has_a_reserved_topic_id(tmp_path: Path, nodes: tuple[i
     (registered_topic().change(TOPIC, replicas=(1, 2, 3, 3)), "counts broker 3 as a replica twice"),
     (registered_topic().change(TOPIC, adding=(9,)), "counts 9 as replicas to be added, but the replicas are 1, 2, 3"),
     (registered_topic().change(TOPIC, removing=(9,)), "counts 9 as replicas to be removed, but the replicas are 1, 2, 3"),
-    (registered_topic().change(TOPIC, removing=(3,)), ""),
+    (registered_topic().change(TOPIC, removing=(3,)), ""), (registered_topic().change(TOPIC, removing=(1,), adding=(2, 3)), ""),
+    (registered_topic(elr=(3,)), "counts broker 3 as in sync and as an eligible leader"),
+    (registered_topic().change(TOPIC, removing=(3,), adding=(3,)), "counts broker 3 as a replica to be added and removed"),
+    (registered_topic().change(TOPIC, removing=BROKERS), "counts all replicas, 1, 2, 3, as replicas to be removed"),
+    (registered_topic().change(TOPIC, adding=BROKERS), "counts all replicas, 1, 2, 3, as replicas to be added"),
+    (registered_topic().change(TOPIC, isr=(1, 2), leader=1, recovering=True), "1, 2 as in sync with a leader that has not recovered"),
     (registered_topic(isr=(), elr=BROKERS, leader=-1), ""), (registered_topic(isr=(1, 2), elr=(3,)), ""),
     (registered_topic().change(TOPIC, isr=(2,), leader=2), ""),
 ])  # fmt: skip

@@ -20,6 +20,7 @@ from helpers.log_clusters import (
     directory_id,
     plain,
     unsigned,
+    uuid_text,
     write_broker,
 )
 
@@ -136,11 +137,21 @@ def test_the_audit_does_not_pass(tmp_path: Path, log: MetadataLog, code: int) ->
     assert audited(tmp_path, log).exit_code == code
 
 
+def in_directories(*owners: int) -> MetadataLog:
+    """The replicas are in directories of these brokers; those of 8 and 9 are gone."""
+    log = MetadataLog()
+    for broker in BROKERS:
+        log.broker(broker)
+    return log.topic("t", TOPIC).partition(TOPIC, BROKERS, BROKERS, 1, directories=[directory_id(owner) for owner in owners])
+
+
 @pytest.mark.parametrize(("log", "said"), [
     (registered_topic().topic("u", OTHER), "topic u has no partitions"),
     (registered_topic().topic("u", OTHER).partition(OTHER, BROKERS, BROKERS, 1, number=1), "topic u has the partitions 1: not all from 0"),
     (registered_topic(leader=9, isr=(9,)), "the leader of t-0 is broker 9, which is not registered"),
     (registered_topic().other(1, struct.pack(">iq", 1, 1) + b"\0"), "the leader of t-0 is broker 1, which is not registered"),
+    (in_directories(1, 1, 3), f"t-0 on broker 2 is in {uuid_text(directory_id(1))}, which is a directory of broker 1"),
+    (in_directories(1, 2, 3), ""), (in_directories(8, 8, 9), ""),
     (registered_topic(leader=-1, isr=(), elr=BROKERS).other(1, struct.pack(">iq", 1, 1) + b"\0"), ""),
 ])  # fmt: skip
 def test_metadata_that_contradicts_itself(tmp_path: Path, log: MetadataLog, said: str) -> None:
