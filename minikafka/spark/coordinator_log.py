@@ -165,12 +165,13 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     fields = Fields(value)
     if version := fields.integer(2):
         raise FormatError(f"a share group's state has the unknown version {version}")
-    epochs = fields.integer(4), fields.integer(4 if kind == SHARE_SNAPSHOT else 0)
+    snapshot_epoch, state_epoch = fields.integer(4), fields.integer(4 if kind == SHARE_SNAPSHOT else 0)
     epoch, start = fields.integer(4), fields.integer(8)
     if kind == SHARE_SNAPSHOT:
         fields.integer(16)  # times of creation and of writing
-    if min(partition, *epochs, epoch + 1, start + 1) < 0:
-        raise FormatError(f"a share group reads partition {partition} from {start} in epochs {epochs} and leader epoch {epoch}")
+    if min(partition, snapshot_epoch, state_epoch + 1, epoch + 1, start + 1) < 0:  # -1 stands for nothing, but in a snapshot's epoch
+        text = f"a share group reads partition {partition} from {start} in epochs {(snapshot_epoch, state_epoch)}"
+        raise FormatError(f"{text} and leader epoch {epoch}")
     reach = start
     for _ in range(fields.count(19)):
         first, last, state, deliveries = fields.integer(8), fields.integer(8), fields.integer(1), fields.integer(2)

@@ -177,14 +177,14 @@ HELD = [(3, 4, 2, 1), (5, 5, 0, 1), (9, 9, 4, 2)]
 @pytest.mark.parametrize(("rows", "said"), [
     ([share(0), update(), update(), share(0, 1), update(1)], ""), ([share(0, batches=HELD), share(1, batches=HELD)], ""),
     ([share(0), update(), (share(0)[0], None)], ""), ([share(0), (share(0)[0], None), share(0)], ""),
-    ([share(0, start=-1), update(start=-1)], ""), ([share(0, leader=-1)], ""),
+    ([share(0, start=-1), update(start=-1)], ""), ([share(0, leader=-1)], ""), ([share(0, 0, -1)], ""),
     ([update()], "changes a state that does not exist"), ([share(0), update(number=1)], "changes a state that does not exist"),
     ([share(0), (share(0)[0], None), update()], "changes a state that does not exist"),
     ([share(0), update(2)], "is of epoch 2, and the state of 0"), ([share(0, 4), share(0, 3)], "fall from (4, 0) to (3, 0)"),
     ([share(0, 4, 2), share(0, 5, 1)], "fall from (4, 2) to (5, 1)"), ([share(0, 4), (share(0)[0], None), share(0)], ""),
     ([share(0, batches=[(3, 5, 2, 1), (5, 6, 0, 1)])], "offsets 5 to 6"), ([share(0, batches=HELD[::-1])], "offsets 5 to 5"),
     ([share(0, batches=[(1, 4, 2, 1)])], "offsets 1 to 4"), ([share(0, batches=[(3, 4, 1, 1)])], "delivery state 1"),
-    ([share(0, batches=[(3, 4, 2, -1)])], "delivery state 2"), ([share(0, -1)], "in epochs (-1, 0)"), ([share(0, 0, -1)], "(0, -1)"),
+    ([share(0, batches=[(3, 4, 2, -1)])], "delivery state 2"), ([share(0, -1)], "in epochs (-1, 0)"), ([share(0, 0, -2)], "(0, -2)"),
     ([share(0, start=-2)], "from -2"), ([share(0, leader=-2)], "leader epoch -2"), ([share(0, number=-1)], "partition -1"),
     ([(share(0)[0] + b"x", share(0)[1])], "1 bytes behind"), ([(share(0)[0] + b"x", None)], "1 bytes behind"),
 ])  # fmt: skip
