@@ -1,4 +1,4 @@
-"""What the latest records of a coordinator's partition cannot say together: members of a group that does not exist, epochs ahead of their
+"""What the latest records of a coordinator's partition cannot say together: members of a group that was removed, epochs ahead of their
 group's, changes of a share partition's state without the state.
 
 Only 40 bytes are kept of each record, as a coordinator may have millions: equal hashes say that names may be equal.
@@ -18,7 +18,8 @@ from minikafka.spark.metadata_fields import Fields
 
 Rows = np.ndarray[Any, Any]
 COLUMNS = ("owner", "role", "member", "epoch", "offset")
-_OWNER, _MEMBER, _CURRENT, _TARGET, _PART, _GONE = range(6)
+#: Groups and share partitions, what belongs to them, and tombstones of members and of the owners.
+_OWNER, _MEMBER, _CURRENT, _TARGET, _PART, _LEFT, _REMOVED = range(7)
 _ROLES = {_OWNER: TYPES.keys(), _MEMBER: MEMBERS, _CURRENT: CURRENT, _TARGET: TARGETS}
 _NONE = -(1 << 63)
 
@@ -34,13 +35,14 @@ class Whole:
         """Add the latest record of a key, which can be read. A tombstone has no value."""
         kind = int.from_bytes(key[:2], "big")
         if self._topic == SHARE_GROUPS and kind in {SHARE_SNAPSHOT, SHARE_UPDATE}:
-            role = _GONE if value is None else _OWNER if kind == SHARE_SNAPSHOT else _PART
+            role = _REMOVED if value is None else _OWNER if kind == SHARE_SNAPSHOT else _PART
             self._append(key[2:], role, b"", _NONE if value is None else Fields(value, 2).integer(4), offset)
-        elif self._topic == GROUPS and kind in FAMILIES and (value is not None or kind in MEMBERS):
+        elif self._topic == GROUPS and kind in FAMILIES and (value is not None or kind in MEMBERS or kind in TYPES):
             fields, family = Fields(key, 2), FAMILIES[kind]
             group = fields.raw(fields.integer(2))
             member = fields.raw(fields.integer(2)) if kind in MEMBERS | CURRENT | TARGETS else b""
-            role = _GONE if value is None else next((role for role, kinds in _ROLES.items() if kind in kinds), _PART)
+            role = next((role for role, kinds in _ROLES.items() if kind in kinds), _PART)
+            role = role if value is not None else _LEFT if role == _MEMBER else _REMOVED
             epoch = Fields(value, 2).integer(4) if value is not None and kind in EPOCHS | CURRENT else _NONE
             self._append((group, family), role, (group, member, family), epoch, offset)
 
@@ -48,21 +50,23 @@ class Whole:
         self._rows.extend((hash(owner), role, hash(member), epoch, offset))
 
     def suspects(self) -> dict[int, str]:
-        """{offset of a record: what is wrong with it}."""
+        """{offset of a record: what is wrong with it}.
+
+        A group has no record of its own before its first epoch, so that its members may lack it, unless it was removed after they came. A
+        coordinator that loads that ends (GroupMetadataManager.replay). A share partition has its state before any change.
+        """
         table = np.frombuffer(self._rows, np.int64).reshape(-1, len(COLUMNS)) if self._rows else np.empty((0, len(COLUMNS)), np.int64)
         rows = {name: table[:, number] for number, name in enumerate(COLUMNS)}
-        owned = (rows["role"] != _OWNER) & (rows["role"] != _GONE)
-        owners = _chosen(rows, rows["role"] == _OWNER)
-        parts = _chosen(rows, owned)
+        owners, parts = _chosen(rows, rows["role"] == _OWNER), _chosen(rows, ~np.isin(rows["role"], (_OWNER, _LEFT, _REMOVED)))
         is_share = self._topic == SHARE_GROUPS
         at, is_there = _places(owners["owner"], parts["owner"])
-        lacking = parts["offset"][~is_there].tolist()
-        if is_share:
-            names = parts["owner"][~is_there].tolist()
-            gone = _newest(rows, "owner")
-            lacking = [offset for name, offset in zip(names, lacking, strict=True) if gone.get(name, -1) < offset]
+        removed = _newest(rows, _REMOVED, "owner")
+        lacking = [
+            offset for name, offset in zip(parts["owner"][~is_there].tolist(), parts["offset"][~is_there].tolist(), strict=True)
+            if (removed.get(name, -1) > offset) != is_share
+        ]  # fmt: skip
         found = dict.fromkeys(self._of_others(rows), "is of somebody who is no member")
-        found |= dict.fromkeys(lacking, "changes a state that does not exist" if is_share else "belongs to a group that does not exist")
+        found |= dict.fromkeys(lacking, "changes a state that does not exist" if is_share else "belongs to a group that was removed")
         if len(owners["owner"]):
             for row in np.flatnonzero(is_there & (parts["epoch"] > owners["epoch"][at])).tolist():
                 epochs = f"is of epoch {parts['epoch'][row]}, and {'the state' if is_share else 'its group'} of {owners['epoch'][at[row]]}"
@@ -74,16 +78,16 @@ class Whole:
         end of a member and finds such a record before ends (GroupMetadataManager.replay)."""
         members = np.sort(rows["member"][rows["role"] == _MEMBER])
         current, target = (_chosen(rows, rows["role"] == role) for role in (_CURRENT, _TARGET))
-        gone = _newest(rows, "member")
+        gone = _newest(rows, _LEFT, "member")
         found: list[int] = current["offset"][~_places(members, current["member"])[1]].tolist()
         apart = ~_places(members, target["member"])[1]
         left = zip(target["member"][apart].tolist(), target["offset"][apart].tolist(), strict=True)
         return found + [offset for member, offset in left if gone.get(member, -1) > offset]
 
 
-def _newest(rows: dict[str, Rows], name: str) -> dict[int, int]:
+def _newest(rows: dict[str, Rows], role: int, name: str) -> dict[int, int]:
     """{hash: offset of its last tombstone}."""
-    gone = _chosen(rows, rows["role"] == _GONE)
+    gone = _chosen(rows, rows["role"] == role)
     pairs = sorted(zip(gone["offset"].tolist(), gone[name].tolist(), strict=True))
     return {value: offset for offset, value in pairs}
 

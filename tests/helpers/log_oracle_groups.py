@@ -41,7 +41,9 @@ def by_groups(log: Log, committed: int) -> Iterator[str]:
 
 
 def _lives(batches: Iterable[Stored]) -> Iterator[str]:
-    """A group's epoch grows until it is removed, which is when it has no members; members are in no later epoch than the group."""
+    """A group's epoch grows until it is removed, which is when it has no members; members are in no later epoch than the group. Before its
+    first epoch there is no record of it."""
+    orphans: set[tuple[int, bytes, bytes]] = set()
     groups: dict[tuple[int, bytes], int] = {}
     members: set[tuple[int, bytes, bytes]] = set()
     holdings: dict[tuple[int, bytes, bytes], int] = {}
@@ -52,8 +54,10 @@ def _lives(batches: Iterable[Stored]) -> Iterator[str]:
         group = rest.read(int.from_bytes(rest.read(2), "big"))
         member = family[0], group, rest.read(int.from_bytes(rest.read(2), "big"))
         epoch = int.from_bytes(value[2:6], "big", signed=True)
+        orphans.discard(member)
         if kind == family[0] and not value:
             groups.pop(member[:2], None)
+            orphans |= {one for one in members | holdings.keys() if one[:2] == member[:2]}
         elif kind == family[0]:
             if epoch < groups.get(member[:2], epoch):
                 yield f"the epoch of group {group!r} falls to {epoch}"
@@ -65,9 +69,9 @@ def _lives(batches: Iterable[Stored]) -> Iterator[str]:
         else:
             holdings.pop(member, None)
     for member in sorted(members | holdings.keys()):
-        if member[:2] not in groups:
+        if member in orphans and member[:2] not in groups:
             yield f"group {member[1]!r} is no more, but has member {member[2]!r}"
-        elif member not in members or holdings.get(member, 0) > groups[member[:2]]:
+        elif (member in holdings and member not in members) or holdings.get(member, 0) > groups.get(member[:2], 1 << 31):
             yield f"member {member[2]!r} of group {member[1]!r} holds something that nobody gave it"
 
 
