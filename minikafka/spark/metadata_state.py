@@ -14,10 +14,10 @@ from minikafka.spark.metadata_fields import Fields
 
 DELEGATION_TOKEN, USER_SCRAM, FEATURE_LEVEL, CLIENT_QUOTA, PRODUCER_IDS, ACCESS_CONTROL = 10, 11, 12, 14, 15, 18
 CONFIG, REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM, REMOVE_DELEGATION_TOKEN = 4, 19, 22, 26
-REGISTER_CONTROLLER = 27
+REGISTER_CONTROLLER, UNREGISTER_CONTROLLER = 27, 29
 #: A controller ends if there is nothing to remove.
 REMOVES_KNOWN = {REMOVE_ACCESS_CONTROL, REMOVE_USER_SCRAM}
-REMOVALS = REMOVES_KNOWN | {REMOVE_DELEGATION_TOKEN}
+REMOVALS = REMOVES_KNOWN | {REMOVE_DELEGATION_TOKEN, UNREGISTER_CONTROLLER}
 TOPIC_RESOURCE = 2
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 #: Keys are a word for the kind, then the identifying parts. Values may be secret: they are compared, never printed.
@@ -135,6 +135,7 @@ _READERS: dict[int, Callable[[Fields], Found]] = {
     DELEGATION_TOKEN: _token,
     REMOVE_DELEGATION_TOKEN: lambda fields: _removed(("token", fields.string()), fields),
     REGISTER_CONTROLLER: metadata_registrations.controller,
+    UNREGISTER_CONTROLLER: lambda fields: _removed(("controller", str(fields.integer(4))), fields),
 }
 #: The types of the records that `note` reads whole.
 TYPES = tuple(kind for kind in _READERS if kind != CONFIG)

@@ -29,8 +29,9 @@ from minikafka.spark.audit import AuditResult
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_controls import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, check_control
 from minikafka.spark.metadata_fields import UnknownRecordError
-from minikafka.spark.metadata_log import read_image
+from minikafka.spark.metadata_log import VERSIONS_MAX, read_image
 from minikafka.spark.metadata_values import FEATURES
+from minikafka.wire.records import metadata_records
 
 METADATA, OTHER = "__cluster_metadata-0", bytes(range(50, 66))
 
@@ -123,6 +124,23 @@ def test_values_that_no_controller_writes(tmp_path: Path, log: MetadataLog, said
 def test_the_levels_are_those_of_this_release() -> None:
     """The audit has a table of its own."""
     assert {name: highest for name, (_, highest) in FEATURES.items()} == {name: levels[1] for name, levels in SUPPORTED_FEATURES.items()}
+
+
+def test_every_record_that_minikafka_writes_is_known() -> None:
+    """In each of its versions: a cluster with another one would never pass."""
+    kinds = [one for one in vars(metadata_records).values() if isinstance(one, type) and getattr(one, "RECORD_TYPE", -1) >= 0]
+    written = {one.RECORD_TYPE: one.MAX_VERSION for one in kinds}
+    assert written == VERSIONS_MAX
+
+
+def test_a_controller_that_was_unregistered_is_gone(tmp_path: Path) -> None:
+    """From Apache Kafka 4.4 on an operator may remove a controller that is gone (KIP-1312)."""
+    controller = struct.pack(">i", 7) + OTHER + b"\0\1\1\0"
+    log = registered_topic().other(27, controller).other(27, controller.replace(b"\7", b"\x09", 1))
+    assert audited(tmp_path / "both", log).outcome == "PASS"
+    assert audited(tmp_path / "one", log.other(29, struct.pack(">i", 7) + b"\0")).outcome == "PASS"
+    image = read_image(str(tmp_path / "one" / "b1" / METADATA), "1")
+    assert [name for name in image.state if name[0] == "controller"] == [("controller", "9")]
 
 
 def audited(path: Path, log: MetadataLog, change: Callable[[Path], None] = lambda root: None) -> AuditResult:
