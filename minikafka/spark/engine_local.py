@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import multiprocessing.context
 import os
 import signal
 from collections import deque
@@ -29,30 +28,6 @@ class ProcessKilledError(RuntimeError):
     """A process of the pool died during its work."""
 
 
-class _Quiet:
-    """Ends without a word if the process that wants the results was killed."""
-
-    def run(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            super().run()  # type: ignore[misc]
-
-
-class _Forked(_Quiet, multiprocessing.context.ForkProcess):
-    pass
-
-
-class _Served(_Quiet, multiprocessing.context.ForkServerProcess):
-    pass
-
-
-class _ForkedContext(multiprocessing.context.ForkContext):
-    Process = _Forked
-
-
-class _ServedContext(multiprocessing.context.ForkServerContext):
-    Process = _Served
-
-
 class LocalEngine:
     """Runs an audit or a load in processes of this machine; `processes` 0 means one for each usable core."""
 
@@ -70,7 +45,7 @@ class LocalEngine:
         The pool ends its processes with SIGTERM. They could inherit a handler from this process, so SIGTERM is blocked until they have
         restored the default action."""
         if self._pool is None and self.parallelism > 1:
-            context: Any = _ServedContext() if _threads_run() else _ForkedContext()
+            context: Any = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             try:
                 self._pool = context.Pool(self.parallelism, _begin_worker)

@@ -9,7 +9,8 @@ from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_fields import Fields, UnknownRecordError
 
 LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
-KRAFT_VERSION_MAX, LEADER_CHANGE_MAX = 1, 1
+#: The newest level, and the newest version of the record.
+NEWEST_KRAFT_VERSION, NEWEST_LEADER_CHANGE = 1, 1
 Voters = dict[str, str]
 
 
@@ -63,7 +64,7 @@ def voters_in(value: bytes) -> Voters:
 def _leader_change(value: bytes) -> None:
     """LeaderChangeMessage: of version 1 voters have directories."""
     fields = Fields(value)
-    version = _check_version(fields.integer(2), LEADER_CHANGE_MAX, "a change of leader")
+    version = _check_version(fields.integer(2), NEWEST_LEADER_CHANGE, "a change of leader")
     leader = fields.integer(4)
     voters: list[set[int]] = []
     for _ in ("voters", "those that voted"):
@@ -83,7 +84,7 @@ def _kraft_version(value: bytes) -> None:
     fields.tagged()
     if level < 0:
         raise FormatError(f"kraft.version is {level}")
-    if level > KRAFT_VERSION_MAX:
+    if level > NEWEST_KRAFT_VERSION:
         raise UnknownRecordError(f"kraft.version is {level}, which is unknown")
 
 

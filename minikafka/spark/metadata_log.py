@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from minikafka.counted import counted
 from minikafka.spark import metadata_state
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
 from minikafka.spark.metadata_controls import (
@@ -464,7 +465,7 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
     image.begin = image.end_offset = int(name[:20])
     held = sum(1 for _ in image.entry_names())
     if held < len(kinds) - kinds.count(ZOOKEEPER_MIGRATION) and image.end_offset > 0:
-        raise FormatError(f"some of its {len(kinds)} records say again what others say: {held} remain")
+        raise FormatError(f"of its {counted(len(kinds), 'record')} some say again what others say")
     image.epoch = int(name[21:31])
     image.from_snapshot = set(image.topics.values())
     image.policy_from_creation = set()
