@@ -195,17 +195,17 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
 def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     undecoded: dict[int, str] = {}
-
     holdings, types, producers, whole = Holdings(), Holdings(), Holdings(), Whole(source.key[0])
 
     def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
         try:
-            if value is None:
-                whole.add(offset, key, value)
-            return _parsed(source.key[0], key, value)
+            found = _parsed(source.key[0], key, value)
         except FormatError as error:
             facts.findings.add(_finding(source, "coordinator-record", f"the record at offset {offset} cannot be read: {error}", offset))
             return "", None
+        if value is None:
+            whole.add(offset, key, value)
+        return found
 
     def follow(offset: int, key: bytes, before: bytes, after: bytes) -> None:
         try:
@@ -237,14 +237,17 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
     for found_undecoded in _undecoded(source, undecoded):
         facts.findings.add(found_undecoded)
-    for offset, text in _contradictions(source, whole) if source.is_settled else ():
+    for offset, text in (*_alone(source, holdings, types, producers), *(_contradictions(source, whole) if source.is_settled else ())):
         facts.findings.add(_finding(source, "coordinator-record", text, offset))
+
+
+def _alone(source: Source, holdings: Holdings, types: Holdings, producers: Holdings) -> Iterator[tuple[int, str]]:
+    """What two have that only one can have."""
     for twice, suspects, what in (
         (held_twice, holdings.suspects(), held_alone), (of_two_types, types.suspects(), _type_alone),
         (of_two_ids, producers.suspects(), _producer_alone),
     ):  # fmt: skip
-        for offset, text in twice(suspects, _held(source, what)) if suspects else ():
-            facts.findings.add(_finding(source, "coordinator-record", text, offset))
+        yield from twice(suspects, _held(source, what)) if suspects else ()
 
 
 def _type(source: Source, key: bytes, name: str) -> Held | None:

@@ -216,16 +216,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     elif kind == PARTITION_CHANGE:
         _partition_change(image, fields, version, offset, timestamp_ms)
     elif kind == CONFIG:
-        resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
-        if resource == TOPIC_RESOURCE and name not in image.names:
-            raise FormatError(f"{option} is set for the unknown topic {name}")
-        if resource == TOPIC_RESOURCE and option == "cleanup.policy":
-            image.policies.setdefault(name, {}).setdefault(setting or "", offset)
-            if name == image.creating:
-                image.policy_from_creation.add(name)
-        elif resource == BROKER_RESOURCE and option == "log.cleanup.policy":
-            image.default_policies.setdefault(setting or "", offset)
-        fields.tagged()
+        _config(image, fields, offset)
     elif kind in {REGISTER_BROKER, BROKER_CHANGE, UNREGISTER_BROKER, FENCE_BROKER, UNFENCE_BROKER}:
         _of_broker(image, kind, fields, version)
     elif kind == CLEAR_ELR:
@@ -238,25 +229,39 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     return kind
 
 
+def _config(image: ClusterImage, fields: Fields, offset: int) -> None:
+    resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
+    fields.tagged()
+    if resource == TOPIC_RESOURCE and name not in image.names:
+        raise FormatError(f"{option} is set for the unknown topic {name}")
+    if resource == TOPIC_RESOURCE and option == "cleanup.policy":
+        image.policies.setdefault(name, {}).setdefault(setting or "", offset)
+        if name == image.creating:
+            image.policy_from_creation.add(name)
+    elif resource == BROKER_RESOURCE and option == "log.cleanup.policy":
+        image.default_policies.setdefault(setting or "", offset)
+
+
 def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int) -> None:
     node = str(fields.integer(4))
     image.touch(_BROKER, node)
     if kind == REGISTER_BROKER:
-        new = registration(fields, version)
-        check_registered(image.brokers, node, new)
-        image.brokers[node] = new
+        _register(image, node, registration(fields, version))
         return
     before = known_broker(image.brokers, node, fields.integer(8))
     if kind == BROKER_CHANGE:
-        new = changed(before, fields, version)
-        check_registered(image.brokers, node, new)
-        image.brokers[node] = new
+        _register(image, node, changed(before, fields, version))
         return
     fields.tagged()
     if kind == UNREGISTER_BROKER:
         del image.brokers[node]
     else:
         image.brokers[node] = replace(before, is_fenced=kind == FENCE_BROKER)
+
+
+def _register(image: ClusterImage, node: str, new: Registration) -> None:
+    check_registered(image.brokers, node, new)
+    image.brokers[node] = new
 
 
 def _clear_elr(image: ClusterImage, topic: str) -> None:
