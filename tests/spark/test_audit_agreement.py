@@ -107,7 +107,10 @@ def test_a_snapshot_is_held_against_the_logs_of_other_nodes(
     for broker in BROKERS:
         path = tmp_path / f"b{broker}" / METADATA
         end, batches = len(log.values) - broker, log.batches()
-        values = [value for at, value in enumerate(log.values[:end]) if at not in log.controls]
+        kept = [value for at, value in enumerate(log.values[:end]) if at not in log.controls]
+        changes = [value for value in kept if value[1] == 5]
+        now = MetadataLog().partition(TOPIC, BROKERS, BROKERS, 1 + len(changes) % 2, len(changes), partition_epoch=len(changes)).values
+        values = [value for value in kept if value[1] not in {3, 5}] + now
         values = change(values) if broker == node else values
         (path / f"{end:020d}-{1:010d}.checkpoint").write_bytes(MetadataLog(log.values[:end], log.controls).snapshot(values))
         (path / f"{0:020d}.log").unlink()
