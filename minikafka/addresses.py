@@ -21,6 +21,8 @@ def split_host_port(text: str, port_default: int | None = None, *, is_any_host: 
         host, port = text, "" if port_default is None else str(port_default)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    if any(mark in text for mark in "; \t"):
+        raise ValueError(f"{text} is not host:port: separate addresses with commas")
     if not (host or is_any_host) or not port.isdecimal() or int(port) > PORT_MAX or any(mark in host for mark in "[]/@ "):
         raise ValueError(f"{text} is not host:port")
     if ":" in host and not _is_ipv6(host):

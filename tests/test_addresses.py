@@ -41,6 +41,12 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         split_host_port(text)
 
 
+@pytest.mark.parametrize("text", ["a:1;b:2", "a:1 b:2", "a;b"])
+def test_addresses_are_separated_by_commas(text: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port: separate addresses with commas"):
+        split_addresses(text)
+
+
 def test_an_address_of_a_bootstrap_list_may_lack_its_port() -> None:
     assert split_addresses("[::1], SSL://[::1]:1,a") == [("::1", 9092), ("::1", 1), ("a", 9092)]
     with pytest.raises(ValueError, match=re.escape("in brackets, as in [::1]:9092")):

@@ -140,6 +140,18 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine, under any of its names and addresses: only its own can be listened on."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+    except OSError:
+        return False
+    return True
+
+
 async def _broker(broker: BrokerInfo, bootstrap: list[tuple[str, int]]) -> list[Finding]:
     where = host_port(broker.host, broker.port)
     check = f"broker {broker.node_id} advertises {where}"
@@ -148,7 +160,7 @@ async def _broker(broker: BrokerInfo, bootstrap: list[tuple[str, int]]) -> list[
     problem = await _dial(broker.host, broker.port)
     if problem is not None:
         return [Finding(check, "error", problem[0], problem[1])]
-    if _is_loopback(broker.host) and not all(_is_loopback(host) for host, _ in bootstrap):
+    if _is_loopback(broker.host) and not await asyncio.to_thread(lambda: all(_is_here(host) for host, _ in bootstrap)):
         return [
             Finding(
                 check, "error", "it answers, but on this machine's own loopback: perhaps it is another broker",

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from minikafka.cli import doctor_cluster as judge
 from minikafka.cli import doctor_listener
-from minikafka.cli.doctor import _unresolved
+from minikafka.cli.doctor import _is_here, _unresolved
 from minikafka.cli.doctor_cluster import Topic
 from minikafka.cli.doctor_findings import COMPARE, REFUSALS, Finding, Heard, mismatch, refusal_advice
 from minikafka.cli.doctor_listener import listen_at
@@ -250,3 +250,13 @@ def test_a_broker_that_is_down_still_belongs_to_the_cluster() -> None:
         assert {text for _, text in said[:-1]} <= {"the connection is refused"}
         result = CliRunner().invoke(cli, ["health", "-b", address])
         assert result.exit_code == 1 and f"brokers down: {idle}" in result.output
+
+
+def test_a_broker_on_this_machine_is_not_remote_under_another_name() -> None:
+    """0.0.0.0 and the machine's own name reach brokers that advertise localhost, which counted as an error."""
+    assert _is_here("0.0.0.0") and _is_here("127.0.0.2") and _is_here("localhost")
+    assert not _is_here("192.0.2.1") and not _is_here("no.such.host.invalid")
+    with EmbeddedBroker() as broker:
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        done = CliRunner().invoke(cli, ["doctor", "-b", f"0.0.0.0:{port}"])
+    assert done.exit_code == 0 and "only programs on this machine can use this address" in done.output, done.output
