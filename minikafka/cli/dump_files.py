@@ -6,6 +6,7 @@ It uses the audit's parser (minikafka.spark.logformat), so the dump shows what t
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -66,6 +67,8 @@ def dump_file(path: str, options: DumpOptions, problems: Problems) -> Iterator[s
     elif name.endswith("-checkpoint"):
         with open(path, "rb") as file:
             yield from _checkpoint_lines(path, file.read(), problems)
+    elif not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     else:
         raise FormatError(f"{path}: not a .log, .index, .timeindex, .txnindex, .snapshot or checkpoint file")
 

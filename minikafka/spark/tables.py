@@ -54,6 +54,10 @@ def list_files(path: str, format_name: str = "") -> tuple[list[str], str]:
         files = sorted(glob.glob(path)) or [path]
     if not files or not all(os.path.exists(found) for found in files):
         raise TableError(f"{path}: no such file or table directory")
+    for found in files:
+        if not os.path.isfile(found):
+            what = "is a directory" if os.path.isdir(found) else "is a pipe or a device, which can be read only once"
+            raise TableError(f"{found}: {what}; give a file, or a directory of files")
     kinds = {_kind(found) for found in files}
     chosen = format_name or (kinds.pop() if len(kinds) == 1 else "")
     if not chosen:
@@ -107,6 +111,9 @@ def plan_units(
             raise TableError(str(error)) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TableError(f"{file}: cannot be read as {chosen}: {str(error).splitlines()[0]}") from error
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise TableError(f"{file}: two columns have the name {twice!r}")
         if columns and names and names != columns:
             raise TableError(f"{file}: its columns {', '.join(names)} differ from those of the earlier files")
         columns = columns or names

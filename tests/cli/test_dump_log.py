@@ -100,7 +100,8 @@ def test_json_has_batches_with_records() -> None:
     assert index["entries"][0] == {"version": 0, "producerId": 10, "firstOffset": 4, "lastOffset": 9, "lastStableOffset": 10}
 
 
-@pytest.mark.parametrize("path", ["missing.log", "single-stopped/facts.json"])
+@pytest.mark.parametrize("path", ["missing.log", "missing", "single-stopped/facts.json"])
 def test_files_that_cannot_be_dumped_are_usage_errors(path: str) -> None:
     result = run("--files", path)
     assert result.exit_code == 2 and path in result.stderr and len(result.stderr.splitlines()) == 1
+    assert ("No such file" in result.stderr) is path.startswith("missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 from collections import Counter
@@ -265,12 +266,16 @@ def test_the_leaders_say_how_far_a_load_has_come(tmp_path: Path, monkeypatch: py
 def test_wrong_columns_files_and_brokers_are_reported_in_one_line(tmp_path: Path) -> None:
     parquet.write_table(flights(10), tmp_path / "t.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing else")
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    os.mkfifo(tmp_path / "pipe.csv")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for arguments, text, status in (
         ((str(tmp_path / "t.parquet"), "--key", "carier"), "did you mean carrier?", 2),
         ((str(tmp_path / "none.parquet"),), "no such file", 2),
         ((str(tmp_path / "broken.parquet"),), "cannot be read as parquet", 2),
+        ((str(tmp_path / "twice.csv"),), "two columns have the name 'a'", 2),
+        ((str(tmp_path / "pipe.csv"),), "is a pipe or a device", 2),
         ((str(tmp_path / "t.parquet"),), "no broker answers", 3),
         ((str(tmp_path / "t.parquet"), "--bootstrap-server", "nonsense:port"), "is not host:port", 2),
         ((str(tmp_path / "t.parquet"), "--bootstrap-server", "http://localhost:9092"), "write localhost:9092", 2),
