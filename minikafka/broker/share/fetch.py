@@ -24,6 +24,7 @@ from minikafka.broker.share.group_requests import is_member_id
 from minikafka.broker.share.settings import are_share_groups_enabled
 from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
+from minikafka.core.share.partition import ACQUIRE_MODES
 from minikafka.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Partition, ShareSession
 from minikafka.core.share.state import SharePartitionKey
 from minikafka.storage.errors import StorageError
@@ -137,6 +138,10 @@ class ShareFetchHandlers:
             if is_renewal:
                 _check_renewal(request)
             session = self._session(context, request, has_acknowledgements=any(acknowledged.values()))
+            is_final = request.share_session_epoch == FINAL_EPOCH
+            if not is_final and request.share_acquire_mode not in ACQUIRE_MODES:
+                # As in Apache Kafka, the session goes on. Nothing is acknowledged, because the answer does not say what was.
+                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         except ApiError as error:
             if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
                 waiting = self._replicas.waiting
@@ -146,7 +151,6 @@ class ShareFetchHandlers:
         fetch = ShareFetchOperation(self, context, request, session)
         acknowledged = {partition: batches for partition, batches in acknowledged.items() if batches}
         acknowledging = self._acknowledging(context, session, acknowledged, is_renewal, fetch.acknowledged)
-        is_final = request.share_session_epoch == FINAL_EPOCH
         reads = not is_final and not is_renewal and request.max_records > 0 and request.max_bytes > 0
         fetch.start(fetch.serving(acknowledging, reads=reads))
         return None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MEMBER_ID_MAX = 36
 UNINITIALIZED = -1
+_SIGN = 1 << 63
 _Described = DescribeShareGroupOffsetsResponse
 _Group = _Described.DescribeShareGroupOffsetsResponseGroup
 _Topic = _Described.DescribeShareGroupOffsetsResponseTopic
@@ -190,5 +191,10 @@ def _described(index: int, summary: Any, end: tuple[ErrorCode, int] | None) -> _
     code, end_offset = end
     if code is not ErrorCode.NONE:
         return _Partition(partition_index=index, error_code=code, error_message=code.text)
-    lag = end_offset - summary.start_offset - summary.delivery_complete_count
+    lag = _int64(end_offset - summary.start_offset - summary.delivery_complete_count)
     return _Partition(partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag)
+
+
+def _int64(value: int) -> int:
+    """The number as Java's long overflows: clients choose start offsets."""
+    return (value + _SIGN) % (2 * _SIGN) - _SIGN

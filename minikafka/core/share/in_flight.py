@@ -103,6 +103,11 @@ class InFlight:
         begin = bisect_left(self._batches, first, key=_last_of)
         return self._batches[begin : bisect_right(self._batches, last, key=_first_of)]
 
+    @property
+    def last_of_batches(self) -> int:
+        """The last offset of the last batch; -1 without batches."""
+        return self._batches[-1][1] if self._batches else -1
+
     def append(self, run: Run) -> None:
         """Add a run at the end."""
         self.runs.append(run)

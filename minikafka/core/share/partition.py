@@ -20,7 +20,8 @@ from minikafka.wire.errors import ApiError, ErrorCode
 
 #: Least `ShareRules.throttled_from`.
 THROTTLED_FROM_MIN = 2
-BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+#: How a fetch counts the records that it may acquire: about, in whole batches, or exactly.
+ACQUIRE_MODES = BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 #: Pause before retrying a write that archives records, because a share coordinator may keep refusing it.
 RETRY_MS = 1000
 #: Superseded entries that the heap of locks may keep: per run, and in addition. Each renewal leaves one.
@@ -321,9 +322,14 @@ class SharePartition:
                     raise _not_acquired("Member is not the owner of batch record")
 
     def _check_offsets(self, first: int, last: int) -> None:
-        """Check that the offsets are in flight. There may be a gap between them, but not at their end."""
+        """Check that the offsets are in flight. There may be a gap between them, but not at their end.
+
+        The rest of a batch that a strict limit has divided is in flight, too, although nobody holds it.
+        """
         if not self._flight.runs:
             raise _not_acquired("Batch record not found. The request batch offsets are not found in the cache.")
+        if self.next_offset <= last <= self._flight.last_of_batches:
+            raise _not_acquired("The batch cannot be acknowledged. The offset is not acquired.")
         if first >= self.next_offset:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The first offset in request is past acquired records.")
         if last >= self.next_offset or next(self._flight.between(last, last)).is_gap:

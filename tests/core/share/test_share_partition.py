@@ -270,6 +270,17 @@ def test_limits_are_strict_or_keep_batches_whole() -> None:
     assert World().fetch(batch_size=25) == [(0, 29, 1), (30, 59, 1), (60, 89, 1), (90, 99, 1)]
 
 
+def test_the_rest_of_a_divided_batch_is_in_flight_but_nobody_holds_it() -> None:
+    """As in Apache Kafka 4.4, which keeps the batch of the log."""
+    strict = World()
+    assert strict.fetch(count=15, mode=RECORD_LIMIT) == [(0, 14, 1)]
+    for first, last in ((15, 15), (10, 15), (12, 19), (19, 19)):
+        assert strict.acknowledge(first, last, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE], (first, last)
+    for first, last in ((20, 20), (12, 22), (35, 35)):
+        assert strict.acknowledge(first, last, ACCEPT) == [ErrorCode.INVALID_REQUEST], (first, last)
+    assert strict.acknowledge(0, 14, ACCEPT) == [ErrorCode.NONE]
+
+
 def test_records_of_each_type_are_told_apart() -> None:
     world = World(end=10)
     world.fetch()

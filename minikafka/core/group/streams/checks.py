@@ -100,9 +100,7 @@ def _check_topology(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
 
 
 def _is_odd(subtopology: StreamsGroupHeartbeatRequest.Subtopology) -> bool:
-    """Whether the subtopology reads no topics, has a duplicate topic or property, or has a copartition group with a topic that it lacks."""
-    if not subtopology.source_topics and not subtopology.repartition_source_topics:
-        return True
+    """Whether the subtopology has a duplicate topic or property, or a copartition group with a topic that it lacks."""
     for topics in (subtopology.repartition_source_topics, subtopology.state_changelog_topics):
         if len({topic.name for topic in topics}) < len(topics):
             return True

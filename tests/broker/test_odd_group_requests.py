@@ -1,0 +1,116 @@
+"""Odd requests of members of share and streams groups: what Apache Kafka 4.4 answers to them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.test_share_fetch import ACCEPT, PROPERTIES, Member, member_of, prepare, produce
+from helpers.live_node import live_node
+
+from minikafka.broker.node import Node
+from minikafka.core.group.streams.model import Status
+from minikafka.net.channel import Channel
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+SETTINGS = {**PROPERTIES, "offsets.topic.num.partitions": "1", "group.streams.initial.rebalance.delay.ms": "0"}
+INT64_MAX = (1 << 63) - 1
+UNHEARD = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+async def test_a_lag_overflows_as_in_java(tmp_path: Path) -> None:
+    """A group may be set to any offset. A lag that did not fit into its field closed the connection of whoever asked."""
+    async with live_node(tmp_path, SETTINGS) as node:
+        member = await _prepared(node)
+        await produce(member.channel, member.topic_id, 10)
+        for group_id, start, lag in (
+            ("none", -INT64_MAX - 1, -INT64_MAX + 9), ("least", -INT64_MAX, -INT64_MAX + 8), ("before", -2, 12), ("behind", 1000, -990),
+            ("most", INT64_MAX, 10 - INT64_MAX),
+        ):  # fmt: skip
+            await _alter(member.channel, group_id, start)
+            kind = DescribeShareGroupOffsetsRequest
+            answer: Any = await member.channel.request(
+                kind(groups=[kind.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)])
+            )
+            found = answer.groups[0].topics[0].partitions[0]
+            assert (found.error_code, found.start_offset, found.lag) == (ErrorCode.NONE, start, lag), group_id
+        member.channel.close()
+
+
+async def test_an_unknown_acquire_mode_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
+    async with live_node(tmp_path, SETTINGS) as node:
+        member = await _prepared(node)
+        await member.join()
+        await produce(member.channel, member.topic_id, 10)
+        assert await member.take() == [(0, 9, 1)]
+        for mode in (2, -1, 127):
+            refused = await member.fetch((0, 3, ACCEPT), wait_ms=1, share_acquire_mode=mode)
+            assert (refused.error_code, refused.responses) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+            member.epoch += 1
+        assert (await member.acknowledge(0, 9, ACCEPT)).responses[0].partitions[0].error_code == ErrorCode.NONE
+        fresh = Member(node, member.channel, "fresh")
+        assert (await fresh.fetch(wait_ms=1, share_acquire_mode=9)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        fresh.epoch += 1
+        assert (await fresh.fetch(wait_ms=1)).error_code == ErrorCode.NONE
+        final = await member.fetch(wait_ms=1, share_session_epoch=-1, share_acquire_mode=9)
+        assert final.error_code == ErrorCode.NONE, "nothing is acquired"
+        member.channel.close()
+
+
+@pytest.mark.parametrize(
+    ("subtopologies", "code", "status"),
+    [
+        ([{}], ErrorCode.STREAMS_INVALID_TOPOLOGY, None),
+        ([{"source_topics": ["t"]}, {}], ErrorCode.STREAMS_INVALID_TOPOLOGY, None),
+        ([{"repartition_sink_topics": ["t"]}], ErrorCode.STREAMS_INVALID_TOPOLOGY, None),
+        ([{"source_topics": ["none"]}, {}], ErrorCode.NONE, Status.MISSING_SOURCE_TOPICS),
+        ([{"source_topics": ["t"]}], ErrorCode.NONE, None),
+    ],
+)
+async def test_a_subtopology_without_source_topics_is_invalid_when_the_others_have_theirs(
+    tmp_path: Path, subtopologies: list[dict[str, Any]], code: ErrorCode, status: Status | None
+) -> None:
+    async with live_node(tmp_path, SETTINGS) as node:
+        member = await _prepared(node)
+        kind = StreamsGroupHeartbeatRequest
+        request = kind(
+            group_id="s", member_id="m", rebalance_timeout_ms=1000, active_tasks=[], standby_tasks=[], warmup_tasks=[],
+            topology=kind.Topology(
+                epoch=0, subtopologies=[kind.Subtopology(subtopology_id=str(place), **one) for place, one in enumerate(subtopologies)]
+            ),
+        )  # fmt: skip
+        answer = await _answered(member.channel, "s", request)
+        assert answer.error_code == code, answer
+        assert [one.status_code for one in answer.status or ()] == ([] if status is None else [status])
+        member.channel.close()
+
+
+async def _prepared(node: Node) -> Member:
+    member = await member_of(node, "a")
+    await prepare(node, member.channel)
+    member.topic_id = node.metadata.image.topics_by_name["t"].topic_id
+    return member
+
+
+async def _answered(channel: Channel, group_id: str, request: Any) -> Any:
+    """The answer of the coordinator, once it has loaded."""
+    while True:
+        answer: Any = await channel.request(request)
+        if answer.error_code not in UNHEARD:
+            return answer
+        await channel.request(FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id]))
+        await asyncio.sleep(0.01)
+
+
+async def _alter(channel: Channel, group_id: str, start_offset: int) -> None:
+    kind = AlterShareGroupOffsetsRequest
+    partition = kind.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=start_offset)
+    topic = kind.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[partition])
+    answer = await _answered(channel, group_id, kind(group_id=group_id, topics=[topic]))
+    assert [p.error_code for one in answer.responses for p in one.partitions] == [ErrorCode.NONE]
