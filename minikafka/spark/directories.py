@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from minikafka.spark import logformat
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_bootstrap import BOOTSTRAP, why_no_node_starts
 from minikafka.spark.regular_files import open_regular
 
 CHECKPOINTS = {
@@ -149,6 +150,9 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
     if not directory.unread and (why := _why_no_broker_starts(properties, directory)):
         text = f"a broker will not start with {path}: {why}"
         findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=os.path.join(path, "meta.properties")))
+    if why := why_no_node_starts(path):
+        file = os.path.join(path, BOOTSTRAP)
+        findings.add(Finding("unreadable", f"a node will not start with {file}: {why}", brokers=(directory.broker,), file=file))
     return directory
 
 

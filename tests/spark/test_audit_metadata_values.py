@@ -293,6 +293,24 @@ def test_names_of_unfinished_and_removed_snapshots_are_right(tmp_path: Path, nam
     assert audited(tmp_path, registered_topic(), lambda path: (path / name).write_bytes(b"") and None).outcome == "PASS"
 
 
+LEVELS = MetadataLog().other(12, text("group.version") + b"\0\1\0"), feature("metadata.version", 25)
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (snapshot(LEVELS[1]), ""), (snapshot(LEVELS[1])[:-5], ""), (b"", "it is empty"), (b"rubbish" * 40, "it is empty"),
+    (snapshot(LEVELS[0]), "it has no metadata.version"), (snapshot(feature("metadata.version", 0)), "metadata.version has level 0"),
+    (snapshot(feature("metadata.version", 99)), ""),
+])  # fmt: skip
+def test_a_bootstrap_checkpoint_with_which_no_node_starts(tmp_path: Path, content: bytes, said: str) -> None:
+    """Each start reads it (BootstrapDirectory.read), up to where it is cut."""
+    audited(tmp_path, registered_topic())
+    (tmp_path / "b2" / "bootstrap.checkpoint").write_bytes(content)
+    result = audit(tmp_path)
+    assert result.exit_code == (3 if said else 0)
+    found = [one for one in messages_of(result, "unreadable") if "a node will not start with" in one]
+    assert len(found) == bool(said) and all(said in one for one in found)
+
+
 @pytest.mark.parametrize("entry", ["-1 0", "0 -1"])
 def test_a_negative_leader_epoch_keeps_a_log_from_loading(tmp_path: Path, entry: str) -> None:
     audited(tmp_path, registered_topic())
