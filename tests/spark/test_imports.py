@@ -17,6 +17,8 @@ LOGGING_IN = ("minikafka.addresses", "minikafka.security", "minikafka.core.scram
 IN_WORDS = "minikafka.counted"
 #: Makes the methods of data classes, those that log in among them.
 DATA_CLASSES = "minikafka.late_dataclass"
+#: Ends processes whose program was killed.
+ORPHANS = "minikafka.orphans"
 #: Run by the driver of `load --to-files`; what its tasks run is not among them.
 WRITERS_OF_CLUSTERS = ["cluster_files", "cluster_nodes", "to_files"]
 
@@ -29,7 +31,7 @@ def graph() -> grimp.ImportGraph:
 @pytest.mark.parametrize("module", AUDIT)
 def test_the_audit_shares_no_code_with_the_broker(graph: grimp.ImportGraph, module: str) -> None:
     reached = graph.find_upstream_modules(f"minikafka.spark.{module}")
-    allowed = ("minikafka.spark", IN_WORDS, DATA_CLASSES, *LOGGING_IN)
+    allowed = ("minikafka.spark", IN_WORDS, DATA_CLASSES, ORPHANS, *LOGGING_IN)
     foreign = {name for name in reached if not name.startswith(allowed) and name != "minikafka"}
     assert foreign == set()
 
