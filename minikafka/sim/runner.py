@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing
 import subprocess
 import time
 import warnings
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.counted import counted
-from minikafka.orphans import end_with_parent
+from minikafka.orphans import end_with_parent, quiet_context
 from minikafka.sim.swarm import Fault, Options, draw
 from minikafka.sim.world import Outcome, World
 
@@ -216,7 +215,7 @@ def run_seeds(
             if is_over():
                 return
         return
-    with multiprocessing.get_context("fork").Pool(jobs, end_with_parent) as pool:
+    with quiet_context(has_threads=False).Pool(jobs, end_with_parent) as pool:
         for outcome in pool.imap(_run_one, work):
             yield outcome
             if is_over():

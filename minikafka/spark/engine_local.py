@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from minikafka.orphans import end_with_parent
+from minikafka.orphans import end_with_parent, quiet_context
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ class LocalEngine:
         The pool ends its processes with SIGTERM. They could inherit a handler from this process, so SIGTERM is blocked until they have
         restored the default action."""
         if self._pool is None and self.parallelism > 1:
-            context: Any = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
+            context = quiet_context(has_threads=_threads_run())
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             try:
                 self._pool = context.Pool(self.parallelism, _begin_worker)
