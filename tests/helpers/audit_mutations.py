@@ -19,7 +19,8 @@ BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fen
 QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS, STATE = "tests/spark/test_audit_coordinators.py", "tests/spark/test_audit_metadata_state.py"
-IMPOSSIBLE = "tests/spark/test_audit_impossible_metadata.py"
+IMPOSSIBLE, VALUES = "tests/spark/test_audit_impossible_metadata.py", "tests/spark/test_audit_metadata_values.py"
+ORDER = "tests/spark/test_audit_coordinator_order.py"
 PRODUCERS = "tests/spark/test_audit_producers.py"
 KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
 AGREEMENT, HISTORY = "tests/spark/test_audit_agreement.py", "tests/spark/test_audit_history.py"
@@ -41,6 +42,10 @@ def _constant(value: Any) -> Any:
 
 def _constant_value(value: Any) -> Any:
     return lambda original: value
+
+
+def _settled(original: Any) -> Any:
+    return lambda *arguments: dataclasses.replace(original(*arguments), is_settled=True)
 
 
 def _at_any_offset(original: Any) -> Any:
@@ -223,7 +228,7 @@ def _of_nobody(original: Any) -> Any:
 
 
 def _any_delivery_state(original: Any) -> Any:
-    return 127
+    return set(range(128))
 
 
 def _markers_as_data(original: Any) -> Any:
@@ -442,11 +447,28 @@ _ALL = (
             also=((f"{SPARK}.replay:continuity", _any_start),)),
     _mutant("topics twice", "a topic may be made twice", "metadata_log:add_topic", _as_new, IMPOSSIBLE),
     _mutant("unknown topics", "partitions may be of topics that never were", "metadata_log:known_topic", _whatever_it_is, IMPOSSIBLE),
+    _mutant("values", "a feature may have any level", "metadata_values:check_feature", _none, VALUES),
+    _mutant("rules", "a rule may say anything", "metadata_values:check_rule", _none, VALUES),
+    _mutant("quotas", "a quota may be for anything", "metadata_values:check_quota", _none, VALUES),
+    _mutant("settings", "a setting may have any value", "metadata_values:check_setting", _none, VALUES),
+    _mutant("directories twice", "two brokers may have one directory", "metadata_log:check_registered", _none, VALUES),
+    _mutant("controls", "any control record may stand in the metadata log", "metadata_log:check_control", _none, VALUES),
+    _mutant("snapshot controls", "any control record may stand in a snapshot", "metadata_log:check_snapshot_controls", _none, VALUES),
+    _mutant("in snapshots", "a snapshot may have any record", "metadata_log:IN_SNAPSHOTS", _constant_value(set(range(30))), VALUES),
+    _mutant("whole metadata", "topics may lack partitions", "claims:contradictions", _nothing, VALUES),
+    _mutant("bootstrap", "a node starts with any bootstrap.checkpoint", "directories:why_no_node_starts", _constant(""), VALUES),
+    _mutant("votes", "a leader needs no votes", "quorum:_outvoted", _nothing, QUORUM),
+    _mutant("empty logs", "an empty log may begin anywhere", "compare:_empty_beginnings", _none, FENCES),
+    _mutant("order", "coordinators may write in any order", "coordination:check_order", _none, ORDER),
+    _mutant("unfinished groups", "groups may be removed with members", "coordination:_contradictions", _nothing, ORDER),
+    _mutant("strangers", "strangers may hold partitions", "coordinator_whole:Whole._of_others", _constant([]), ORDER),
+    _mutant("unsettled", "what a later record replaced is missed", "coordination:_source", _settled, ORDER),
+    _mutant("one producer", "two transactional ids may have one producer id", "coordination:of_two_ids", _nothing, ORDER),
     _mutant("reserved id", "the metadata log may have any topic id", "compare:_metadata_topic_ids", _none, IMPOSSIBLE),
     _mutant("impossible", "the controller may say anything of leaders and replicas in sync", "claims:_impossible", _nothing, IMPOSSIBLE),
     _mutant("superseded", "of coordinators only the latest record of each key is read", "coordination:latest_records", _latest_only,
             COORDINATORS),
-    _mutant("delivery states", "records of share groups may be in any state", "coordinator_log:DELIVERY_STATE_MAX", _any_delivery_state,
+    _mutant("delivery states", "records of share groups may be in any state", "coordinator_log:DELIVERY_STATES", _any_delivery_state,
             COORDINATORS),
     _mutant("zstd frames", "a zstd frame may be cut", "records:_whole_zstd_frames", _none, CODECS),
     _mutant("snappy headers", "any header of snappy is taken", "records:_xerial_header", _none, CODECS),
