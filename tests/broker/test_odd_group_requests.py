@@ -8,18 +8,29 @@ from typing import Any
 
 import pytest
 from broker.test_share_fetch import ACCEPT, PROPERTIES, Member, member_of, prepare, produce
-from helpers.live_node import live_node
+from helpers.coverage_pause import without_coverage
+from helpers.live_node import broker_port, live_node
+from helpers.peer import Peer
+from helpers.turn_lengths import too_long
 
+from minikafka.broker.front.large_requests import FETCH_ENTRIES_MAX
+from minikafka.broker.front.request_parts import PART_ENTRIES
 from minikafka.broker.node import Node
 from minikafka.core.group.streams.model import Status
 from minikafka.net.channel import Channel
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from minikafka.wire.messages.share_fetch import ShareFetchRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 SETTINGS = {**PROPERTIES, "offsets.topic.num.partitions": "1", "group.streams.initial.rebalance.delay.ms": "0"}
+#: Records of each partition: as many as may be locked by default.
+PARTITIONS, LOCKED, REJECT = 6, 2000, 3
 INT64_MAX = (1 << 63) - 1
 UNHEARD = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -63,6 +74,70 @@ async def test_an_unknown_acquire_mode_is_refused_and_the_session_goes_on(tmp_pa
         member.channel.close()
 
 
+async def test_a_member_acknowledges_each_of_many_records_by_itself(tmp_path: Path) -> None:
+    """A consumer that fetches many records and accepts every second one. Some clients send a batch for each; the connection was closed."""
+    async with live_node(tmp_path, SETTINGS) as node:
+        member = await _prepared(node)
+        made = CreateTopicsRequest.CreatableTopic(name="many", num_partitions=PARTITIONS, replication_factor=1)
+        answer: Any = await member.channel.request(CreateTopicsRequest(topics=[made], timeout_ms=5000))
+        member.topic_id = topic_id = answer.topics[0].topic_id
+        while "many" not in node.metadata.image.topics_by_name:
+            await asyncio.sleep(0.01)
+        for index in range(PARTITIONS):
+            await produce(member.channel, topic_id, LOCKED, index)
+        await _heard_by_all(member)
+        found: dict[int, int] = {}
+        fetched = [ShareFetchRequest.FetchPartition(partition_index=index, acknowledgement_batches=[]) for index in range(PARTITIONS)]
+        while sum(found.values()) < PARTITIONS * LOCKED:
+            topic = ShareFetchRequest.FetchTopic(topic_id=topic_id, partitions=fetched)
+            data = await member.fetch(topics=[topic], max_records=PARTITIONS * LOCKED, max_bytes=1 << 30)
+            for part in (part for one in data.responses for part in one.partitions):
+                taken = sum(one.last_offset - one.first_offset + 1 for one in part.acquired_records)
+                found[part.partition_index] = found.get(part.partition_index, 0) + taken
+        kind = ShareAcknowledgeRequest
+        batches = [
+            kind.AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[(ACCEPT, REJECT)[offset % 2]])
+            for offset in range(LOCKED)
+        ]
+        parts = [kind.AcknowledgePartition(partition_index=index, acknowledgement_batches=batches) for index in range(PARTITIONS)]
+        topics = [kind.AcknowledgeTopic(topic_id=topic_id, partitions=parts)]
+        answer = await member.channel.request(kind(group_id="g", member_id="a", share_session_epoch=member.epoch, topics=topics))
+        assert [part.error_code for one in answer.responses for part in one.partitions] == [ErrorCode.NONE] * PARTITIONS
+        member.channel.close()
+
+
+@pytest.mark.timeout(120)
+async def test_acknowledgements_are_bounded_and_make_no_turn_long(tmp_path: Path) -> None:
+    """Batches of records that nobody holds."""
+    kind = ShareAcknowledgeRequest
+    async with live_node(tmp_path, SETTINGS) as node:
+        member = await _prepared(node)
+
+        def acknowledging(epoch: int, count: int) -> ShareAcknowledgeRequest:
+            batches = [kind.AcknowledgementBatch(first_offset=one, last_offset=one, acknowledge_types=[ACCEPT]) for one in range(count)]
+            part = kind.AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+            topic = kind.AcknowledgeTopic(topic_id=member.topic_id, partitions=[part])
+            return kind(group_id="g", member_id="a", share_session_epoch=epoch, topics=[topic])
+
+        async with Peer(broker_port(node)) as peer:
+            fetched = ShareFetchRequest.FetchPartition(partition_index=0, acknowledgement_batches=[])
+            topic = ShareFetchRequest.FetchTopic(topic_id=member.topic_id, partitions=[fetched])
+            request = ShareFetchRequest(group_id="g", member_id="a", share_session_epoch=0, max_records=1, topics=[topic])
+            assert (await peer.ask(request, 2)).error_code == ErrorCode.NONE
+            epochs = iter(range(1, 100))
+
+            async def refused() -> None:
+                answer = await peer.ask(acknowledging(next(epochs), FETCH_ENTRIES_MAX - 3), 2)
+                assert answer.responses[0].partitions[0].error_code
+
+            with without_coverage():
+                found = await too_long(refused)
+            assert not found
+            peer.send(acknowledging(next(epochs), FETCH_ENTRIES_MAX + 2 * PART_ENTRIES), 2)
+            assert await peer.is_closed()
+        member.channel.close()
+
+
 @pytest.mark.parametrize(
     ("subtopologies", "code", "status"),
     [
@@ -89,6 +164,20 @@ async def test_a_subtopology_without_source_topics_is_invalid_when_the_others_ha
         assert answer.error_code == code, answer
         assert [one.status_code for one in answer.status or ()] == ([] if status is None else [status])
         member.channel.close()
+
+
+async def _heard_by_all(member: Member) -> None:
+    """Until the member of the group g has all partitions of the topic `many`."""
+    kind, epoch, count = ShareGroupHeartbeatRequest, 0, 0
+    while count < PARTITIONS:
+        names = None if epoch else ["many"]
+        request = kind(group_id="g", member_id=member.member_id, member_epoch=epoch, subscribed_topic_names=names)
+        answer = await _answered(member.channel, "g", request)
+        assert answer.error_code == ErrorCode.NONE, answer
+        epoch = answer.member_epoch
+        if answer.assignment is not None:
+            count = sum(len(one.partitions) for one in answer.assignment.topic_partitions)
+        await asyncio.sleep(0.01)
 
 
 async def _prepared(node: Node) -> Member:

@@ -131,10 +131,10 @@ async def prepare(node: Node, channel: Channel) -> None:
         await asyncio.sleep(0.01)
 
 
-async def produce(channel: Channel, topic_id: bytes, count: int) -> None:
+async def produce(channel: Channel, topic_id: bytes, count: int, index: int = 0) -> None:
     records = [Record(offset=number, timestamp=1, key=None, value=b"x", headers=()) for number in range(count)]
     kind = ProduceRequest
-    data = kind.PartitionProduceData(index=0, records=bytes(build_batch(records)))
+    data = kind.PartitionProduceData(index=index, records=bytes(build_batch(records)))
     topic = kind.TopicProduceData(topic_id=topic_id, partition_data=[data])
     answer: Any = await channel.request(kind(transactional_id=None, acks=-1, timeout_ms=5000, topic_data=[topic]))
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE

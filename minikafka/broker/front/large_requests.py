@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 PRODUCE_KEY, FETCH_KEY, ENVELOPE_KEY = 0, 1, 58
+#: Fetch, ShareFetch and ShareAcknowledge.
+FETCHING_KEYS = frozenset({FETCH_KEY, 78, 79})
 #: Larger frames count as long. The size says little for Produce (records), envelopes (one string of bytes) and Fetch (many
 #: partitions); for Produce the entries are counted instead.
 LONG_BYTES = 8 * 1024
@@ -51,7 +53,8 @@ PLAIN_FRAME_BYTES_MAX = 16 << 20
 WITH_RECORDS = frozenset({PRODUCE_KEY, ENVELOPE_KEY})
 #: Elements of a request that can be split: a bound on their memory.
 ELEMENTS_MAX = 100_000
-#: Partitions of a fetch, which is served whole.
+#: Partitions of a fetch, which is served whole, and acknowledgements. A member of a share group may hold thousands of records of each
+#: partition and acknowledge each in a batch of its own.
 FETCH_ENTRIES_MAX = 20_000
 #: What a decoded element takes in memory, roughly.
 ELEMENT_BYTES = 256
@@ -91,7 +94,7 @@ def elements_max(request: type[Request]) -> int:
     """The largest number of elements in a request of this type."""
     if request in CUTS:
         return ELEMENTS_MAX
-    return FETCH_ENTRIES_MAX if request.API_KEY == FETCH_KEY else WHOLE_ENTRIES_MAX
+    return FETCH_ENTRIES_MAX if request.API_KEY in FETCHING_KEYS else WHOLE_ENTRIES_MAX
 
 
 class LargeRequests:
