@@ -49,6 +49,9 @@ class File(Protocol):
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
         """As `pread`, into `buffer`; returns the number of bytes."""
 
+    def pread_if_cached(self, buffer: memoryview, position: int, /) -> int | None:
+        """As `pread_into`; None if it would wait for the disk, as far as the system tells."""
+
     def is_cached(self, position: int, size: int, /) -> bool:
         """Whether these bytes, of which there are some, can be read without waiting for the disk, as far as the system tells."""
 
@@ -121,6 +124,9 @@ class OsFile:
 
     def pread_into(self, buffer: memoryview, position: int, /) -> int:
         return os.preadv(self._fd, [buffer], position)
+
+    def pread_if_cached(self, buffer: memoryview, position: int, /) -> int | None:
+        return portable.read_if_cached(self.fileno(), buffer, position)
 
     def is_cached(self, position: int, size: int, /) -> bool:
         return portable.is_cached(self.fileno(), position, size)

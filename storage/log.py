@@ -28,7 +28,7 @@ from minikafka.storage.producer_state import ProducerStateManager
 from minikafka.storage.rolling import Rolling
 from minikafka.storage.segment import Segment
 from minikafka.storage.slice import empty_slice
-from minikafka.storage.timestamp_lookup import TimestampCandidate
+from minikafka.storage.timestamp_lookup import TimestampCandidate, TimestampScan
 from minikafka.storage.truncation import Truncation, TruncationPreparation
 from minikafka.storage.types import AbortedTransaction, EpochEnd, OffsetPosition, ReadResult, TimestampOffset
 from minikafka.storage.watermarks import Watermarks
@@ -288,8 +288,9 @@ class Log:
                     break
         return found
 
-    def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
-        """The first batch at or after `from_offset` that may hold a record with a timestamp >= `timestamp`."""
+    def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | TimestampScan | None:
+        """The first batch at or after `from_offset` that may hold a record with a timestamp >= `timestamp`; or what must be searched for
+        it, if that is much."""
         with self.disk("look up a timestamp"):
             for segment in self.segments.from_offset(from_offset):
                 if segment.largest_timestamp() >= timestamp:
@@ -308,7 +309,9 @@ class Log:
         """The first record, by offset, with a timestamp >= `timestamp`. Blocks while it decompresses batches. Raises CorruptRecord."""
         candidate = self.timestamp_candidate(timestamp, self.log_start_offset)
         while candidate is not None:
-            found = candidate.find(self.decompressed_bytes_max)
+            with self.disk("look up a timestamp"):
+                found = candidate.find(self.decompressed_bytes_max)
+            candidate.release()
             if found is not None:
                 return found
             candidate = self.timestamp_candidate(timestamp, candidate.next_offset)

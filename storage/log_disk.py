@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from minikafka.storage import cold_reads
 from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.storage.filesystem import FileSystem, is_shortage
 from minikafka.storage.open_files import OpenFiles
@@ -59,7 +60,8 @@ class LogDisk:
         if self.failure is None:
             self.failure = failure
             if self._on_failure is not None:
-                self._on_failure(failure)
+                with cold_reads.waiting():
+                    self._on_failure(failure)
 
     def take_offline(self, failure: StorageError) -> None:
         """Refuse all further calls, without calling `on_failure`: its owner knows that the log directory has failed."""

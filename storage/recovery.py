@@ -116,6 +116,7 @@ def _load(
     log.epochs.truncate_from_start(log.log_start_offset)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
     log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced or log.epochs.is_dirty
+    segments[-1].load_first_timestamp()  # the first append would wait for the disk
     log.segments.set(segments, log_end)
     log.watermarks.log_end_offset = log_end
     log.durability.recovery_point = log_end if is_clean else min(recovery_point, log_end)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 
+from minikafka.storage import cold_reads
 from minikafka.storage.batch_scan import BATCH_LENGTH_MIN, INT32_MAX, LOOKUP_BYTES, STEP, batches, prepare_producer, valid_batches
 from minikafka.storage.config import LogConfig
 from minikafka.storage.cut_copy import CutCopy
@@ -18,7 +19,7 @@ from minikafka.storage.open_files import OpenFiles
 from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
 from minikafka.storage.slice import FileSlice, OnDiskError, SharedFile
 from minikafka.storage.sparse_index import OffsetIndex, TimeIndex
-from minikafka.storage.timestamp_lookup import TimestampCandidate
+from minikafka.storage.timestamp_lookup import TimestampCandidate, TimestampScan, first_candidate
 from minikafka.storage.txn_index import TransactionIndex
 from minikafka.storage.types import AbortedTransaction
 from minikafka.wire.batch import LOG_OVERHEAD, OVERHEAD, RecordBatch
@@ -251,7 +252,8 @@ class Segment:
     def load_first_timestamp(self) -> int:
         """Largest timestamp of the first batch, -1 if there is none."""
         if self.first_timestamp is None and self.size > 0:
-            self.first_timestamp = RecordBatch(read_all(self.file, OVERHEAD, 0)).max_timestamp
+            header = read_all(self.file, OVERHEAD, 0)
+            self.first_timestamp = RecordBatch(header).max_timestamp if len(header) == OVERHEAD else None
         return -1 if self.first_timestamp is None else self.first_timestamp
 
     def become_inactive(self) -> None:
@@ -277,9 +279,16 @@ class Segment:
     def file(self) -> File:
         return (self._shared or self._open_shared()).file
 
+    def _source(self, position: int) -> cold_reads.Source:
+        """The file, for a look-up that reads from a position on."""
+        if self._shared is None:
+            cold_reads.before_opening(self._filesystem, self.log_path, position, LOOKUP_BYTES)
+        return cold_reads.Source(self.file)
+
     def _open_shared(self, *, create: bool = False) -> SharedFile:
         shared = self._shared
         if shared is None:
+            cold_reads.before_opening(self._filesystem, self.log_path)
             if not self._has_files:
                 self.offset_index.create_file()
                 self.time_index.create_file()
@@ -342,12 +351,14 @@ class Segment:
             end = positions[index + 1] if index + 1 < len(positions) else self.size
             return position, end - position
         position = max(self.offset_index.position_for(offset), from_position)
-        pread, unpack, end = self.file.pread, STEP.unpack_from, self.size
+        source, unpack, end = self._source(position), STEP.unpack_from, self.size
+        data = memoryview(bytearray(_SCAN_BYTES))
         while position + LOG_OVERHEAD + BATCH_LENGTH_MIN <= end:
-            data = pread(min(_SCAN_BYTES, end - position), position)
-            if len(data) < STEP.size:
-                data = read_all(self.file, min(_SCAN_BYTES, end - position), position)
-            cursor, last = 0, len(data) - STEP.size
+            window = data[: end - position]
+            count = source.pread_into(window, position)
+            if count < STEP.size:
+                count = source.fill(window, position)
+            cursor, last = 0, count - STEP.size
             if last < 0:
                 break
             while cursor <= last:
@@ -362,16 +373,13 @@ class Segment:
             position += cursor
         return None
 
-    def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
-        """The first batch that, by its header, may hold a record at or after `from_offset` with a timestamp >= `timestamp`."""
+    def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | TimestampScan | None:
+        """The first batch that, by its header, may hold a record at or after `from_offset` with a timestamp >= `timestamp`; or what must be
+        searched for it, if that is much."""
         if not self.size:
             return None
-        start = max(self.time_index.offset_for(timestamp), from_offset)
-        position = self.offset_index.position_for(start)
-        for at, size, header in batches(self.file, position, self.size, LOOKUP_BYTES):
-            if header[MAX_TIMESTAMP] >= timestamp and header[BASE_OFFSET] + header[LAST_DELTA] >= from_offset:
-                return TimestampCandidate(read_all(self.file, size, at), timestamp, from_offset)
-        return None
+        position = self.offset_index.position_for(max(self.time_index.offset_for(timestamp), from_offset))
+        return first_candidate(self._source(position), self.slice(position, self.size - position), timestamp, from_offset)
 
     def max_timestamp_candidate(self) -> TimestampCandidate | None:
         """The batch that carries the segment's largest timestamp."""
@@ -380,8 +388,7 @@ class Segment:
         found = self.translate(self.max_timestamp_offset)
         if found is None:
             return None
-        position, size = found
-        batch = read_all(self.file, size, position)
+        batch = cold_reads.read(self.file, found[1], found[0])
         return TimestampCandidate(batch, RecordBatch(batch).max_timestamp, self.base_offset)
 
     def next_offset(self) -> int:
@@ -405,6 +412,7 @@ class Segment:
             return self.max_timestamp
         if not self._has_files:
             return self.created_ms
+        cold_reads.before_opening(self._filesystem, self.log_path)
         return self._filesystem.modified_ms(self.log_path)
 
     # -- recovery and truncation

@@ -10,9 +10,9 @@ import contextlib
 import errno
 from collections.abc import Callable
 
-from minikafka.storage.filesystem import File, copy_file, read_all
+from minikafka.storage import cold_reads
+from minikafka.storage.filesystem import File, copy_file
 
-_READ_THROUGH_BYTES = 1 << 20
 #: Called when reading a slice fails.
 OnDiskError = Callable[[OSError], object]
 
@@ -81,15 +81,13 @@ class FileSlice:
 
     def pread(self, count: int, offset: int) -> bytes:
         """A copy of at most `count` bytes from `offset` within the slice, fewer only at its end. If the disk fails, or has lost the file's
-        end, takes the log offline and raises OSError."""
+        end, takes the log offline and raises OSError. Raises NotInMemory within a look-up."""
         shared = self._pinned()
         try:
             count = min(count, self.size - offset)
-            data = shared.file.pread(count, self.position + offset)
+            data = cold_reads.read(shared.file, count, self.position + offset)
             if len(data) != count:
-                data += read_all(shared.file, count - len(data), self.position + offset + len(data))
-                if len(data) != count:
-                    raise OSError(errno.EIO, "the file is shorter than before", shared.file.path)
+                raise OSError(errno.EIO, "the file is shorter than before", shared.file.path)
             return data
         except OSError as error:
             self.failed(error)
@@ -110,10 +108,12 @@ class FileSlice:
     def read_through(self) -> None:
         """Read the bytes, so that the system has them in memory. Errors are for those who need the bytes. May run on another thread, as
         `pread_into`."""
-        window, at = memoryview(bytearray(min(self.size, _READ_THROUGH_BYTES))), self.position
         with contextlib.suppress(OSError, ValueError):
-            while at < self._end and (count := self.pread_into(window[: self._end - at], at)):
-                at += count
+            cold_reads.through(self._pinned().file, self.position, self.size)
+
+    def rest(self, position: int) -> FileSlice:
+        """Another slice, of the bytes from a position of the file on."""
+        return FileSlice(self._pinned(), position, self._end - position)
 
     def is_of(self, shared: SharedFile) -> bool:
         """Whether it is a slice of this file, and not released."""

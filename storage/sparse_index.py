@@ -12,12 +12,14 @@ import errno
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from struct import Struct
 
+from minikafka.storage import cold_reads
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import File, FileSystem, is_shortage, read_all, write_all
+from minikafka.storage.filesystem import File, FileSystem, is_shortage, read_at, write_all
 from minikafka.storage.open_files import OpenFiles
 
 _WRITE_BEHIND_ENTRIES = 1024
@@ -28,17 +30,22 @@ _KEY, _VALUE = 0, 1
 class _OpenOnce:
     """A context with a file that is opened on first use and closed at the end."""
 
-    __slots__ = ("_file", "_filesystem", "_path")
+    __slots__ = ("_file", "_filesystem", "_index")
 
-    def __init__(self, filesystem: FileSystem, path: str) -> None:
+    def __init__(self, filesystem: FileSystem, index: SparseIndex) -> None:
         self._filesystem = filesystem
-        self._path = path
+        self._index = index
         self._file: File | None = None
 
-    def get(self) -> File:
+    def read(self, count: int, position: int) -> bytes:
+        """Raises OSError; within a look-up NotInMemory."""
         if self._file is None:
-            self._file = self._filesystem.open(self._path, read_only=True)
-        return self._file
+            index = self._index
+            if not index.was_opened:
+                cold_reads.before_opening(self._filesystem, index.path, position, count)
+            self._file = self._filesystem.open(index.path, read_only=True)
+            index.was_opened = True
+        return cold_reads.read(self._file, count, position, self._filesystem)
 
     def __enter__(self) -> _OpenOnce:
         return self
@@ -71,6 +78,7 @@ class SparseIndex:
         "path",
         "size_max",
         "values",
+        "was_opened",
     )
 
     def __init__(
@@ -91,6 +99,8 @@ class SparseIndex:
         self._may_have_file = True
         #: Number of entries in the file; the others are only in memory.
         self._written = 0
+        #: Whether the file was opened a short while ago, which needs no disk to be done again.
+        self.was_opened = False
         #: While inactive: the raw pages by number, and the first entry of each page that a search has visited.
         self._pages: dict[int, bytes] = {}
         self._starts: dict[int, tuple[int, int]] = {}
@@ -150,7 +160,7 @@ class SparseIndex:
 
     def forget(self) -> None:
         """Drop the pages in memory; they are read again when needed."""
-        self._page, self._page_number = b"", 0
+        self._page, self._page_number, self.was_opened = b"", 0, False
         self._pages.clear()
         self._starts.clear()
 
@@ -187,7 +197,7 @@ class SparseIndex:
             return self.keys[position], self.values[position]
         number = position // _PAGE_ENTRIES
         if number != self._page_number or not self._page:
-            with _OpenOnce(self._filesystem, self.path) as file:
+            with _OpenOnce(self._filesystem, self) as file:
                 self._turn_to(number, file)
         key, value = self.ENTRY.unpack_from(self._page, (position - number * _PAGE_ENTRIES) * self.ENTRY.size)
         return key, value
@@ -220,7 +230,7 @@ class SparseIndex:
         """Make the page with the last entry <= `target` current, or the first page if there is no such entry."""
         if not self.entries:
             return
-        with _OpenOnce(self._filesystem, self.path) as file:
+        with _OpenOnce(self._filesystem, self) as file:
             low, high = 0, (self.entries - 1) // _PAGE_ENTRIES
             while low < high:
                 middle = (low + high + 1) // 2
@@ -234,7 +244,7 @@ class SparseIndex:
         """The first entry of a page."""
         found = self._starts.get(number)
         if found is None:
-            key, value = self.ENTRY.unpack(self._read(file.get(), number * _PAGE_ENTRIES, 1))
+            key, value = self.ENTRY.unpack(self._read(file.read, number * _PAGE_ENTRIES, 1))
             found = self._starts[number] = key, value
         return found
 
@@ -242,7 +252,7 @@ class SparseIndex:
         page = self._pages.get(number)
         if page is None:
             start = number * _PAGE_ENTRIES
-            page = self._pages[number] = self._read(file.get(), start, min(_PAGE_ENTRIES, self.entries - start))
+            page = self._pages[number] = self._read(file.read, start, min(_PAGE_ENTRIES, self.entries - start))
             self._open_files.admit_page(self, number)
         self._page, self._page_number = page, number
 
@@ -272,6 +282,7 @@ class SparseIndex:
     @contextlib.contextmanager
     def _opened(self, create: bool = False) -> Iterator[File]:
         file = self._filesystem.open(self.path, create=create or not self._may_have_file)
+        self.was_opened = True
         try:
             if not self._may_have_file:
                 file.truncate(self.size_max)
@@ -280,10 +291,10 @@ class SparseIndex:
         finally:
             file.close()
 
-    def _read(self, file: File, start: int, count: int) -> bytes:
+    def _read(self, read: Callable[[int, int], bytes], start: int, count: int) -> bytes:
         """The bytes of some entries. Raises OSError if the file has become shorter, which counts as a failed disk."""
         size = self.ENTRY.size
-        data = read_all(file, count * size, start * size)
+        data = read(count * size, start * size)
         if len(data) != count * size:
             raise OSError(errno.EIO, "the index is shorter than before", self.path)
         return data
@@ -300,8 +311,7 @@ class SparseIndex:
     def _load(self) -> None:
         keys, values = array(self.KEY_TYPE), array("i")
         if self.entries:
-            with self._opened() as file:
-                data = self._read(file, 0, self.entries)
+            data = self._read(partial(read_at, self._filesystem, self.path), 0, self.entries)
             for key, value in self.ENTRY.iter_unpack(data):
                 keys.append(key)
                 values.append(value)

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from struct import Struct
 
+from minikafka.storage import cold_reads
 from minikafka.storage.config import INT64_MAX
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import File, FileSystem, read_all, write_all
@@ -29,7 +30,7 @@ _PAGE_ENTRIES = 512
 
 class TransactionIndex:
     """The aborted transactions in the order of their markers. Methods raise OSError, also if the file is no longer what it was when the log
-    was loaded."""
+    was loaded, and NotInMemory within a look-up."""
 
     __slots__ = ("_begins", "_count", "_filesystem", "_last_offset", "_page", "_page_number", "path")
 
@@ -87,13 +88,14 @@ class TransactionIndex:
     def check(self, base_offset: int) -> None:
         """Check that the file holds whole entries of this version, in order. Reads all of it, and keeps nothing of it in memory. Raises
         CorruptFile, too."""
-        last = base_offset - 1
+        last, count = base_offset - 1, 0
         self._begins.clear()
         for number, entry in enumerate(self._in_file()):
             if entry.last_offset <= last or entry.first_offset < 0 or entry.last_stable_offset < 0:
                 raise CorruptFile(f"{self.path}: {entry} is out of order")
-            last = entry.last_offset
+            last, count = entry.last_offset, number + 1
             self._note_begin(number, entry)
+        self._count, self._last_offset = count, last if count else -1
 
     def _in_file(self) -> Iterator[AbortedTransaction]:
         with self._opened(read_only=True) as file:
@@ -137,14 +139,14 @@ class TransactionIndex:
             with self._opened(read_only=True) as file:
                 start = page * _PAGE_ENTRIES
                 entries = min(_PAGE_ENTRIES, count - start)
-                data = b"" if file is None else read_all(file, entries * _SIZE, start * _SIZE)
+                data = b"" if file is None else cold_reads.read(file, entries * _SIZE, start * _SIZE, self._filesystem)
             if len(data) != entries * _SIZE:
                 raise OSError(errno.EIO, "the index of transactions is shorter than before", self.path)
             self._page, self._page_number = data, page
         return self._decoded_or_eio(self._page, (number % _PAGE_ENTRIES) * _SIZE)
 
     def _single(self, file: File, number: int) -> AbortedTransaction:
-        data = read_all(file, _SIZE, number * _SIZE)
+        data = cold_reads.read(file, _SIZE, number * _SIZE, self._filesystem)
         if len(data) != _SIZE:
             raise OSError(errno.EIO, "the index of transactions is shorter than before", self.path)
         return self._decoded_or_eio(data, 0)
@@ -227,6 +229,8 @@ class TransactionIndex:
     @contextlib.contextmanager
     def _opened(self, *, read_only: bool) -> Iterator[File | None]:
         """The file; None if there is none and it is only to be read."""
+        if read_only:
+            cold_reads.before_opening(self._filesystem, self.path)
         try:
             file = self._filesystem.open(self.path, read_only=True) if read_only else self._filesystem.open(self.path, create=True)
         except FileNotFoundError:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import Any
 
+from minikafka.broker.cold_reads import ColdReads
 from minikafka.broker.supervise import Supervisor
 from minikafka.late_dataclass import dataclass
 from minikafka.net.loop_watch import LoopWatch
@@ -37,9 +38,12 @@ class Environment:
     turn_clock_s: Callable[[], float] | None = None
     #: Owns the tasks and timers of the node.
     supervisor: Supervisor = field(init=False)
+    #: Reads through what look-ups in logs do not find in memory.
+    cold_reads: ColdReads = field(init=False)
     #: How long a piece of work may go on in a turn of the loop.
     shares: TurnShares = field(init=False)
 
     def __post_init__(self) -> None:
         self.supervisor = Supervisor(self.loop)
+        self.cold_reads = ColdReads(self.run_blocking, self.supervisor)
         self.shares = TurnShares(self.turn_clock_s or self.monotonic_s or (lambda: self.clock.now_ms() / 1000))

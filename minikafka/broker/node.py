@@ -245,9 +245,8 @@ class Node:
         dispatcher = Dispatcher(
             "controller", environment.clock, environment.supervisor, self.features, environment.monotonic_s, guarded=guards
         )
-        clock = environment.clock
         LateSaslHandlers().register(dispatcher)
-        RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
+        RaftHandlers(self.raft, environment).register(dispatcher)
         handlers = ControllerHandlers(self.controller, self.quotas)
         handlers.register(dispatcher)
         ControllerAclHandlers(self.authority, handlers.handle).register(dispatcher)

@@ -210,6 +210,7 @@ COUNTED = ("tests/broker/test_counted_flushes.py",)
 WAITING = ("tests/broker/test_waiting_turns.py",)
 DELIVERY = ("tests/broker/test_delivery_turns.py",)
 FETCHES = ("tests/broker/test_long_fetches.py",)
+COLD = ("tests/broker/test_cold_reads.py", "tests/broker/test_cold_fetches.py", "tests/storage/test_cold_reads.py")
 STEPS = (("step_s", 0.02), ("transactors", 2))
 CONNECTION = "minikafka.net.connection:SocketConnection"
 BOUNDS_MUTATIONS: list[dict[str, Any]] = [
@@ -378,6 +379,14 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "all-join-together", "breaks": "of very many partitions, a follower names some in a fetch",
      "tests": ("tests/core/partition/test_follower.py",),
      "patches": (("minikafka.core.partition.follower:JOINING_MAX", lambda original: 1 << 30),)},
+    {"name": "cold-reads-on-the-loop", "breaks": "look-ups read what is not in memory on the event loop", "tests": COLD,
+     "patches": (("minikafka.storage.cold_reads:Look.__enter__", _returns(None)),)},
+    {"name": "cold-inodes-on-the-loop", "breaks": "look-ups open files that are not in memory on the event loop", "tests": COLD,
+     "patches": (("minikafka.storage.cold_reads:before_opening", _returns(None)),)},
+    {"name": "cold-records-sent", "breaks": "records that are not in memory are read by sendfile, on the event loop", "tests": COLD,
+     "patches": (("minikafka.storage.types:ReadResult.is_cold", lambda original: lambda self: False),)},
+    {"name": "scans-on-the-loop", "breaks": "a search by timestamp scans any part of a segment on the event loop", "tests": COLD,
+     "patches": (("minikafka.storage.timestamp_lookup:SCANNED_AT_ONCE_BYTES", lambda original: 1 << 40),)},
     {"name": "replicas-not-finished", "breaks": "replicas that could not be made in one turn are never made", "options": STEPS,
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager._place_late_soon", _returns(None)),)},
 ]  # fmt: skip

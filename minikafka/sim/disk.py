@@ -315,6 +315,10 @@ class DiskFile:
         buffer[: len(data)] = data
         return len(data)
 
+    def pread_if_cached(self, buffer: memoryview, position: int, /) -> int | None:
+        """See File."""
+        return self.pread_into(buffer, position)
+
     def is_cached(self, position: int, size: int, /) -> bool:
         """See File: reading takes no time."""
         self._check("read")

@@ -13,7 +13,7 @@ import pytest
 from helpers.live_node import broker_port, live_node
 from helpers.peer import Peer
 
-from minikafka.broker.partitions.fetch import READ_THROUGH_AT_ONCE
+from minikafka.broker.cold_reads import READ_THROUGH_AT_ONCE
 from minikafka.client.admin import Admin
 from minikafka.storage import portable
 from minikafka.storage.filesystem import OsFile
@@ -36,6 +36,8 @@ class ColdDisk:
         self.reading = 0
         self.most = 0
         self.is_warm = False
+        #: False while a node starts, which reads the end of each log.
+        self.is_on = False
         self.may_read = threading.Event()
         self.fails = False
         loop_thread, pread_into = threading.get_ident(), OsFile.pread_into
@@ -45,7 +47,7 @@ class ColdDisk:
             return self.is_warm or "/t-" not in file.path
 
         def slow(file: OsFile, buffer: memoryview, position: int) -> int:
-            if threading.get_ident() != loop_thread and "/t-" in file.path and file.path.endswith(".log"):
+            if self.is_on and threading.get_ident() != loop_thread and "/t-" in file.path and file.path.endswith(".log"):
                 self.reading += 1
                 self.most = max(self.most, self.reading)
                 self.may_read.wait(30)
@@ -91,6 +93,7 @@ async def test_a_cold_read_keeps_nobody_else_waiting(tmp_path: Path, monkeypatch
     written = await prepared(tmp_path)
     disk = ColdDisk(monkeypatch)
     async with live_node(tmp_path) as node, Peer(broker_port(node)) as one, Peer(broker_port(node)) as other:
+        disk.is_on = True
         asked = asyncio.ensure_future(one.ask(fetch(0, max_bytes), VERSION))
         while not disk.reading:
             await asyncio.sleep(0.01)
@@ -116,6 +119,7 @@ async def test_few_cold_reads_run_at_once_and_recent_records_are_not_asked_about
     await prepared(tmp_path)
     disk = ColdDisk(monkeypatch)
     async with live_node(tmp_path) as node:
+        disk.is_on = True
         peers = [Peer(broker_port(node)) for _ in range(READ_THROUGH_AT_ONCE + 2)]
         async with peers[0], peers[1], peers[2], peers[3]:
             asked = [asyncio.ensure_future(peer.ask(fetch(0), VERSION)) for peer in peers]
@@ -140,6 +144,7 @@ async def test_a_disk_that_fails_while_it_is_read_through_is_found_by_the_read_i
     disk.fails = True
     disk.may_read.set()
     async with live_node(tmp_path) as node, Peer(broker_port(node)) as one:
+        disk.is_on = True
         assert records_of(await one.ask(fetch(0), VERSION)) == written, "this disk can read after all"
         assert isinstance(await one.ask(fetch(BATCHES), VERSION), FetchResponse)
 

@@ -37,6 +37,8 @@ async def prepare(node: Node) -> bytes:
         for number in range(batches):
             data = build_batch([(n, now_ms, None, b"%d" % number * size, ()) for n in range(2)])
             replicas.partitions[("t", index)].append(memoryview(bytearray(data)), 1, now_ms, 0)
+    for segment in replicas.partitions[("t", 2)].log.segments:
+        segment.translate(segment.base_offset)  # their indexes are in memory
     replicas.partitions[("t", 1)].log.increment_log_start_offset(2)
     topic_id: bytes = replicas.partitions[("t", 1)].topic_id
     return topic_id

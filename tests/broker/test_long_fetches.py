@@ -189,14 +189,14 @@ async def test_no_turn_is_long_because_a_fetch_names_very_many_partitions(tmp_pa
 async def test_what_happens_to_one_of_very_many_partitions_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader looked at all partitions of its followers' fetches for each one whose role or records changed."""
     looks = 0
-    real = fetch_operation.FetchOperation._gathered_from
+    real = fetch_operation.FetchOperation._change_of
 
-    def counted(*arguments: Any) -> int:
+    def counted(*arguments: Any) -> int | None:
         nonlocal looks
         looks += 1
         return real(*arguments)
 
-    monkeypatch.setattr(fetch_operation.FetchOperation, "_gathered_from", counted)
+    monkeypatch.setattr(fetch_operation.FetchOperation, "_change_of", counted)
     async with node_with_topic(tmp_path) as node, Peer(broker_port(node)) as peer, Peer(broker_port(node)) as producer:
         waiting = node.broker.replicas.waiting
         wanted = fetch(range(PARTITIONS), max_wait_ms=50_000, min_bytes=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from helpers.batches import T0, batch, marker
+from helpers.cold_disk import looked_up
 from helpers.replica_world import SilentEvents
 
 from minikafka.broker.partitions import fetch_read
@@ -56,7 +57,7 @@ def read_committed(reader: PartitionReader, offset: int) -> PartitionRead:
     wanted = FetchPartition("t", bytes(16), 0)
     wanted.fetch_offset, wanted.max_bytes = offset, 1 << 20
     params = FetchParams(-1, -1, READ_COMMITTED, "", by_id=False, may_read_follower=True, listener="L")
-    return reader.read(wanted, params, 1 << 20, True, 0, empty_image())
+    return looked_up(lambda look: reader.read(wanted, params, 1 << 20, True, 0, empty_image(), look))
 
 
 def test_a_read_ends_where_it_has_enough_aborted_transactions_and_the_next_goes_on(partition: Partition, reader: PartitionReader) -> None:

@@ -55,14 +55,14 @@ class Node:
             format_node(config, no_initial_controllers=is_controller and not config.voters)
         self.directory = LogDirectory(OsFileSystem(), str(self.path))
         self.directory.open()
-        clock = Clock()
+        environment = environment_of(self.node_id, self.network)
         self.raft = RaftHost(
-            self.node_id, config, environment_of(self.node_id, self.network), self.directory, cluster_id=CLUSTER,
+            self.node_id, config, environment, self.directory, cluster_id=CLUSTER,
             is_controller=is_controller, listeners=[("CONTROLLER", "127.0.0.1", self.port)] if is_controller else (),
         )  # fmt: skip
         self.listener = Listener()
         self.raft.subscribe(self.listener)
-        RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(self.dispatcher)
+        RaftHandlers(self.raft, environment).register(self.dispatcher)
         await self.raft.start()
         self.socket.accept()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.batches import T0, batch, marker
 from helpers.cleaning import clean
+from helpers.cold_disk import looked_up
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.broker.partitions import fetch_read
@@ -245,7 +246,8 @@ class World:
         params = FetchParams(-1, -1, READ_COMMITTED, "", by_id=False, may_read_follower=True, listener="L")
         wanted = FetchPartition("t", bytes(16), 0)
         wanted.fetch_offset, wanted.max_bytes = offset, self.generator.choice((1, 300, 2000, 1 << 20))
-        result = PartitionReader(replicas, is_rack_aware=False).read(wanted, params, 1 << 20, True, 0, empty_image())
+        reader = PartitionReader(replicas, is_rack_aware=False)
+        result = looked_up(lambda look: reader.read(wanted, params, 1 << 20, True, 0, empty_image(), look))
         assert result.code is ErrorCode.NONE
         return result
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.coordinator_world import CoordinatorWorld, append_records, coordinator_log
-from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
+from helpers.raft_nodes import Listener, close, config_of, environment_of, format_node, host_of
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
@@ -167,7 +167,7 @@ async def test_a_lone_leader_hands_on_what_is_valid_and_says_what_is_not(tmp_pat
         )
         topic = FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])
         state = FetchRequest.ReplicaState(replica_id=9)
-        RaftHandlers(host, lambda: 1, lambda: 1).fetch(context, FetchRequest(replica_state=state, max_wait_ms=0, topics=[topic]))
+        RaftHandlers(host, environment_of()).fetch(context, FetchRequest(replica_state=state, max_wait_ms=0, topics=[topic]))
     first, second = (answer.responses[0].partitions[0] for answer in answers)
     assert [batch.next_offset for batch in iterate_batches(bytes(first.records))][-1] == offset and not first.error_code
     assert ErrorCode(second.error_code) is ErrorCode.CORRUPT_MESSAGE and not second.records

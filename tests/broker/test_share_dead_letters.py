@@ -14,7 +14,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from helpers.asked import Asked, retry
 from helpers.coordinator_world import coordinator_log
 
+from minikafka.broker.cold_reads import ColdReads
 from minikafka.broker.share import dead_letters
+from minikafka.broker.supervise import Supervisor
 from minikafka.client.share_consumer import ACCEPT, REJECT, RELEASE, ShareConsumer, SharedRecord
 from minikafka.core.share.partition import DeadLetter
 from minikafka.core.share.state import SharePartitionKey
@@ -238,6 +240,7 @@ def copying_queues() -> dead_letters.DeadLetterQueues:
         image=image, inter_broker_listener="P", clock=SimpleNamespace(wall_ms=lambda: 1),
         run_blocking=lambda function, *arguments: loop.run_in_executor(None, function, *arguments),
     )  # fmt: skip
+    anything.cold_reads = ColdReads(anything.run_blocking, Supervisor(loop))
     return dead_letters.DeadLetterQueues(anything, anything, anything, anything, anything, settings)
 
 

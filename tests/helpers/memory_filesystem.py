@@ -57,6 +57,9 @@ class MemoryFile:
         buffer[: len(data)] = data
         return len(data)
 
+    def pread_if_cached(self, buffer: memoryview, position: int, /) -> int | None:
+        return self.pread_into(buffer, position)
+
     def is_cached(self, position: int, size: int, /) -> bool:
         self._check("read")
         return True

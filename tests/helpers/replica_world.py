@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from helpers.batches import batch
+from helpers.cold_disk import looked_up
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader
@@ -255,7 +256,7 @@ class Replica(SilentEvents):
         self.answer = Answer(_data(other.read(wanted, params)), plan)
 
     def read(self, wanted: FetchPartition, params: FetchParams) -> PartitionRead:
-        return self.reader.read(wanted, params, BYTES_MAX, True, self.world.now_ms, None)  # type: ignore[arg-type]
+        return looked_up(lambda look: self.reader.read(wanted, params, BYTES_MAX, True, self.world.now_ms, None, look))  # type: ignore[arg-type]
 
     def take(self) -> None:
         """Handle the answer that is on its way, if any."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minikafka.storage.batch_scan import marker_of
+from minikafka.storage.cold_reads import looking
 from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import WireError
@@ -146,9 +148,7 @@ class CommittedReader:
         for a batch that does not match its checksum."""
         due, left = self.records + STEP_RECORDS, STEP_VALUE_BYTES
         while self.next_offset < end_offset:
-            result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)
-            with self._log.disk(self._what):
-                data = result.slice.read() if result is not None else b""
+            data = yield from self._reading(end_offset)
             if not data:
                 self.next_offset = end_offset
                 break
@@ -177,3 +177,22 @@ class CommittedReader:
                 self.next_offset = batch.next_offset
             if self.next_offset < end_offset:
                 yield None
+
+    def _reading(self, end_offset: int) -> Generator[Step, None, bytes]:
+        """Read a chunk. What is not in memory is read through in another thread."""
+        steps = looking(partial(self._chunk, end_offset))
+        while True:
+            try:
+                missing = next(steps)
+            except StopIteration as over:
+                result: bytes = over.value
+                return result
+            yield missing.read_through
+
+    def _chunk(self, end_offset: int) -> bytes:
+        result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)
+        try:
+            with self._log.disk(self._what):
+                return result.slice.read()
+        finally:
+            result.slice.release()

@@ -161,11 +161,11 @@ class DirectoryMoves:
         if self._must_restart(move):
             await self._restart(move)
             return
-        size = self._copy_chunk(move)
+        size = await self._copy_chunk(move)
         move.chunks += 1
         if size == 0 or move.chunks % CHUNKS_PER_FLUSH == 0 or move.future.must_sync_soon(self._environment.clock.wall_ms()):
             await flush(move.future, self._environment.run_blocking)
-        if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(move.partition.key) is move:
+        if size == 0 and await self._copy_chunk(move) == 0 and self._moves.get(move.partition.key) is move:
             if move.future.log_end_offset < move.partition.log.log_end_offset:
                 # The last records were compacted away. Served, the copy would give out their offsets again.
                 await asyncio.sleep(LOOK_AGAIN_S)
@@ -195,17 +195,18 @@ class DirectoryMoves:
                 return
             left -= rate * (clock.now_ms() - began_ms) / 1000
 
-    def _copy_chunk(self, move: _Move) -> int:
-        """Copy one chunk. Returns its bytes; 0 if the copy is complete, 1 if it must begin anew."""
+    async def _copy_chunk(self, move: _Move) -> int:
+        """Copy one chunk. Returns its bytes; 0 if the copy is complete, 1 if it must begin anew. Nothing happens between the last look at
+        the log and the return."""
         log, future = move.partition.log, move.future
         if self._must_restart(move):
             return 1
         offset = future.log_end_offset
         if offset >= log.log_end_offset:
             return 0
-        piece = log.read(max(offset, log.log_start_offset), CHUNK_BYTES, end_offset=log.log_end_offset).slice
-        data = piece.read()
-        piece.release()
+        data = await self._environment.cold_reads.look(lambda: _chunk(log, offset))
+        if self._must_restart(move):
+            return 1
         if not data:
             return 0
         try:
@@ -282,3 +283,11 @@ class DirectoryMoves:
 def _is_shortage(error: Exception) -> bool:
     """Whether descriptors or memory were lacking, and the disk is well."""
     return is_shortage(error) if isinstance(error, OSError) else isinstance(error, ResourceShortage)
+
+
+def _chunk(log: Log, offset: int) -> bytes:
+    piece = log.read(max(offset, log.log_start_offset), CHUNK_BYTES, end_offset=log.log_end_offset).slice
+    try:
+        return piece.read()
+    finally:
+        piece.release()

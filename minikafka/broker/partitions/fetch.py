@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,14 @@ from minikafka.core.fetch_session import FetchSessionCache
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
+    import asyncio
+
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
-    from minikafka.storage.slice import FileSlice
 
 REPLICA_STATE_VERSION_MIN = 15
 TOPIC_ID_VERSION_MIN = 13
@@ -36,8 +36,6 @@ UNHEARD_WAIT_MS = 250
 #: After parked fetches of followers have been answered early, their next fetches are answered early, too, after this time. Two fetches
 #: prove that a follower still follows; this proof must arrive before half of minikafka.heartbeat.reconnect.ms has passed.
 SECOND_ASKING_MS = 20
-#: Fetches for which the disk is read at once; others use the same threads.
-READ_THROUGH_AT_ONCE = 2
 
 #: (context, whether a broker fetches) -> a function that says whether a topic must not be read; None if all topics may be read.
 Judge = Callable[["RequestContext", bool], Callable[[str], bool] | None]
@@ -63,8 +61,7 @@ class FetchHandlers:
         self._judge = judge
         self._supervisor = environment.supervisor
         self._asking: asyncio.TimerHandle | None = None
-        self._run_blocking = environment.run_blocking
-        self._reading = asyncio.Semaphore(READ_THROUGH_AT_ONCE)
+        self._cold_reads = environment.cold_reads
         self.entry: Any = None
         self.turns: FetchTurns
         #: Version -> number of requests that came from followers.
@@ -76,7 +73,7 @@ class FetchHandlers:
         """Serve Fetch."""
         fast_path = partial(FetchFastPath, self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware)
         entry = self.entry = dispatcher.register(FetchRequest, self.fetch, fast_path)
-        self.turns = FetchTurns(self._supervisor, dispatcher.large.turns, "a fetch")
+        self.turns = FetchTurns(self._supervisor, dispatcher.large.turns, self._cold_reads, "a fetch")
         self.follower_counts = [0] * len(entry.counts)
 
     def ask_followers(self) -> None:
@@ -134,11 +131,6 @@ class FetchHandlers:
         wait_ms = operation.request.max_wait_ms
         return min(wait_ms, UNHEARD_WAIT_MS) if operation.params.is_follower and self.replicas.is_unheard() else wait_ms
 
-    async def reading_through(self, slices: list[FileSlice]) -> None:
-        """Read records that are not in memory, beside the event loop: a slow disk is waited for by those who ask for them."""
-        async with self._reading:
-            await self._run_blocking(_read_through, slices)
-
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
         """Name the leader, so that the client need not ask for metadata (KIP-951)."""
         if context.api_version < LEADER_HINT_VERSION_MIN:
@@ -157,8 +149,3 @@ def _limit(context: Any, request: FetchRequest, is_follower: bool) -> None:
     elif context.limits.fetch is not None:
         request.max_bytes = min(request.max_bytes, context.limits.fetch.window_bytes)
         request.min_bytes = min(request.min_bytes, request.max_bytes)
-
-
-def _read_through(slices: list[FileSlice]) -> None:
-    for one in slices:
-        one.read_through()

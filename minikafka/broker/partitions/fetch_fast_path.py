@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.fast_path import MISSES_MAX, Counted, Permits, TemplateFastPath, remember
 from minikafka.net.socket_writer import SENDFILE_BYTES_MIN
+from minikafka.storage.cold_reads import Look, NotInMemory
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError
 from minikafka.wire.frame import encode_request, encode_response
@@ -49,6 +50,8 @@ _WATERMARKS = Struct(">qqq")
 _MARK = 0x5EA7_0FF5_0000_0000
 _RECORDS_MARK = b"\x5e\xa7\x0f\xf5"
 _EPOCH_MARK = 0x5EA7_0FF5
+#: What is not in memory is for the ordinary path.
+_LOOK = Look()
 _LENGTHS = [bytes([size]) for size in range(128)]
 
 
@@ -148,7 +151,7 @@ class FetchFastPath(TemplateFastPath):
         slices: list[FileSlice] = []
         try:
             pieces = self._read(template, layout, frame, slices)
-        except (ApiError, StorageError, OSError):
+        except (ApiError, StorageError, OSError, NotInMemory):
             pieces = None
         if pieces is None:
             for piece in slices:
@@ -165,36 +168,35 @@ class FetchFastPath(TemplateFastPath):
         bytes_left = template.bytes_max
         pieces: list[Piece] = []
         counts: list[tuple[Partition, int]] = []
-        run = b""
-        size = 4
-        gathered = 0
-        for part, position_of_offset in zip(template.parts, layout.offset_positions, strict=True):
-            partition = found.get(part.key)
-            if partition is None or partition.leader is None or part.leader_epoch not in (-1, partition.leader_epoch):
-                return None
-            log = partition.log
-            (offset,) = _OFFSET.unpack_from(frame, position_of_offset)
-            watermarks = log.watermarks
-            high_watermark, stable = watermarks.high_watermark, watermarks.last_stable_offset
-            end = stable if template.is_committed else high_watermark
-            read = log.read(offset, min(bytes_left, part.bytes_max), end_offset=end, at_least_one=not gathered)
-            piece = read.slice
-            count = piece.size
-            run += part.before + _WATERMARKS.pack(high_watermark, stable, watermarks.log_start_offset) + part.between
-            if template.is_flexible:
-                run += _LENGTHS[count + 1] if count < 127 else unsigned_varint(count + 1)
-            else:
-                run += _LENGTH.pack(count)
-            if count:
-                slices.append(piece)
-                if read.is_cold or (template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read), 1)):
+        run, size, gathered = b"", 4, 0
+        with _LOOK:
+            for part, position_of_offset in zip(template.parts, layout.offset_positions, strict=True):
+                partition = found.get(part.key)
+                if partition is None or partition.leader is None or part.leader_epoch not in (-1, partition.leader_epoch):
                     return None
-                gathered += count
-                bytes_left = max(bytes_left - count, 0)
-                pieces += (run, piece)
-                size += len(run) + count
-                run = b""
-            counts.append((partition, count))
+                log = partition.log
+                (offset,) = _OFFSET.unpack_from(frame, position_of_offset)
+                watermarks = log.watermarks
+                high_watermark, stable = watermarks.high_watermark, watermarks.last_stable_offset
+                end = stable if template.is_committed else high_watermark
+                read = log.read(offset, min(bytes_left, part.bytes_max), end_offset=end, at_least_one=not gathered)
+                piece = read.slice
+                count = piece.size
+                run += part.before + _WATERMARKS.pack(high_watermark, stable, watermarks.log_start_offset) + part.between
+                if template.is_flexible:
+                    run += _LENGTHS[count + 1] if count < 127 else unsigned_varint(count + 1)
+                else:
+                    run += _LENGTH.pack(count)
+                if count:
+                    slices.append(piece)
+                    if read.is_cold or (template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read), 1)):
+                        return None
+                    gathered += count
+                    bytes_left = max(bytes_left - count, 0)
+                    pieces += (run, piece)
+                    size += len(run) + count
+                    run = b""
+                counts.append((partition, count))
         if gathered < template.min_bytes and template.waits:
             return None
         if gathered < SENDFILE_BYTES_MIN:

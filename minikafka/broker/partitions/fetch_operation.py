@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader, end_offset_of
-from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps
+from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps, StepsOf
 from minikafka.core.fetch_session import FetchContext
 from minikafka.net.socket_writer import SENDFILE_BYTES_MIN
+from minikafka.storage.cold_reads import Look
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Hashable
+    from collections.abc import Callable, Generator, Hashable
 
     from minikafka.broker.front.dispatch import RequestContext
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.core.fetch_session import FetchSessionCache
-    from minikafka.storage.slice import FileSlice
 
 _PartitionData = FetchResponse.PartitionData
 #: The budget of a step, and the costs of its actions: read a partition, find it still empty, check it for new data, watch it, describe
@@ -52,9 +53,6 @@ class FetchHost(Protocol):
 
     def wait_ms(self, operation: FetchOperation) -> int:
         """How long a fetch may be parked, in ms."""
-
-    def reading_through(self, slices: list[FileSlice]) -> Awaitable[None]:
-        """Read records that are not in memory, beside the event loop."""
 
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
         """Name the leader in the response."""
@@ -112,8 +110,7 @@ class FetchOperation(FetchInSteps):
         produces, request = self._broker.replicas.waiting.produces, self.request
         yield from self._own_turn()
         completions = produces.completions
-        while self._read_some():
-            yield None
+        yield from self._reading()
         yield from self._own_turn()
         if request.max_wait_ms <= 0 or self._is_settled or self._bytes >= request.min_bytes or not self.reads:
             yield from self._responding()
@@ -125,7 +122,7 @@ class FetchOperation(FetchInSteps):
             yield from self.answering()
             return
         # Partitions that were read in an earlier turn may have changed before they were watched.
-        self._is_woken = len(self.reads) * READ_COST > STEP_COST
+        self._is_woken |= len(self.reads) * READ_COST > STEP_COST
         yield from self._parking()
         yield from self.until_nothing_happens()
 
@@ -149,23 +146,24 @@ class FetchOperation(FetchInSteps):
         """Read what is there, and answer."""
         yield from self._own_turn()
         self._begin_reading()
-        while self._read_some():
-            yield None
+        yield from self._reading()
         yield from self._own_turn()
         yield from self._responding()
 
-    def looking(self) -> Generator[None, None, bool]:
+    def looking(self) -> StepsOf[bool]:
         """Whether to answer now."""
         gathered, left, min_bytes = 0, STEP_COST, max(self.request.min_bytes, 1)
         for read in self.reads:
-            found = self._gathered_from(read, min_bytes == 1)
+            found = self._change_of(read)
+            if found is None:
+                found = -1 if min_bytes == 1 else (yield from self.look_up(partial(self._gathered_from, read)))
             if found < 0:
                 return True
             gathered += found
             left -= LOOK_COST
             if left <= 0:
                 left = STEP_COST
-                yield
+                yield None
         return gathered >= min_bytes
 
     def is_due_by(self, key: Hashable) -> bool | None:
@@ -176,10 +174,10 @@ class FetchOperation(FetchInSteps):
         if self._by_key is None:
             self._by_key = {read.partition.key: read for read in self.reads if read.partition is not None}
         read = self._by_key.get(key)
-        return None if read is None else self._gathered_from(read, True) < 0
+        return None if read is None else self._change_of(read) != 0
 
-    def _gathered_from(self, read: PartitionRead, is_any_enough: bool) -> int:
-        """The bytes available now; -1 if they, or a change of the partition, are reason enough to answer."""
+    def _change_of(self, read: PartitionRead) -> int | None:
+        """0 if there is nothing new, -1 if a change of the partition is reason enough to answer, None if there are records."""
         partition = read.partition
         if partition is None or not self._broker.holds(partition):
             return -1
@@ -193,14 +191,17 @@ class FetchOperation(FetchInSteps):
         end = end_offset_of(partition, self.params)
         if end < offset and partition.log.log_end_offset < offset:
             return -1
-        if end <= offset:
-            return 0
-        if is_any_enough:
-            return -1
+        return 0 if end <= offset else None
+
+    def _gathered_from(self, read: PartitionRead, look: Look) -> int:
+        """The bytes available now; -1 if they are reason enough to answer."""
+        partition = read.partition
+        assert partition is not None
         try:
-            stop = partition.log.offset_position(end)
-            if read.position is None:
-                read.position = partition.log.offset_position(offset)
+            with look:
+                stop = partition.log.offset_position(end_offset_of(partition, self.params))
+                if read.position is None:
+                    read.position = partition.log.offset_position(read.wanted.fetch_offset)
             start = read.position
         except (ApiError, StorageError):
             return -1
@@ -219,28 +220,33 @@ class FetchOperation(FetchInSteps):
         self.reads, self._by_key = [], None
         self._bytes, self._is_settled = 0, False
 
-    def _read_some(self) -> bool:
-        """Read some more partitions. Returns whether others are left for another step."""
+    def _reading(self) -> Steps:
+        """Read all partitions."""
+        while (yield from self.look_up(self._read_some)):
+            yield None
+
+    def _read_some(self, look: Look) -> bool:
+        """Read some more partitions. Returns whether others are left for another step. Raises NotInMemory, and then goes on if it is called
+        again."""
         broker, params, before, reads = self._broker, self.params, self._before, self.reads
         image, now_ms = broker.metadata.image, broker.now_ms()
         bytes_max = self.request.max_bytes if params.is_follower else min(self.request.max_bytes, broker.fetch_bytes_max)
-        partitions, gathered, left = self.fetch_context.partitions, self._bytes, STEP_COST
+        partitions, left = self.fetch_context.partitions, STEP_COST
         for number in range(len(reads), len(partitions)):
             if left <= 0:
-                self._bytes = gathered
                 return True
             if before and broker.holds(before[number].partition) and before[number].is_still_empty(params):
                 reads.append(before[number])
                 left -= EMPTY_COST
                 continue
-            read = broker.reader.read(partitions[number], params, max(bytes_max - gathered, 0), not gathered, now_ms, image)
+            read = broker.reader.read(partitions[number], params, max(bytes_max - self._bytes, 0), not self._bytes, now_ms, image, look)
             reads.append(read)
             left -= READ_COST
-            gathered += read.size
+            self._bytes += read.size
             if read.settles:
                 self._is_settled = True
         params.is_noted = True
-        self._bytes, self._before = gathered, []
+        self._before = []
         return False
 
     def _responding(self) -> Steps:
@@ -254,7 +260,7 @@ class FetchOperation(FetchInSteps):
         else:
             cold = [read.slice for read in self.reads if read.is_cold and read.slice is not None]
             if cold:
-                yield self._broker.reading_through(cold)
+                yield self._turns.cold_reads.read_slices(cold)
             response = FetchResponse(session_id=self.fetch_context.session_id)
             number = 0
             while (number := self._describe_some(response, number)) < len(self.reads):

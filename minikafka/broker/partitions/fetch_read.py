@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.fetch_session import FetchPartition
+from minikafka.storage.cold_reads import Look, NotInMemory
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -170,25 +171,27 @@ class PartitionReader:
         self.is_rack_aware = is_rack_aware
 
     def read(
-        self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+        self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage, look: Look
     ) -> PartitionRead:
-        """Read one partition. Errors that the client causes are returned, not raised."""
+        """Read one partition. Errors that the client causes are returned, not raised. Raises NotInMemory, with nothing counted."""
         if params.is_denied is not None and params.is_denied(wanted.topic):
             return PartitionRead(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         result = PartitionRead(wanted)
         try:
-            self._read(result, wanted, params, bytes_max, at_least_one, now_ms, image)
+            self._read(result, wanted, params, bytes_max, at_least_one, now_ms, image, look)
         except ApiError as error:
             result.code = error.code
             if error.code not in EXPECTED_FAILURES and result.partition is not None:
                 result.partition.fetches_failed += 1
         except StorageError:
             result.code = ErrorCode.KAFKA_STORAGE_ERROR
+        if result.leader_epoch >= 0 and result.partition is not None:
+            result.partition.fetches += 1
         return result
 
     def _read(
         self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int,
-        image: MetadataImage,
+        image: MetadataImage, look: Look,
     ) -> None:  # fmt: skip
         if params.by_id and not wanted.topic:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -198,7 +201,6 @@ class PartitionReader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result.partition = partition
         _check_replica(partition, params, wanted)
-        partition.fetches += 1
         log = partition.log
         offset, watermarks = wanted.fetch_offset, log.watermarks
         result.leader_epoch = partition.leader_epoch
@@ -219,7 +221,7 @@ class PartitionReader:
             return
         end = result.end = end_offset_of(partition, params)
         if params.replica_id >= 0 and self._replicas.throttles.leader.is_active:
-            self._read_throttled(result, wanted, params, bytes_max, at_least_one, now_ms)
+            self._read_throttled(result, wanted, params, bytes_max, at_least_one, now_ms, look)
             return
         if offset > end and params.replica_id < 0 and partition.leader is None:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
@@ -230,9 +232,10 @@ class PartitionReader:
             result.aborted = [] if is_committed else None
             return
         size_max = max(min(bytes_max, wanted.max_bytes), 0)
-        found = log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
-        if is_committed:
-            found = self._with_aborted(result, log, found, size_max, at_least_one)
+        with look:
+            found = log.read(offset, size_max, end_offset=end, at_least_one=at_least_one)
+            if is_committed:
+                found = self._with_aborted(result, log, found, size_max, at_least_one)
         result.took(found)
 
     @staticmethod
@@ -242,7 +245,11 @@ class PartitionReader:
         offset = result.wanted.fetch_offset
         aborted: list[AbortedTransaction] = []
         if found.slice.size:
-            aborted = log.aborted_transactions(offset, log.upper_bound_offset(found), ABORTED_MAX + 1)
+            try:
+                aborted = log.aborted_transactions(offset, log.upper_bound_offset(found), ABORTED_MAX + 1)
+            except NotInMemory:
+                found.slice.release()
+                raise
         if len(aborted) > ABORTED_MAX:
             found.slice.release()
             # The marker may be behind the last stable offset, if the transaction began before it.
@@ -253,8 +260,9 @@ class PartitionReader:
         return found
 
     def _read_throttled(
-        self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int
-    ) -> None:
+        self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int,
+        look: Look,
+    ) -> None:  # fmt: skip
         """Read for a follower while replication is throttled. A replica that is throttled and not in sync gets nothing once the rate is
         used up. What it gets is counted (ReplicaManager.shouldLeaderThrottle)."""
         partition, quota = result.partition, self._replicas.throttles.leader
@@ -264,7 +272,8 @@ class PartitionReader:
             result.is_throttled = True
             return
         size_max = max(min(bytes_max, wanted.max_bytes), 0)
-        found = partition.log.read(wanted.fetch_offset, size_max, end_offset=result.end, at_least_one=at_least_one)
+        with look:
+            found = partition.log.read(wanted.fetch_offset, size_max, end_offset=result.end, at_least_one=at_least_one)
         result.took(found)
         if is_counted and result.size:
             quota.record(result.size, now_ms)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Generator, Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from minikafka.broker.supervise import Ends
+from minikafka.storage.cold_reads import Look, looking_within
 
 if TYPE_CHECKING:
+    from minikafka.broker.cold_reads import ColdReads
     from minikafka.broker.front.dispatch import RequestContext
     from minikafka.broker.front.turns import Turns
     from minikafka.broker.supervise import Supervisor
 
+T = TypeVar("T")
 #: A step may yield what the next one waits for.
-Steps = Generator[Awaitable[None] | None, None, None]
+StepsOf = Generator[Awaitable[None] | None, None, T]
+Steps = StepsOf[None]
 #: Sentinel: a generator is exhausted.
 _LAST = object()
 
@@ -27,9 +31,10 @@ _LAST = object()
 class FetchTurns:
     """Takes the remaining steps of fetches, one per turn of the loop. Meanwhile nothing is read from their clients."""
 
-    def __init__(self, supervisor: Supervisor, turns: Turns, name: str) -> None:
+    def __init__(self, supervisor: Supervisor, turns: Turns, cold_reads: ColdReads, name: str) -> None:
         """`name`: of one fetch, in log lines."""
         self._supervisor = supervisor
+        self.cold_reads = cold_reads
         self._turns = turns
         self._name = name
 
@@ -73,7 +78,7 @@ class FetchInSteps(ABC):
         self._is_expired = False
 
     @abstractmethod
-    def looking(self) -> Generator[None, None, bool]:
+    def looking(self) -> StepsOf[bool]:
         """Whether to answer now."""
 
     @abstractmethod
@@ -102,6 +107,18 @@ class FetchInSteps(ABC):
             raise
         else:
             self._turns.go_on(self, steps if waits is None else itertools.chain([waits], steps))
+
+    def look_up(self, look: Callable[[Look], T]) -> StepsOf[T]:
+        """Look something up in logs, see `looking_within`. What is not in memory is waited for, and much may happen meanwhile."""
+        steps = looking_within(look)
+        while True:
+            try:
+                missing = next(steps)
+            except StopIteration as over:
+                result: T = over.value
+                return result
+            self._is_woken = True
+            yield self._turns.cold_reads.read(missing)
 
     def stop(self) -> None:
         """The last step is taken: the fetch is parked or answered, or its connection has ended."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions.fetch_read import READ_COMMITTED
+from minikafka.storage.cold_reads import NotInMemory, looking
 from minikafka.storage.errors import StorageError
+from minikafka.storage.timestamp_lookup import TimestampCandidate
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
-    from minikafka.storage.timestamp_lookup import TimestampCandidate
+    from minikafka.storage.timestamp_lookup import TimestampScan
     from minikafka.storage.types import TimestampOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -34,6 +37,9 @@ CONSUMER = -1
 DEBUG_CONSUMER = -2
 TO_HIGH_WATERMARK = -1
 _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
+#: What a search by timestamp waits for: bytes, or a computation.
+LookupWork = NotInMemory | Callable[[], "TimestampOffset | None"]
+LookupSteps = Generator[LookupWork, "TimestampOffset | None", None]
 
 
 class _Lookup:
@@ -42,38 +48,30 @@ class _Lookup:
     def __init__(self, partition: Partition, timestamp: int, end: int, late: ErrorCode | None, answer: _OffsetAnswer) -> None:
         """Records from `end` on are not reported; if one of them would be the answer, the answer is the error `late`, if given."""
         self.answer = answer
-        self._log = partition.log
-        self._size_max = partition.log.decompressed_bytes_max
+        self.log = partition.log
         self._timestamp = timestamp
         self._end = end
         self._late = late
-        self._is_decoded = False
-        self._candidate: TimestampCandidate | None = self._next(self._log.log_start_offset)
 
-    def _next(self, from_offset: int) -> TimestampCandidate | None:
-        if self._timestamp == MAX_TIMESTAMP:
-            return self._log.max_timestamp_candidate()
-        return self._log.timestamp_candidate(self._timestamp, from_offset)
-
-    def decode(self) -> TimestampOffset | None:
-        """Decode the batch, which may take long. Touches nothing else, so it may run in a thread. Raises CorruptRecord."""
-        assert self._candidate is not None
-        self._is_decoded = True
-        find = self._candidate.largest if self._timestamp == MAX_TIMESTAMP else self._candidate.find
-        return find(self._size_max)
-
-    def advance(self, found: TimestampOffset | None = None) -> bool:
-        """Continue with the result of `decode`, up to the next batch that takes long. Returns whether the search is done. Raises ApiError,
-        StorageError, CorruptRecord."""
-        while self._candidate is not None and found is None:
-            if self._is_decoded:
-                self._candidate, self._is_decoded = self._next(self._candidate.next_offset), False
-            elif self._candidate.is_heavy:
-                return False
-            else:
-                found = self.decode()
+    def steps(self) -> LookupSteps:
+        """The search. Yields what has to be read through, and work that takes long, whose result is sent. Raises ApiError, StorageError,
+        CorruptRecord."""
+        log, is_maximum, from_offset = self.log, self._timestamp == MAX_TIMESTAMP, self.log.log_start_offset
+        size_max, found = log.decompressed_bytes_max, None
+        while found is None:
+            candidate = yield from looking(log.max_timestamp_candidate if is_maximum else partial(self._next, from_offset))
+            if candidate is None:
+                break
+            find = partial(candidate.largest if isinstance(candidate, TimestampCandidate) and is_maximum else candidate.find, size_max)
+            try:
+                found = (yield find) if candidate.is_heavy else find()
+            finally:
+                candidate.release()
+            from_offset = candidate.next_offset
         self._settle(found)
-        return True
+
+    def _next(self, from_offset: int) -> TimestampCandidate | TimestampScan | None:
+        return self.log.timestamp_candidate(self._timestamp, from_offset)
 
     def _settle(self, found: TimestampOffset | None) -> None:
         answer = self.answer
@@ -83,6 +81,18 @@ class _Lookup:
             answer.timestamp, answer.offset, answer.leader_epoch = -1, -1, -1
             return
         answer.timestamp, answer.offset, answer.leader_epoch = found.timestamp, found.offset, found.leader_epoch
+
+
+#: A look-up, its search, and the work that it waits for.
+_Unfinished = tuple[_Lookup, LookupSteps, LookupWork]
+
+
+def _sent(steps: LookupSteps, result: TimestampOffset | None) -> LookupWork:
+    """The next work of a search. Raises StopAsyncIteration at its end, since a coroutine may not raise StopIteration."""
+    try:
+        return steps.send(result)
+    except StopIteration:
+        raise StopAsyncIteration from None
 
 
 @contextlib.contextmanager
@@ -158,6 +168,7 @@ class OffsetHandlers:
         self._heavy_work = heavy_work
         self._metadata = metadata
         self._clock = environment.clock
+        self._cold_reads = environment.cold_reads
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve these APIs on a broker listener."""
@@ -169,8 +180,8 @@ class OffsetHandlers:
 
     def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
         """Offsets by timestamp, and special ones: latest, earliest, maximum timestamp, tiered storage. If records take long to decompress,
-        the answer follows later."""
-        lookups: list[_Lookup] = []
+        or are not in memory, the answer follows later."""
+        lookups: list[_Unfinished] = []
         topics: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
         named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
         for topic in request.topics:
@@ -185,20 +196,30 @@ class OffsetHandlers:
                     if times > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)
                     lookup = self._list_offset(context.api_version, request, topic.name, wanted, answer)
-                    if lookup is not None and not lookup.advance():
-                        lookups.append(lookup)
+                    steps = None if lookup is None else lookup.steps()
+                    work = None if steps is None else next(steps, None)
+                    if lookup is not None and steps is not None and work is not None:
+                        lookups.append((lookup, steps, work))
         response = ListOffsetsResponse(topics=list(topics.values()))
         if lookups:
             self._heavy_work.start(self._look_up(context, response, lookups), "a look-up by time", context.connection)
             return None
         return response
 
-    async def _look_up(self, context: RequestContext, response: ListOffsetsResponse, lookups: list[_Lookup]) -> None:
-        for lookup in lookups:
-            with _as_errors_of(lookup.answer, context.api_version):
-                while not lookup.advance(await self._heavy_work.run(lookup.decode)):
-                    pass
+    async def _look_up(self, context: RequestContext, response: ListOffsetsResponse, lookups: list[_Unfinished]) -> None:
+        for lookup, steps, work in lookups:
+            with _as_errors_of(lookup.answer, context.api_version), contextlib.suppress(StopAsyncIteration), contextlib.closing(steps):
+                while True:
+                    work = _sent(steps, await self._done(lookup, work))
         context.respond(response)
+
+    async def _done(self, lookup: _Lookup, work: LookupWork) -> TimestampOffset | None:
+        """The result of work for a look-up."""
+        if isinstance(work, NotInMemory):
+            await self._cold_reads.read(work)
+            return None
+        with lookup.log.disk("look up a timestamp"):
+            return await self._heavy_work.run(work)
 
     def _list_offset(
         self,

@@ -31,6 +31,7 @@ from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import ElectionState, OffsetAndEpoch
 from minikafka.core.raft.voters import VoterHistory, VoterSet
 from minikafka.steps import Steps
+from minikafka.storage import cold_reads
 from minikafka.storage.config import LogConfig
 from minikafka.storage.durability import FlushTask
 from minikafka.storage.errors import CorruptFile, StorageError, UnexpectedAppendOffset
@@ -327,10 +328,11 @@ class MetadataLog:
             if error.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise
             raise self._corrupt(offset, str(error)) from error
-        with self._disk("read"):
-            data = piece.read()
-        piece.release()
-        return data
+        try:
+            with self._disk("read"):
+                return piece.read()
+        finally:
+            piece.release()
 
     def _checked(self, data: bytes, offset: int) -> Iterator[RecordBatch]:
         """Batches from the one that holds `offset` on. Checks the fields outside the checksum against the expected offsets and epochs."""
@@ -406,15 +408,17 @@ class MetadataLog:
         return self.log.fail("write a snapshot of the metadata log", error)
 
     def read_snapshot_bytes(self, snapshot: OffsetAndEpoch, position: int, bytes_max: int) -> tuple[int, bytes] | None:
-        """(size of the file, bytes from `position`); None if the file does not exist."""
+        """(size of the file, bytes from `position`); None if the file does not exist. Raises NotInMemory within a look-up."""
         path = self.path(snapshot)
         with self._disk("read a snapshot of"), contextlib.suppress(FileNotFoundError):
+            count = max(bytes_max, 1)
+            cold_reads.before_opening(self._filesystem, path, max(position, 0), count)
             file = self._filesystem.open(path, read_only=True)
             try:
                 size = file.size()
                 if not 0 <= position < size:
                     return size, b""
-                return size, file.pread(min(max(bytes_max, 1), size - position), position)
+                return size, cold_reads.read(file, min(count, size - position), position, self._filesystem)
             finally:
                 file.close()
         return None

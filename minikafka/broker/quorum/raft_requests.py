@@ -4,8 +4,10 @@ changes of the voter set."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from minikafka.broker.environment import Environment
 from minikafka.broker.front.dispatch import Dispatcher, RequestContext
 from minikafka.broker.quorum import raft_wire
 from minikafka.broker.quorum.raft_host import RaftHost
@@ -41,11 +43,11 @@ RESPONSES: dict[type, Any] = {
 class RaftHandlers:
     """Answers the replicas of the metadata log. Every answer waits until what it promises is durable."""
 
-    def __init__(self, raft: RaftHost, wall_ms: Any, now_ms: Any) -> None:
-        """`wall_ms()` and `now_ms()`: the clock's times."""
+    def __init__(self, raft: RaftHost, environment: Environment) -> None:
         self._raft = raft
-        self._wall_ms = wall_ms
-        self._now_ms = now_ms
+        self._wall_ms = environment.clock.wall_ms
+        self._now_ms = environment.clock.now_ms
+        self._cold_reads = environment.cold_reads
         #: Connection -> the callback that answers its latest fetch.
         self._fetches: dict[Connection, Callable[[m.Reply], None]] = {}
 
@@ -73,10 +75,15 @@ class RaftHandlers:
         except raft_wire.InvalidPartition:
             return RESPONSES[type(request)](error_code=ErrorCode.INVALID_REQUEST)
 
+        def answer(reply: m.Reply) -> None:
+            context.respond(raft_wire.response_to_wire(flat, reply, version))
+
         def respond(reply: m.Reply) -> None:
             if isinstance(reply, m.FetchSnapshotReply):
-                self._read_snapshot(reply)
-            context.respond(raft_wire.response_to_wire(flat, reply, version))
+                read = partial(self._read_snapshot, reply)
+                self._cold_reads.look_for(context.connection, "a read of a snapshot", read, lambda _: answer(reply))
+            else:
+                answer(reply)
 
         self._raft.request(flat, respond)
         return None
@@ -92,24 +99,39 @@ class RaftHandlers:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
 
         def respond(reply: m.Reply) -> None:
-            response = raft_wire.response_to_wire(flat, reply, version)
+            response, epoch = raft_wire.response_to_wire(flat, reply, version), self._raft.quorum.epoch
             assert isinstance(reply, m.FetchReply)
-            if 0 <= reply.read_from < reply.read_to:
+
+            def answer(records: bytes | ApiError | StorageError) -> None:
                 partition = response.responses[0].partitions[0]
-                try:
-                    partition.records = self._raft.metadata_log.read(reply.read_from, reply.read_to, reply.bytes_max)
-                except CorruptMetadata as error:
+                if isinstance(records, CorruptMetadata):
                     partition.error_code = ErrorCode.CORRUPT_MESSAGE
-                    context.respond(response)
-                    self._raft.found_corrupt(error)
-                    return
-                except (ApiError, StorageError) as error:
-                    partition.error_code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
-            context.respond(response)
+                elif isinstance(records, (ApiError, StorageError)):
+                    partition.error_code = records.code if isinstance(records, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+                elif self._raft.quorum.epoch != epoch:
+                    # While they were read from the disk, others may have been appended there.
+                    partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                else:
+                    partition.records = records
+                context.respond(response)
+                if isinstance(records, CorruptMetadata):
+                    self._raft.found_corrupt(records)
+
+            if 0 <= reply.read_from < reply.read_to:
+                self._cold_reads.look_for(context.connection, "a fetch of metadata", partial(self._records, reply), answer)
+            else:
+                context.respond(response)
 
         self._fetches[context.connection] = respond
         self._raft.request(flat, respond)
         return None
+
+    def _records(self, reply: m.FetchReply) -> bytes | ApiError | StorageError:
+        """The records of an answer, or why they cannot be read."""
+        try:
+            return self._raft.metadata_log.read(reply.read_from, reply.read_to, reply.bytes_max)
+        except (ApiError, StorageError) as error:
+            return error
 
     def _connection_closed(self, connection: Connection) -> None:
         respond = self._fetches.pop(connection, None)

@@ -128,11 +128,17 @@ class DeadLetterQueues:
         """Keys and values by offset, and the offset to which they reach. Records that cannot be read are missing, and are written without
         contents."""
         log = partition.log
-        try:
+
+        def chunk() -> bytes:
             piece = log.read(offset, READ_BYTES, end_offset=log.high_watermark).slice
-            with log.disk("read for a dead-letter queue"):
-                data = piece.read()
-            piece.release()
+            try:
+                with log.disk("read for a dead-letter queue"):
+                    return piece.read()
+            finally:
+                piece.release()
+
+        try:
+            data = await self._environment.cold_reads.look(chunk)
             contents: tuple[Mapping[int, Content], int] = await self._environment.run_blocking(_records, data, offset, last_offset)
             return contents
         except (ApiError, StorageError, CorruptRecord) as error:

@@ -27,6 +27,7 @@ from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
 from minikafka.core.share.partition import ACQUIRE_MODES
 from minikafka.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Partition, ShareSession
 from minikafka.core.share.state import SharePartitionKey
+from minikafka.storage.cold_reads import Look
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -87,6 +88,7 @@ class ShareFetchHandlers:
         self._metadata = metadata
         self._judge = judge
         self._supervisor = environment.supervisor
+        self._cold_reads = environment.cold_reads
         self._turns: Turns
         self.turns: FetchTurns
         self.fetch_bytes_max: int = config.fetch_max_bytes
@@ -96,7 +98,7 @@ class ShareFetchHandlers:
     def register(self, dispatcher: Dispatcher) -> None:
         """Register both APIs."""
         self._turns = dispatcher.large.turns
-        self.turns = FetchTurns(self._supervisor, self._turns, "a share fetch")
+        self.turns = FetchTurns(self._supervisor, self._turns, self._cold_reads, "a share fetch")
         dispatcher.register(ShareFetchRequest, self.fetch, is_served=self._is_served)
         dispatcher.register(ShareAcknowledgeRequest, self.acknowledge, is_served=self._is_served)
         dispatcher.subscribe_connection_ends(self._connection_closed)
@@ -170,7 +172,9 @@ class ShareFetchHandlers:
             has_acknowledgements=has_acknowledgements,
         )  # fmt: skip
 
-    def take(self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[PartitionData | None, int]:
+    def take(
+        self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int, look: Look
+    ) -> tuple[PartitionData | None, int]:
         """One partition's data, with at most `left` records, and the number of records; None if there is nothing to report.
 
         As in Apache Kafka, the first answer of a session also names partitions that could deliver records but have none.
@@ -193,7 +197,8 @@ class ShareFetchHandlers:
             # Another leader may have confirmed acknowledgements of these records.
             return refused(0, ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         try:
-            found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
+            with look:
+                found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
         except (ApiError, StorageError, CorruptRecord) as error:
             return refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
         if fetch.context.limits is not None and fetch.context.fetched(len(found.data)) > 0:  # type: ignore[attr-defined]

@@ -4,13 +4,15 @@ to deliver, and until its acknowledgements are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps
+from minikafka.broker.partitions.fetch_steps import FetchInSteps, FetchTurns, Steps, StepsOf
 from minikafka.broker.share.fetch_read import end_offset
 from minikafka.core.share.sessions import Partition, ShareSession
 from minikafka.core.share.state import SharePartitionKey
+from minikafka.storage.cold_reads import Look
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
@@ -41,8 +43,11 @@ class ShareFetchHost(Protocol):
     def fault_of(self, context: RequestContext, partition: Partition) -> ErrorCode | None:
         """Why a partition must not be read; None if it may be."""
 
-    def take(self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int) -> tuple[PartitionData | None, int]:
-        """One partition's data, with at most `left` records, and the number of records; None if there is nothing to report."""
+    def take(
+        self, fetch: ShareFetchOperation, held: HeldSharePartition, left: int, bytes_max: int, look: Look
+    ) -> tuple[PartitionData | None, int]:
+        """One partition's data, with at most `left` records, and the number of records; None if there is nothing to report. Raises
+        NotInMemory, with nothing changed that another call would change."""
 
     def respond(self, fetch: ShareFetchOperation, response: ShareFetchResponse, acknowledged: Results) -> None:
         """Answer."""
@@ -110,7 +115,7 @@ class ShareFetchOperation(FetchInSteps):
         else:
             yield from self._parking()
             # Partitions may have changed since they were checked in an earlier turn.
-            self._is_woken = self._pace.steps > 1
+            self._is_woken |= self._pace.steps > 1
             yield from self.until_nothing_happens()
 
     def _finding(self) -> Steps:
@@ -151,35 +156,46 @@ class ShareFetchOperation(FetchInSteps):
             if self._pace.is_over(WATCH_COST):
                 yield None
 
-    def looking(self) -> Generator[None, None, bool]:
+    def looking(self) -> StepsOf[bool]:
         """Whether to answer now."""
         gathered = 0
         for held in list(self._held.values()):
-            found = self._gathered_from(held)
+            found = self._change_of(held)
+            if found is None:
+                found = yield from self.look_up(partial(self._gathered_from, held))
             if found < 0:
                 return True
             gathered += found
             if self._pace.is_over(LOOK_COST):
-                yield
+                yield None
         return gathered >= max(self.request.min_bytes, 1)
 
-    def _gathered_from(self, held: HeldSharePartition) -> int:
-        """The bytes available now; -1 if they, or a change of the partition, are reason enough to answer."""
+    def _end_of(self, held: HeldSharePartition) -> int:
+        return end_offset(held.partition, is_read_committed=self._host.settings.rules(self.session.group_id).is_read_committed)
+
+    def _change_of(self, held: HeldSharePartition) -> int | None:
+        """0 if there is nothing to deliver, -1 if what there is, or a change of the partition, is reason enough to answer; None if it must
+        be looked at."""
         host = self._host
         if not host.leader.is_held(held):
             return -1
         if held.core is None or not held.core.can_acquire or held.key[1:] in self.session.unverified:
             return 0
         offset, log = held.core.fetch_offset, held.partition.log
-        end = end_offset(held.partition, is_read_committed=host.settings.rules(self.session.group_id).is_read_committed)
         if log.failure is not None or offset < log.log_start_offset:
             return -1
-        if offset >= end:
+        if offset >= self._end_of(held):
             return 0
-        if self.request.min_bytes <= 1 or offset < held.core.next_offset:
+        return -1 if self.request.min_bytes <= 1 or offset < held.core.next_offset else None
+
+    def _gathered_from(self, held: HeldSharePartition, look: Look) -> int:
+        """The bytes available now; -1 if they are reason enough to answer."""
+        log = held.partition.log
+        if held.core is None:
             return -1
         try:
-            start, stop = log.offset_position(offset), log.offset_position(end)
+            with look:
+                start, stop = log.offset_position(held.core.fetch_offset), log.offset_position(self._end_of(held))
         except (ApiError, StorageError):
             return -1
         if start.segment_base_offset != stop.segment_base_offset:
@@ -198,7 +214,7 @@ class ShareFetchOperation(FetchInSteps):
         for partition, code in self._errors.items():
             answers.setdefault(partition[0], []).append(refused(partition[1], code))
         for partition, held in self._held.items():
-            data, count = host.take(self, held, left, max(bytes_max, 1))
+            data, count = yield from self.look_up(partial(host.take, self, held, left, max(bytes_max, 1)))
             left -= count
             if data is not None:
                 data.partition_index = partition[1]

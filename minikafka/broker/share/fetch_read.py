@@ -48,15 +48,17 @@ def end_offset(partition: Partition, *, is_read_committed: bool) -> int:
 def read(partition: Partition, offset: int, records_max: int, bytes_max: int, *, is_read_committed: bool) -> ShareRead:
     """Read batches, from the one that contains `offset`, up to `records_max` offsets or `bytes_max` bytes.
 
-    Raises ApiError, StorageError.
+    Raises ApiError, StorageError, and NotInMemory within a look-up.
     """
     end, size = end_offset(partition, is_read_committed=is_read_committed), min(CHUNK_BYTES, bytes_max)
     log = partition.log
     while True:
         found = log.read(offset, size, end_offset=end)
-        with log.disk("read for a share group"):
-            data = memoryview(found.slice.read()) if found.slice.size else memoryview(b"")
-        found.slice.release()
+        try:
+            with log.disk("read for a share group"):
+                data = memoryview(found.slice.read()) if found.slice.size else memoryview(b"")
+        finally:
+            found.slice.release()
         batches = list(iterate_batches(data))
         is_enough = not batches or batches[-1].next_offset - offset >= records_max or len(data) < size or size >= bytes_max
         if is_enough:
