@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from helpers.live_node import broker_port, live_node
+from helpers.raft_nodes import close, config_of, format_node, host_of
 
 from minikafka.broker.quorum import raft_delivery, snapshots
+from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.client.admin import Admin
 from minikafka.core.controller import state
 from minikafka.core.metadata import delta
@@ -21,7 +23,13 @@ from minikafka.steps import at_once
 from minikafka.wire.batch import RecordBatch, build_batch
 from minikafka.wire.record import Record
 from minikafka.wire.records.frame import encode_metadata_record
-from minikafka.wire.records.metadata_records import NoOpRecord
+from minikafka.wire.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+    TopicRecord,
+)
 
 MANY = 1_500
 
@@ -91,6 +99,32 @@ async def test_a_large_batch_and_a_large_snapshot_are_seen_as_a_whole(tmp_path: 
         # The broker and the controller may take a step each between two looks.
         assert work.most["applied"] <= delta.STEP_RECORDS + state.STEP_RECORDS
         assert len(node.metadata.image.topics_by_name["many"].partitions) == MANY
+
+
+@pytest.mark.parametrize("end", [EndTransactionRecord, AbortTransactionRecord])
+async def test_a_transaction_of_apache_kafkas_controllers_ends_in_steps_and_is_seen_as_a_whole(
+    tmp_path: Path, work: Work, end: type[Any]
+) -> None:
+    """All its records, of any number of batches, were replayed in the turn of its last one."""
+    config = config_of(tmp_path / "d")
+    format_node(config, standalone=True)
+    host = host_of(config)
+    metadata = MetadataHost(host)
+    seen: list[int] = []
+    metadata.subscribe(lambda delta, image: seen.append(len(image.topics_by_name)))
+    await host.start()
+    records = [TopicRecord(name=f"t{number}", topic_id=number.to_bytes(16)) for number in range(1, MANY + 1)]
+    watching = asyncio.ensure_future(work.watch())
+    host.append([BeginTransactionRecord(name="many")])
+    for begin in range(0, MANY, 100):
+        host.append(records[begin : begin + 100])
+    last = host.append([end(), TopicRecord(name="behind", topic_id=bytes(15) + b"\xff")])
+    await metadata.wait_until(lambda image: "behind" in image.topics_by_name, 20_000)
+    watching.cancel()
+    assert last > MANY and work.most["applied"] <= raft_delivery.STEP_RECORDS + 2
+    many = MANY if end is EndTransactionRecord else 0
+    assert set(seen) <= {0, many + 1} and len(metadata.image.topics_by_name) == many + 1
+    await close(host)
 
 
 def most_between(steps: Any, monkeypatch: pytest.MonkeyPatch, owner: Any) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.quorum.raft_delivery import STEP_RECORDS
 from minikafka.broker.quorum.raft_host import SnapshotId
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.metadata.versions import NEWEST, versioned
 from minikafka.net.tasks import within
-from minikafka.steps import Steps
+from minikafka.steps import Steps, paced
 from minikafka.wire.records.frame import encode_metadata_record
 from minikafka.wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
@@ -109,15 +110,26 @@ class MetadataHost:
 
     # -- raft listener ---------------------------------------------------------------------------------------------
 
-    def on_part(self, records: list[tuple[int, Any]]) -> None:
+    def on_part(self, records: list[tuple[int, Any]]) -> Steps[None] | None:
         """Replay a part of a committed batch, which is published when its end comes."""
-        for offset, record in records:
-            self._take(offset, record)
+        if self._is_long:
+            return self._replaying(records)
+        self._replay(records)
+        return None
 
-    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> Steps[None] | None:
         """Replay a committed batch: [(offset, record)]."""
-        for offset, record in records:
-            self._take(offset, record)
+        if self._is_long:
+            return self._committing(base_offset, epoch, records)
+        self._replay(records)
+        self._commit(base_offset, epoch, records)
+        return None
+
+    def _committing(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> Steps[None]:
+        yield from self._replaying(records)
+        self._commit(base_offset, epoch, records)
+
+    def _commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         self._offset = max(self._offset, records[-1][0] if records else base_offset)
         self._publish(epoch)
         if self._caught_up and self._transaction is None:
@@ -141,19 +153,37 @@ class MetadataHost:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def _take(self, offset: int, record: Any) -> None:
+    @property
+    def _is_long(self) -> bool:
+        """Whether so many records of a transaction are held that their replay at its end takes more than a step."""
+        return self._transaction is not None and len(self._transaction) > STEP_RECORDS
+
+    def _replay(self, records: list[tuple[int, Any]]) -> None:
+        for offset, record in records:
+            for held_offset, held_record in self._take(offset, record):
+                self._delta().apply(held_record, held_offset)
+
+    def _replaying(self, records: list[tuple[int, Any]]) -> Steps[None]:
+        for offset, record in records:
+            for (held_offset, held_record), is_step in paced(self._take(offset, record), STEP_RECORDS):
+                self._delta().apply(held_record, held_offset)
+                if is_step:
+                    yield
+
+    def _take(self, offset: int, record: Any) -> Sequence[tuple[int, Any]]:
+        """Replay a record. Of a transaction that ends, the records are left to be applied."""
         kind = type(record)
         if kind is BeginTransactionRecord:
             self._transaction = []
         elif kind is EndTransactionRecord or kind is AbortTransactionRecord:
             held, self._transaction = self._transaction or [], None
             if kind is EndTransactionRecord:
-                for held_offset, held_record in held:
-                    self._delta().apply(held_record, held_offset)
+                return held
         elif self._transaction is not None:
             self._transaction.append((offset, record))
         else:
             self._delta().apply(record, offset)
+        return ()
 
     def _delta(self) -> MetadataDelta:
         if self._pending is None:

@@ -37,12 +37,13 @@ class SnapshotId(NamedTuple):
 class RaftListener(Protocol):
     """Called on the event loop, in log order. An exception in a listener ends the node."""
 
-    def on_part(self, records: list[tuple[int, Any]]) -> None:
-        """The next records of a large batch, whose last ones come with `on_commit`. Until then they must have no effect."""
+    def on_part(self, records: list[tuple[int, Any]]) -> Steps[None] | None:
+        """The next records of a large batch, whose last ones come with `on_commit`. Until then they must have no effect. Returns the steps
+        that are left of it, which are taken before the next call."""
 
-    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> Steps[None] | None:
         """One committed batch of metadata records: [(offset, decoded record message)]; of a large one, the rest behind the parts. Control
-        batches are left out."""
+        batches are left out. Returns steps as `on_part`."""
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any]) -> Steps[None] | None:
         """Exactly these records are the state up to `snapshot_id.end_offset` (exclusive). Forget everything before."""
@@ -226,10 +227,10 @@ class Delivery:
                 if piece.records is not None:
                     begin = 0
                     while len(piece.records) - begin > STEP_RECORDS:
-                        listener.on_part(piece.records[begin : begin + STEP_RECORDS])
+                        yield from listener.on_part(piece.records[begin : begin + STEP_RECORDS]) or ()
                         begin += STEP_RECORDS
                         yield
-                    listener.on_commit(piece.base_offset, piece.epoch, piece.records[begin:])
+                    yield from listener.on_commit(piece.base_offset, piece.epoch, piece.records[begin:]) or ()
                 # Advance only now: a listener that failed on a batch must never get the next one.
                 entry.next_offset = piece.next_offset
                 yield
