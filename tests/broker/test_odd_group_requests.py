@@ -13,6 +13,7 @@ from helpers.live_node import broker_port, live_node
 from helpers.peer import Peer
 from helpers.turn_lengths import too_long
 
+from minikafka.broker.config.group_rules import _DIGITS_MAX, _SECONDS_MAX, duration_ms
 from minikafka.broker.front.large_requests import FETCH_ENTRIES_MAX
 from minikafka.broker.front.request_parts import PART_ENTRIES
 from minikafka.broker.node import Node
@@ -23,6 +24,7 @@ from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOff
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from minikafka.wire.messages.share_fetch import ShareFetchRequest
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -104,6 +106,38 @@ async def test_a_member_acknowledges_each_of_many_records_by_itself(tmp_path: Pa
         answer = await member.channel.request(kind(group_id="g", member_id="a", share_session_epoch=member.epoch, topics=topics))
         assert [part.error_code for one in answer.responses for part in one.partitions] == [ErrorCode.NONE] * PARTITIONS
         member.channel.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT1H", 3_600_000), ("p1dt1h", 90_000_000), ("PT1.5S", 1500), ("PT0.0000001S", 0), ("PT0.999999999S", 999), ("P2D", 172_800_000),
+        (f"PT{_SECONDS_MAX}S", 1000 * _SECONDS_MAX), (f"PT{_SECONDS_MAX + 1}S", None), ("P106751991167301D", None),
+        (f"PT{'1'.zfill(_DIGITS_MAX)}S", 1000), (f"PT{'1'.zfill(_DIGITS_MAX + 1)}S", None), (f"PT{'9' * 5000}S", None),
+        ("P", None), ("PT", None), ("P1Y", None), ("-PT1H", None), ("PT\u0663H", None),
+    ],
+)  # fmt: skip
+def test_durations_are_read_as_in_java(text: str, ms: int | None) -> None:
+    assert duration_ms(text) == ms
+
+
+async def test_a_group_that_begins_long_before_the_first_record_begins_with_it(tmp_path: Path) -> None:
+    """Python's timedelta holds a billion days."""
+    async with live_node(tmp_path, SETTINGS) as node:
+        member = await _prepared(node)
+        await produce(member.channel, member.topic_id, 10)
+        kind = IncrementalAlterConfigsRequest
+        value = "by_duration:PT9223372036854775807S"
+        config = kind.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value=value)
+        resource = kind.AlterConfigsResource(resource_type=32, resource_name="g", configs=[config])
+        answer: Any = await member.channel.request(kind(resources=[resource]))
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        while node.metadata.image.config(32, "g").get("share.auto.offset.reset") != value:
+            await asyncio.sleep(0.01)
+        await member.join()
+        assert await member.take() == [(0, 9, 1)]
+        member.channel.close()
+        assert not node.supervisor.unexpected
 
 
 @pytest.mark.timeout(120)

@@ -34,7 +34,7 @@ _LONGS = frozenset({"streams.acceptable.recovery.lag"})
 #: Text properties of groups -> (pattern, Kafka's message for a value that does not match).
 _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "share.auto.offset.reset": (
-        re.compile(r"latest|earliest|by_duration:P(?=[\dT])(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE),
+        re.compile("latest|earliest|by_duration:.*", re.IGNORECASE),
         "Invalid value {value} for configuration {name}: Invalid value `{value}` for configuration {name}. The value must be either"
         " 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
     ),
@@ -62,6 +62,10 @@ GROUP_DEFAULTS: Mapping[str, tuple[str, str]] = {
     "errors.deadletterqueue.topic.name": ("string", ""),
     "errors.deadletterqueue.copy.record.enable": ("boolean", "false"),
 }
+RESET, BY_DURATION = "share.auto.offset.reset", "by_duration:"
+_DURATION = re.compile(r"P(?=[\dT])(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?)?", re.ASCII | re.IGNORECASE)
+#: Most digits of a number of a duration, leading zeros included, and most seconds: what a long of Java holds.
+_DIGITS_MAX, _SECONDS_MAX = 50, (1 << 63) - 1
 ASSIGNOR, TAGS = "streams.assignor.name", "streams.rack.aware.assignment.tags"
 #: The names of all properties of groups.
 GROUP_PROPERTIES = frozenset({*GROUP_NUMBERS, *_GROUP_TEXTS, ASSIGNOR, TAGS})
@@ -80,7 +84,22 @@ def fault_of_text(name: str, value: str, config: BrokerConfig) -> str | None:
     if name not in _GROUP_TEXTS:
         return None
     pattern, message = _GROUP_TEXTS[name]
-    return None if pattern.fullmatch(value.strip()) else message.format(name=name, value=value)
+    is_valid = pattern.fullmatch(value.strip()) is not None
+    if is_valid and name == RESET and value.strip().lower().startswith(BY_DURATION):
+        is_valid = duration_ms(value.strip()[len(BY_DURATION) :]) is not None
+    return None if is_valid else message.format(name=name, value=value)
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of an ISO 8601 duration, as `java.time.Duration` reads it; None if Java has no such duration."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    numbers = [number or "0" for number in found.groups()[:4]]
+    if max(map(len, numbers)) > _DIGITS_MAX:
+        return None
+    seconds = sum(int(number) * unit_s for number, unit_s in zip(numbers, (86_400, 3600, 60, 1), strict=True))
+    return None if seconds > _SECONDS_MAX else 1000 * seconds + int((found[5] or "0").ljust(9, "0")) // 1_000_000
 
 
 def kind_of_number(name: str) -> str:

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.config.group_rules import BY_DURATION, duration_ms
 from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement
 from minikafka.core.share.partition import DeadLetter, Done, SharePartition, ShareRules, Write
@@ -50,6 +50,8 @@ _REPORTED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
+#: The earliest timestamp of a record.
+TIMESTAMP_MIN = -(1 << 63)
 #: Partitions in one request to share coordinators.
 VERIFIED_AT_ONCE = 256
 #: Partitions that are released in one turn of the loop when sessions end; each may start a write.
@@ -238,8 +240,9 @@ class ShareLeader:
         log, strategy = held.partition.log, self._settings.rules(held.key.group_id).auto_offset_reset.strip().lower()
         if strategy == "earliest":
             return log.log_start_offset
-        if strategy.startswith("by_duration:"):
-            before = self._clock.wall_ms() - int(_duration(strategy.partition(":")[2]) / timedelta(milliseconds=1))
+        back_ms = duration_ms(strategy.removeprefix(BY_DURATION)) if strategy.startswith(BY_DURATION) else None
+        if back_ms is not None:
+            before = max(self._clock.wall_ms() - back_ms, TIMESTAMP_MIN)
             found = await self._environment.run_blocking(log.lookup_offset_for_timestamp, before)
             return log.high_watermark if found is None else int(found.offset)
         return log.high_watermark
@@ -397,15 +400,3 @@ class ShareLeader:
                 self._wake(held)
         held.is_writing_letters = False
         self._drop_unused(held)
-
-
-def _duration(text: str) -> timedelta:
-    """Parse an ISO 8601 duration of days, hours, minutes and seconds; validation of the configuration admits no other."""
-    units = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-    amounts: dict[str, float] = {}
-    number = ""
-    for letter in text.lower():
-        if letter in units and number:
-            amounts[units[letter]] = float(number)
-        number = number + letter if letter.isdigit() or letter == "." else ""
-    return timedelta(**amounts)
