@@ -8,14 +8,17 @@ and finds the error again.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, Appended, ReservedPlace
-from minikafka.broker.partitions.produce_layout import Beginning, KnownTopic, Part, ProduceLayout, may_be_transactional
+from minikafka.broker.partitions.produce_layout import TOPIC_ID_BYTES, Beginning, KnownTopic, Part, ProduceLayout, may_be_transactional
 from minikafka.core.partition.replication_wait import replication_result
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.frame import encode_response
+from minikafka.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,42 +30,75 @@ if TYPE_CHECKING:
     from minikafka.net.network import Clock, Connection
     from minikafka.net.turn_share import TurnShares
 
-#: Size, correlation id, no tagged fields in the header, number of topics.
-_HEAD = Struct(">iibB")
-#: Index, error code, base offset, time of the append, log start offset; then no record errors, no error message, no tagged fields.
-_PARTITION = Struct(">ihqqq3s")
-_PARTITION_END = b"\1\0\0"
-#: No tagged fields of the topic.
-_TOPIC_END = b"\0"
-#: No throttle time, no tagged fields.
-_END = bytes(5)
+#: Size, correlation id.
+_HEAD = Struct(">ii")
+#: Index, error code, base offset, time of the append, log start offset of a partition, and examples of them.
+_PARTITION = Struct(">ihqqq")
+_MARKS = 0x5EA7_0FF5, 0x5EA7, 0x5EA7_0FF5_0000_0001, 0x5EA7_0FF5_0000_0002, 0x5EA7_0FF5_0000_0003
 #: Topic, index of the partition, and what has been appended.
 Entry = tuple[KnownTopic, int, Appended]
 
 
+class _Shape(NamedTuple):
+    """How responses are written (Produce 9 and later)."""
+
+    #: Size, correlation id, rest of the header, number of topics.
+    head: Struct
+    rest_of_header: bytes
+    #: The fields of a partition, and what is behind them.
+    partition: Struct
+    behind_partition: bytes
+    behind_topic: bytes
+    behind_topics: bytes
+
+
+@cache
+def _shape() -> _Shape:
+    """Cut out of a response that the declared messages encode, of two topics with two partitions and one."""
+    kind, partition = ProduceResponse.TopicProduceResponse, _PARTITION.pack(*_MARKS)
+    index, code, base_offset, append_time_ms, start_offset = _MARKS
+    answer = ProduceResponse.PartitionProduceResponse(
+        index=index, error_code=code, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=start_offset
+    )
+    first, second = b"1" * TOPIC_ID_BYTES, b"2" * TOPIC_ID_BYTES
+    answered = ProduceResponse(
+        responses=[kind(topic_id=first, partition_responses=[answer, answer]), kind(topic_id=second, partition_responses=[answer])]
+    )
+    frame = b"".join(bytes(piece) for piece in encode_response(answered, ProduceResponse.MAX_VERSION, 0))  # type: ignore[arg-type]
+    header, _, rest = frame[_HEAD.size :].partition(b"\3" + first + b"\3" + partition)
+    behind_partition, _, rest = rest.partition(partition)
+    behind, _, rest = rest.partition(second + b"\2" + partition)
+    size = len(behind_partition)
+    behind_topic = behind[size:]
+    head, fields = Struct(f"{_HEAD.format}{len(header)}sB"), Struct(f"{_PARTITION.format}{size}s")
+    return _Shape(head, header, fields, behind_partition, behind_topic, rest[size + len(behind_topic) :])
+
+
 def response(correlation_id: int, entries: list[Entry], errors: Mapping[int, ErrorCode]) -> bytes:
     """The response frame (Produce 9 and later). `errors`: position among the entries -> why it failed after all."""
+    head, rest_of_header, fields, behind_partition, behind_topic, behind_topics = _shape()
+    pack = fields.pack
     pieces: list[bytes] = []
     topics, first, topic = 0, 0, None
     for number, (named, index, appended) in enumerate(entries):
         if named is not topic:
             if topic is not None:
                 pieces[first] = topic.encoded + bytes((len(pieces) - first,))
-                pieces.append(_TOPIC_END)
+                pieces.append(behind_topic)
             topic, first = named, len(pieces)
             topics += 1
             pieces.append(b"")
         info = appended.info
         if number in errors:
-            pieces.append(_PARTITION.pack(index, errors[number], -1, -1, -1, _PARTITION_END))
+            pieces.append(pack(index, errors[number], -1, -1, -1, behind_partition))
         else:
             offsets = info.first_offset, info.log_append_time_ms, info.log_start_offset
-            pieces.append(_PARTITION.pack(index, 0, *offsets, _PARTITION_END))
+            pieces.append(pack(index, 0, *offsets, behind_partition))
     assert topic is not None
     pieces[first] = topic.encoded + bytes((len(pieces) - first,))
-    pieces += (_TOPIC_END, _END)
+    pieces += (behind_topic, behind_topics)
     body = b"".join(pieces)
-    return _HEAD.pack(len(body) + _HEAD.size - 4, correlation_id, 0, topics + 1) + body
+    return head.pack(len(body) + head.size - 4, correlation_id, rest_of_header, topics + 1) + body
 
 
 class _Replicating:
