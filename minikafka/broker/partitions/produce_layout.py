@@ -26,8 +26,8 @@ TOPICS_KEPT, BEGINNINGS_KEPT = 512, 8
 ONE_BYTE_MAX = 0x7F
 TOPIC_ID_BYTES = 16
 _INDEX = Struct(">i")
-#: The number of topics, plus one, and no tagged fields.
-_NO_TOPICS = b"\1\0"
+#: Examples of an index and of records.
+_INDEX_MARK, _RECORDS_MARK = 0x5EA7_0FF5, b"\x5e\xa7\x0f\xf5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class ProduceLayout:
         parts: list[Part] = []
         seen: set[KnownTopic] = set()
         try:
-            count, position = frame[position], position + 1
+            ends, count, position = _ends(), frame[position], position + 1
             for _ in range(count - 1):
                 size = TOPIC_ID_BYTES if by_id else frame[position]
                 end = position + size
@@ -128,10 +128,10 @@ class ProduceLayout:
                 if topic in seen:
                     return []
                 seen.add(topic)
-                position = _read_partitions(frame, end, topic, parts)
+                position = _read_partitions(frame, end, topic, parts, ends)
                 if position < 0:
                     return []
-            is_whole = frame[position] == 0 and position + 1 == len(frame)
+            is_whole = frame[position] == ends[2] and position + 1 == len(frame)
         except (IndexError, StructError, WireError):
             return []
         return parts if is_whole and count <= ONE_BYTE_MAX else []
@@ -140,11 +140,29 @@ class ProduceLayout:
 @cache
 def _between_bytes(version: int) -> int:
     """What lies between the header and the topics of a request without a transactional id."""
-    return len(ProduceRequest(transactional_id=None, topic_data=[]).encode(version)) - len(_NO_TOPICS)
+    # The number of topics, which is one byte, and what is behind the last are no part of it.
+    return len(ProduceRequest(transactional_id=None, topic_data=[]).encode(version)) - 2
 
 
-def _read_partitions(frame: memoryview, position: int, topic: KnownTopic, parts: list[Part]) -> int:
+@cache
+def _ends() -> tuple[int, int, int]:
+    """The byte behind a partition, a topic and the last topic (no tagged fields), cut out of a request that the declared messages encode,
+    of two topics with two partitions and one. Raises ValueError if it is not one byte, or something else is between an index and its
+    records."""
+    kind, first, second = ProduceRequest, b"1" * TOPIC_ID_BYTES, b"2" * TOPIC_ID_BYTES
+    data = kind.PartitionProduceData(index=_INDEX_MARK, records=_RECORDS_MARK)
+    topics = [kind.TopicProduceData(topic_id=name, partition_data=some) for name, some in ((first, [data, data]), (second, [data]))]
+    partition = _INDEX.pack(_INDEX_MARK) + bytes((len(_RECORDS_MARK) + 1,)) + _RECORDS_MARK
+    rest = kind(topic_data=topics).encode(kind.MAX_VERSION).partition(b"\3" + first + b"\3" + partition)[2]
+    behind_partition, _, rest = rest.partition(partition)
+    behind, _, rest = rest.partition(second + b"\2" + partition)
+    (partition_end,), (_, topic_end), (_, _, end) = behind_partition, behind, rest
+    return partition_end, topic_end, end
+
+
+def _read_partitions(frame: memoryview, position: int, topic: KnownTopic, parts: list[Part], ends: tuple[int, int, int]) -> int:
     """Add the partitions of one topic. Returns the position after it, -1 if it is out of the ordinary."""
+    partition_end, topic_end, _ = ends
     count, position = frame[position], position + 1
     if not 1 < count <= PARTITIONS_MAX + 1:
         return -1  # null, empty or long
@@ -152,11 +170,11 @@ def _read_partitions(frame: memoryview, position: int, topic: KnownTopic, parts:
         (index,) = _INDEX.unpack_from(frame, position)
         size, start = read_unsigned_varint(frame, position + 4)
         position = start + size - 1
-        if size < 2 or frame[position]:
+        if size < 2 or frame[position] != partition_end:
             return -1  # null or empty, or with tagged fields
         parts.append((topic, index, frame[start:position]))
         position += 1
-    return position + 1 if len(parts) <= PARTITIONS_MAX and not frame[position] else -1
+    return position + 1 if len(parts) <= PARTITIONS_MAX and frame[position] == topic_end else -1
 
 
 def may_be_transactional(records: memoryview) -> bool:
