@@ -59,7 +59,8 @@ class Look:
 
     def knows(self, path: str, position: int) -> bool:
         """Whether this was read through."""
-        return (path, position) in self._known
+        known = self._known
+        return bool(known) and (path, position) in known
 
 
 #: Of this thread: others have contexts of their own.

@@ -60,14 +60,15 @@ def is_cached(fd: int, position: int, size: int) -> bool:
 def read_if_cached(fd: int, buffer: memoryview, position: int) -> int | None:
     """Read into `buffer`, perhaps less, and return the number of bytes; None if that would wait for the disk. Waits where the system does
     not tell."""
-    if hasattr(os, "RWF_NOWAIT"):
-        try:
-            return os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
+    try:
+        return os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except AttributeError:
+        pass  # not of this system
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
     return os.preadv(fd, [buffer], position)
 
 
