@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import uvloop
+from helpers.own_clock import replace_sleep
 
 from minikafka.net import loop_watch
 from minikafka.net.loop_watch import INTERVAL_S, REST_S, STALL_S, UNKNOWN, LoopWatch, Turn
@@ -105,7 +106,7 @@ async def test_a_loop_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
         pauses.append(pause_s)
         watch._has_ended = len(pauses) > 3
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    replace_sleep(monkeypatch, loop_watch, sleep)
     monkeypatch.setattr(watch, "_look", lambda *_: None)
     watch._watch(lambda: 0.0)
     assert pauses == [INTERVAL_S, REST_S, REST_S, REST_S]

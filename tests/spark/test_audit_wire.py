@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 from helpers.log_clusters import plain
+from helpers.own_clock import replace_sleep
 from helpers.wire_replicas import WireReplicas
 
 from minikafka.client import TransactionalProducer
@@ -144,7 +145,7 @@ def test_a_follower_that_lagged_is_looked_at_again(monkeypatch: pytest.MonkeyPat
 
     world = WireReplicas({broker: batches for broker in (1, 2, 3)}, high_watermarks={3: 0}, on_fetch=begun, answer_bytes=1 << 20)
     world.install(monkeypatch)
-    monkeypatch.setattr(auditing.time, "sleep", lambda _: None)
+    replace_sleep(monkeypatch, auditing, lambda _: None)
     result = world.audit(confirm=True)
     seen = [one.message for one in result.findings.kept]
     assert result.outcome == ("PASS" if looks <= auditing.ATTEMPTS_MAX else "INCOMPLETE"), seen

@@ -13,9 +13,11 @@ pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
 
 from helpers import partition_files as files  # noqa: E402
+from helpers.own_clock import replace_sleep  # noqa: E402
 from helpers.partition_files import OTHER_ID, TOPIC_ID, high_watermarks, one_by_one, partition  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
+from minikafka.spark import datasource  # noqa: E402
 from minikafka.spark.datasource import StreamReader  # noqa: E402
 from minikafka.spark.directories import SourceError  # noqa: E402
 from minikafka.spark.source_loss import DataLossError  # noqa: E402
@@ -110,7 +112,7 @@ def test_an_end_that_goes_back_only_for_a_moment(directory: Path, monkeypatch: p
         if len(looks) == 3:
             high_watermarks(directory, t=100, u=50)
 
-    monkeypatch.setattr("minikafka.spark.datasource.time.sleep", a_moment_later)
+    replace_sleep(monkeypatch, datasource, a_moment_later)
     assert stream.batch() == {} and len(looks) == 3 == stream.options.retries
     high_watermarks(directory, t=90, u=50)
     with pytest.raises(DataLossError, match="went back from 100 to 90"):
