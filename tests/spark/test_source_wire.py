@@ -12,7 +12,6 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from helpers.own_clock import replace_sleep  # noqa: E402
 from helpers.partition_files import one_by_one, value  # noqa: E402
 
 from minikafka.spark import source_reading  # noqa: E402
@@ -146,7 +145,7 @@ def test_a_broker_that_comes_back_in_time(brokers: Brokers, monkeypatch: pytest.
         if brokers.now > source_reading.PATIENCE_S - 1:
             brokers.alive = {1, 2}
 
-    replace_sleep(monkeypatch, source_reading, sleep)
+    monkeypatch.setattr(source_reading.time, "sleep", sleep)
     brokers.events[40] = lambda all_: all_.alive.clear()
     assert offsets() == [*range(100)]
 
