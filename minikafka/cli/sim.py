@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROFILES = ("calm", "one", "crashes", "network", "disks", "rot", "mixed", "storm")
 
 
-#: An interrupted long run loses the totals of at most this many seeds.
+#: A long run that is killed loses the totals of at most this many seeds.
 SAVE_EVERY_SEEDS = 100
 
 
@@ -57,7 +57,7 @@ def sim(
 ) -> None:
     """Run whole brokers, network, disks, clients and faults in one thread, all determined by a seed.
 
-    Exit status: 1 if an invariant is violated."""
+    Exit status: 1 if an invariant is violated. Ctrl-C ends a long run, and prints the totals so far."""
     from minikafka.sim.runner import Totals, run_seeds, source_commit, with_groups
 
     if mutants:
@@ -70,13 +70,15 @@ def sim(
         commit = source_commit()
     numbers = [seed] if seed is not None else _numbers(seeds, hours)
     totals, kept = Totals(), _SavedTotals(save_path, commit or "unknown")
-    for outcome in run_seeds(with_groups(numbers) if groups else numbers, profile=profile, duration_s=duration, jobs=jobs, hours=hours):
-        totals.add(outcome)
-        kept.add(outcome)
-        _show(outcome, in_full=verbose or seed is not None, is_shrunk=not no_shrink)
-    kept.save()
-    for line in totals.lines():
-        click.echo(line)
+    try:
+        for outcome in run_seeds(with_groups(numbers) if groups else numbers, profile=profile, duration_s=duration, jobs=jobs, hours=hours):
+            totals.add(outcome)
+            kept.add(outcome)
+            _show(outcome, in_full=verbose or seed is not None, is_shrunk=not no_shrink)
+    finally:
+        kept.save()
+        for line in totals.lines():
+            click.echo(line)
     sys.exit(1 if totals.failed else 0)
 
 

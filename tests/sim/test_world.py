@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from minikafka.core.partition.leader import PartitionLeader
 from minikafka.sim.invariants import Invariants
 from minikafka.sim.runner import run_drawn, run_seed, shrink
 from minikafka.sim.swarm import Fault, Options, draw
-from minikafka.sim.world import World
+from minikafka.sim.world import Outcome, World
 from minikafka.testing.layout import QUICK_PROPERTIES
 
 pytestmark = pytest.mark.timeout(180)
@@ -126,6 +127,18 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     assert json.loads(totals.read_text())["checked"]["L7"] == 4
     assert '"seeds": 4' in totals.read_text()
     assert CliRunner().invoke(sim, ["--seeds", "x"]).exit_code == 2
+
+
+def test_a_run_that_is_interrupted_says_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_until_interrupted(numbers: Iterable[int], **_: object) -> Iterator[Outcome]:
+        yield run_seed(next(iter(numbers)), duration_s=1.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minikafka.sim.runner.run_seeds", run_until_interrupted)
+    totals = tmp_path / "totals.json"
+    run = CliRunner().invoke(sim, ["--seeds", "1..9", "--save", str(totals)])
+    assert run.exit_code != 0
+    assert run.output.startswith("1 seed,") and '"seeds": 1' in totals.read_text()
 
 
 def test_only_seeds_with_group_members() -> None:
