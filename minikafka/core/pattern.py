@@ -6,7 +6,8 @@ are limited. Nevertheless, do not match in the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 #: Longer patterns are refused; they could take seconds to compile.
 CHARACTERS_MAX = 4096
@@ -17,6 +18,7 @@ BYTES_MAX = 1 << 20
 #: RE2's message -> RE2J's message.
 _WORDS = {
     "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
     "missing ]": "missing closing ]",
     "no argument for repetition operator": "missing argument to repetition operator",
     "invalid perl operator": "invalid or unsupported Perl syntax",
@@ -25,6 +27,38 @@ _WORDS = {
     "invalid repetition size": "invalid repeat count",
     "invalid named capture group": "invalid named capture",
 }
+
+#: The pieces of a pattern that RE2 accepts: quoted text, escapes, classes, the beginning of a named group, counts of repetitions.
+_PIECES = re.compile(
+    r"""\\Q.*?(?:\\E|\Z) | \\. | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\] | \(\?P?<(?P<name>[^>]*)> | (?P<count>\{\d+(?:,\d*)?\}) | .""",
+    re.DOTALL | re.VERBOSE,
+)
+_NAME = re.compile(r"[0-9A-Za-z_]+")
+#: RE2J's longest count, in digits.
+_DIGITS = 8
+
+
+def _unlike_re2j(text: str) -> Iterator[str]:
+    """Why RE2J refuses what RE2 accepts."""
+    names: set[str] = set()
+    after_brace = False
+    for piece in _PIECES.finditer(text):
+        found, name, count = piece[0], piece["name"], piece["count"]
+        if found == "\\C":
+            # Any byte: a Java text has none.
+            yield "invalid escape sequence"
+        elif name is not None and not _NAME.fullmatch(name):
+            yield "invalid named capture"
+        elif name in names:
+            yield "duplicate capture group name"
+        elif count and any(len(number) > _DIGITS and number[0] != "0" for number in count[1:-1].split(",")):
+            yield "invalid repeat count"
+        elif after_brace and (found in "*+?" or count):
+            # RE2J takes a brace that means itself for a repetition.
+            yield "invalid nested repetition operator"
+        if name is not None:
+            names.add(name)
+        after_brace = found == "{"
 
 
 def _described(error: Exception) -> str:
@@ -60,6 +94,9 @@ class Pattern:
             self._regexp = re2.compile(text, options)
         except (re2.error, UnicodeError) as error:
             raise InvalidPattern(_described(error)) from error
+        else:
+            for reason in _unlike_re2j(text):
+                raise InvalidPattern(reason)
         finally:
             # Without this the library would cache clients' patterns.
             re2.purge()
