@@ -307,8 +307,12 @@ def _sender(
 
 
 def _updated(before: StreamsMember, request: StreamsGroupHeartbeatRequest, client: Client) -> StreamsMember:
-    """The member with the fields that the request sets. The others stay, except for the endpoint of a joining member."""
+    """The member with the fields that the request sets. The others stay, except for the endpoint of a joining member.
+
+    Raises UNKNOWN_SERVER_ERROR for a tag that is there twice, as Apache Kafka does."""
     endpoint, tags = request.user_endpoint, request.client_tags
+    if tags and len({tag.key for tag in tags}) < len(tags):
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
     address = None if endpoint is None else (endpoint.host, endpoint.port)
     return replace(
         before,

@@ -71,6 +71,16 @@ def test_a_member_without_tags_or_with_an_old_topology_gets_a_status() -> None:
     assert statuses(world.join("m3", topology=topology()))[0] == Status.STALE_TOPOLOGY
 
 
+def test_a_tag_that_is_there_twice_is_refused_wherever_apache_kafka_looks_at_it() -> None:
+    world = StreamsWorld(StreamsIntervals(initial_rebalance_delay_ms=0), a=1, b=1)
+    twice = [Request.KeyValue(key="zone", value=value) for value in ("y", "z")]
+    assert world.join("m1", client_tags=twice).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    epoch = world.join("m1").member_epoch
+    assert world.go_on("m1", epoch, None, client_tags=twice).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.go_on("m1", epoch + 7, None, client_tags=twice).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.go_on("m1", epoch, None, client_tags=twice[:1]).error_code == ErrorCode.NONE
+
+
 def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
     world = StreamsWorld(b=4)
     stateless = topology(subtopology("1", "b"))
