@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from helpers.live_node import live_node
+import pytest
+from helpers.coverage_pause import without_coverage
+from helpers.live_node import broker_port, live_node
+from helpers.peer import Peer
+from helpers.turn_lengths import TURN_UNITS, too_long
 
+from minikafka.broker.front.request_parts import STATE_BATCHES_MAX
 from minikafka.broker.node import Node
 from minikafka.core.share.state import SharePartitionKey
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
@@ -67,3 +73,38 @@ async def test_states_are_written_read_and_pruned(tmp_path: Path) -> None:
         assert node.broker is not None
         topic_id = await made_topic(node)
         await write_and_prune(node, topic_id)
+
+
+@pytest.mark.timeout(120)
+async def test_a_state_may_have_a_batch_for_each_record_that_is_locked(tmp_path: Path) -> None:
+    """A leader of Apache Kafka writes them in one request."""
+    properties = {
+        "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+    }  # fmt: skip
+    kind = WriteShareGroupStateRequest
+    async with live_node(tmp_path, properties) as node, Peer(broker_port(node)) as peer:
+        assert node.broker is not None
+        topic_id = await made_topic(node)
+        key, ask = SharePartitionKey("g", topic_id, 0), node.broker.shares.persister.ask
+        assert (await ask(InitializeShareGroupStateRequest, key, state_epoch=1, start_offset=0)).error_code == ErrorCode.NONE
+
+        def writing(count: int) -> WriteShareGroupStateRequest:
+            batches = [kind.StateBatch(first_offset=n, last_offset=n, delivery_state=n % 2 * 2, delivery_count=1) for n in range(count)]
+            part = kind.PartitionData(partition=0, state_epoch=1, leader_epoch=0, start_offset=0, state_batches=batches)
+            return kind(group_id="g", topics=[kind.WriteStateData(topic_id=topic_id, partitions=[part])])
+
+        frame = b"".join(bytes(piece) for piece in encode_request(writing(STATE_BATCHES_MAX), 1, 1, "c"))
+
+        async def written() -> None:
+            peer.send_bytes(frame)
+            answer = await peer.answer(kind, 1)
+            assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
+
+        with without_coverage():
+            found = await too_long(written, 3 * TURN_UNITS)
+        assert not found
+        read = await ask(ReadShareGroupStateRequest, key, leader_epoch=0)
+        assert len(read.state_batches) == STATE_BATCHES_MAX
+        peer.send(writing(STATE_BATCHES_MAX + 1), 1)
+        assert await peer.is_closed()

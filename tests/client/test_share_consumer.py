@@ -8,17 +8,20 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from minikafka.broker.share.leader import BATCHES_AT_ONCE
 from minikafka.client.admin import Admin
 from minikafka.client.group import find_coordinator
-from minikafka.client.share_consumer import GAP, REJECT, ShareConsumer, _Session
+from minikafka.client.share_consumer import ACCEPT, GAP, REJECT, Acknowledged, ShareConsumer, _Session
 from minikafka.testing import EmbeddedCluster
 from minikafka.wire.batch import build_batch
-from minikafka.wire.errors import CorruptRecord
+from minikafka.wire.errors import CorruptRecord, ErrorCode
 from minikafka.wire.messages.share_fetch import ShareFetchResponse
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 
 GROUP_RESOURCE = 32
 TOPIC_ID = bytes(range(16))
+#: The most records of a partition that a group may hold (group.share.max.partition.max.record.locks).
+LOCKS_MAX = 10_000
 
 
 async def has_assignment(consumer: ShareConsumer) -> bool:
@@ -53,6 +56,37 @@ def test_an_assignment_whose_answer_is_lost_is_told_again() -> None:
                 return found
 
         assert asyncio.run(asyncio.wait_for(story(), 30)) == [b"x"]
+
+
+@pytest.mark.timeout(120)
+def test_every_second_of_as_many_records_as_may_be_locked_is_accepted() -> None:
+    """The leader of one partition is not the share coordinator, which closed the connection: the state had a range for each record. The
+    records were delivered again."""
+    locks = dict.fromkeys(("group.share.max.partition.max.record.locks", "group.share.partition.max.record.locks"), LOCKS_MAX)
+    config = {**locks, "share.coordinator.state.topic.num.partitions": 1}
+    with EmbeddedCluster(2, topics={"t": 2}, config=config) as cluster:
+        producer = confluent_kafka.Producer(cluster.client_config("confluent", **{"queue.buffering.max.messages": 3 * LOCKS_MAX}))
+        for number in range(2 * LOCKS_MAX):
+            producer.produce("t", value=b"x", partition=number % 2)
+        assert producer.flush(30) == 0
+        assert {cluster.leader("t", 0), cluster.leader("t", 1)} == {1, 2}
+        results: list[Acknowledged] = []
+
+        async def story() -> None:
+            async with Admin(cluster.bootstrap_servers) as admin:
+                await admin.alter_configs(GROUP_RESOURCE, "g", [("set", "share.auto.offset.reset", "earliest")])
+            async with ShareConsumer(cluster.bootstrap_servers, "g", on_acknowledged=results.extend) as consumer:
+                await consumer.subscribe(["t"])
+                records = []
+                while len(records) < 2 * LOCKS_MAX:
+                    records += await consumer.poll(100, 2 * LOCKS_MAX)
+                for record in records:
+                    consumer.acknowledge(record, (ACCEPT, REJECT)[record.offset % 2])
+                await consumer.commit()
+
+        asyncio.run(story())
+        assert [one.code for one in results] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert sum(len(one.offsets) for one in results) == 2 * LOCKS_MAX > BATCHES_AT_ONCE
 
 
 async def test_a_batch_with_flipped_bits_is_rejected_and_reported() -> None:

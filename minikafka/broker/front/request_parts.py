@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from minikafka.broker.front.named_twice import STEP_ENTRIES, asked, emptied, last_of_each, name_of, two_of_each, with_values
@@ -75,7 +76,9 @@ PART_ENTRIES = 512
 WHOLE_ENTRIES_MAX = 10_000
 #: The most entries of a request that changes the cluster (Kafka: QuorumController.MAX_RECORDS_PER_USER_OP).
 USER_OPERATION_ENTRIES_MAX = 10_000
-
+#: Batches in a write of the state of a share partition. A leader of Apache Kafka writes one for each of 10,000 locked records, and for
+#: those of the last batch in the log, which it does not divide. Ours writes them in parts (`share/leader.py`).
+STATE_BATCHES_MAX = 12_000
 
 #: Weight of an entry whose answer holds everything the broker knows of an object. A part holds fewer of them, and none twice.
 HEAVY = 64
@@ -96,7 +99,7 @@ class Cut:
     `weights`: the weight of an entry of each list if it holds no nested entries; 1 by default. `names`: the fields that name an entry;
     entries of one name are decided together; empty if the entry itself is the name. `is_begun_at_once`: no part waits for the answer to
     another. `beside`: a list of the response to which each part may add nodes. `repeated`: how to treat repeated names: only the LAST
-    entry counts, or TWO entries are enough for a refusal.
+    entry counts, or TWO entries are enough for a refusal. `held_max`: how much an entry may hold that is not divided.
     """
 
     entries: tuple[str, ...]
@@ -107,6 +110,7 @@ class Cut:
     is_begun_at_once: bool = False
     beside: str = ""
     repeated: str = ""
+    held_max: int = WHOLE_ENTRIES_MAX
 
 
 def _same(*lists: str) -> list[Cut]:
@@ -163,7 +167,7 @@ CUTS: dict[type[Request], list[Cut]] = {
     InitializeShareGroupStateRequest: [_SHARE_STATE],
     ReadShareGroupStateRequest: [_SHARE_STATE],
     ReadShareGroupStateSummaryRequest: [_SHARE_STATE],
-    WriteShareGroupStateRequest: [_SHARE_STATE],
+    WriteShareGroupStateRequest: [replace(_SHARE_STATE, held_max=STATE_BATCHES_MAX + 2)],
     DeleteShareGroupStateRequest: [_SHARE_STATE],
     FindCoordinatorRequest: [Cut(("coordinator_keys",), ("coordinators",))],
     DeleteGroupsRequest: [Cut(("groups_names",), ("results",), weights=(GROUP,), names=(), repeated=LAST)],
@@ -245,7 +249,8 @@ def all_parts(request: Request, cuts: list[Cut], *, are_named: bool = True) -> I
         request = copy.copy(request)
         yield from _parts_of_one_name(alone, request, cuts)
     for cut in cuts:
-        yield from parts(with_values(alone, cut.entries[0], getattr(request, cut.entries[0])), cut.entries, weights=cut.weights)
+        whole = with_values(alone, cut.entries[0], getattr(request, cut.entries[0]))
+        yield from parts(whole, cut.entries, weights=cut.weights, held_max=cut.held_max)
 
 
 def _settled(request: Request, cut: Cut) -> Iterator[Any]:
@@ -309,15 +314,22 @@ def _taken_out(
 
 
 def parts(
-    request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES, *, weights: tuple[int, ...] = (), is_answer: bool = False
+    request: Any,
+    lists: tuple[str, ...],
+    entries_max: int = PART_ENTRIES,
+    *,
+    weights: tuple[int, ...] = (),
+    is_answer: bool = False,
+    held_max: int = WHOLE_ENTRIES_MAX,
 ) -> Iterator[Any]:
     """Split a request into parts of `entries_max` entries, in order. The entries are taken out of the request, so that its memory is not
-    freed all at once. `weights`: see Cut. `is_answer`: one of our own responses, whose entries may hold any number of nested entries.
+    freed all at once. `weights`, `held_max`: see Cut. `is_answer`: one of our own responses, whose entries may hold any number of nested
+    entries.
 
     Raises WireError if an entry of a request holds too many nested entries and cannot be split.
     """
-    held_max = None if is_answer else WHOLE_ENTRIES_MAX
-    return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), (), held_max))
+    most = None if is_answer else held_max
+    return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), (), most))
 
 
 def _weighed_parts(
@@ -345,7 +357,7 @@ def _weighed_parts(
         elif not weights or weights[0] != HEAVY or _is_news((*place, *asked(entry)), seen):
             pieces = iter([(entry, weights[0] if weights else 1)])
         for piece, own in pieces:
-            held = weight_of(piece, WHOLE_ENTRIES_MAX)
+            held = weight_of(piece, held_max or WHOLE_ENTRIES_MAX)
             if held_max is not None and held > held_max:
                 raise WireError(f"an entry of {lists[0]} holds more than {held_max} others")
             own = max(own, held)

@@ -56,6 +56,9 @@ TIMESTAMP_MIN = -(1 << 63)
 VERIFIED_AT_ONCE = 256
 #: Partitions that are released in one turn of the loop when sessions end; each may start a write.
 RELEASED_AT_ONCE = 64
+#: Ranges of offsets in one write of a state: as many as there are if each of the records that may be locked by default has its own. More
+#: would be a long turn of the share coordinator, or a record that is longer than its log takes.
+BATCHES_AT_ONCE = 2000
 #: After these errors the share partition is dropped; the next fetch loads it again.
 _FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
@@ -363,8 +366,30 @@ class ShareLeader:
                 self._wake(held)
 
     async def _write(self, held: HeldSharePartition, core: SharePartition, write: Write) -> None:
+        code, message = ErrorCode.NONE, None
+        for part in write.parts(BATCHES_AT_ONCE):
+            result = await self._stored(held, core, part)
+            if self._held.get(held.key) is not held:
+                return
+            code, message = ErrorCode(result.error_code), result.error_message
+            if code is not ErrorCode.NONE:
+                break
+        if code is ErrorCode.NONE:
+            core.written(write.ticket)
+            self.settle(held)
+            self._wake(held)
+        else:
+            reported = _REPORTED.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            core.failed(write.ticket, reported, message, self._clock.now_ms())
+            if reported in _FENCED:
+                self._drop(held, reported)
+            else:
+                self.settle(held)
+        self._drop_unused(held)
+
+    async def _stored(self, held: HeldSharePartition, core: SharePartition, write: Write) -> Any:
         kind = WriteShareGroupStateRequest.StateBatch
-        result = await self._persister.ask(
+        return await self._persister.ask(
             WriteShareGroupStateRequest,
             held.key,
             state_epoch=core.state_epoch,
@@ -373,21 +398,6 @@ class ShareLeader:
             delivery_complete_count=write.delivery_complete_count,
             state_batches=[kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in write.batches],
         )
-        if self._held.get(held.key) is not held:
-            return
-        code = ErrorCode(result.error_code)
-        if code is ErrorCode.NONE:
-            core.written(write.ticket)
-            self.settle(held)
-            self._wake(held)
-        else:
-            reported = _REPORTED.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
-            core.failed(write.ticket, reported, result.error_message, self._clock.now_ms())
-            if reported in _FENCED:
-                self._drop(held, reported)
-            else:
-                self.settle(held)
-        self._drop_unused(held)
 
     async def _write_letters(self, held: HeldSharePartition, core: SharePartition) -> None:
         """Write the entries one after the other, which bounds the requests in flight."""

@@ -10,7 +10,8 @@ from minikafka.core.share.state_batches import DeliveryState
 
 #: The ticket of a run without a pending state change.
 SETTLED = 0
-_TERMINAL = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
+#: The states of records that are not delivered again.
+TERMINAL = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
 _first = attrgetter("first")
 _first_of, _last_of = itemgetter(0), itemgetter(1)
 
@@ -47,7 +48,7 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether the run will not be delivered again, whatever happens."""
-        return self.state in _TERMINAL and not self.ticket
+        return self.state in TERMINAL and not self.ticket
 
     @property
     def is_gap(self) -> bool:
@@ -57,7 +58,7 @@ class Run:
     @property
     def will_be_done(self) -> bool:
         """Whether the run will not be delivered again if the pending write succeeds."""
-        return (self.target if self.ticket else self.state) in _TERMINAL
+        return (self.target if self.ticket else self.state) in TERMINAL
 
     def become(self, state: DeliveryState) -> None:
         """Change the state; no member holds the run any more."""

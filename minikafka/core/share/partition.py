@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from minikafka.core.share.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement
-from minikafka.core.share.in_flight import InFlight, Run
+from minikafka.core.share.in_flight import TERMINAL, InFlight, Run
 from minikafka.core.share.state import ShareState
 from minikafka.core.share.state_batches import DeliveryState, StateBatch
 from minikafka.late_dataclass import dataclass
@@ -82,6 +82,19 @@ class Write:
     start_offset: int
     delivery_complete_count: int
     batches: Sequence[StateBatch]
+
+    def parts(self, batches_max: int) -> list[Write]:
+        """The write in parts of at most so many batches, to store one after the other. If only some are stored, the write fails, like one
+        whose answer is lost."""
+        parts, complete = [], self.delivery_complete_count
+        for begin in reversed(range(0, max(len(self.batches), 1), batches_max)):
+            some = self.batches[begin : begin + batches_max]
+            parts.append(Write(self.ticket, self.start_offset, max(complete, 0), some))
+            complete -= sum(one.last_offset - max(one.first_offset, self.start_offset) + 1 for one in some if self._is_done(one))
+        return parts[::-1]
+
+    def _is_done(self, batch: StateBatch) -> bool:
+        return batch.delivery_state in TERMINAL and batch.last_offset >= self.start_offset
 
 
 class SharePartition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from enum import IntEnum
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -31,10 +32,11 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-#: Limits of a batch: the offset after it must fit into INT64, and one more delivery into INT16, as on the wire.
+#: Limits of a batch: the offset after it must fit into INT64, and its deliveries into INT16, as on the wire; so must one more delivery of
+#: records that are available.
 LAST_OFFSET_MAX = (1 << 63) - 2
-DELIVERY_COUNT_MAX = (1 << 15) - 2
-_WRITTEN = frozenset({DeliveryState.AVAILABLE, DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVING, DeliveryState.ARCHIVED})
+DELIVERY_COUNT_MAX = (1 << 15) - 1
+_WRITTEN = frozenset({int(state) for state in DeliveryState if state is not DeliveryState.ACQUIRED})
 
 
 def is_sound(batch: StateBatch) -> bool:
@@ -42,7 +44,7 @@ def is_sound(batch: StateBatch) -> bool:
     return (
         0 <= batch.first_offset <= batch.last_offset <= LAST_OFFSET_MAX
         and batch.delivery_state in _WRITTEN
-        and 0 <= batch.delivery_count <= DELIVERY_COUNT_MAX
+        and 0 <= batch.delivery_count <= DELIVERY_COUNT_MAX - (batch.delivery_state == DeliveryState.AVAILABLE)
     )
 
 
@@ -60,6 +62,9 @@ def combine(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offse
     return _sweep(batches)
 
 
+_rank = itemgetter(3, 2)
+
+
 def _sweep(batches: list[StateBatch]) -> list[StateBatch]:
     combined: list[StateBatch] = []
     #: The batches that cover the position, the winning one first: (-deliveries, -state, last offset).
@@ -67,7 +72,16 @@ def _sweep(batches: list[StateBatch]) -> list[StateBatch]:
     place, position, count = 0, 0, len(batches)
     while place < count or over:
         if not over:
-            position = batches[place].first_offset
+            batch, after = batches[place], place + 1
+            while after < count and batches[after][:2] == batch[:2]:
+                # The usual overlap: the same records, later.
+                batch = max(batch, batches[after], key=_rank)
+                after += 1
+            if after == count or batches[after][0] > batch[1]:
+                _add(combined, batch)
+                place = after
+                continue
+            position = batch.first_offset
         while place < count and batches[place].first_offset <= position:
             batch = batches[place]
             heapq.heappush(over, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))

@@ -22,7 +22,7 @@ from minikafka.core.share.partition import (
     ShareRules,
 )
 from minikafka.core.share.state import ShareState
-from minikafka.core.share.state_batches import DeliveryState, StateBatch, combine
+from minikafka.core.share.state_batches import DELIVERY_COUNT_MAX, DeliveryState, StateBatch, combine, is_sound
 from minikafka.wire.errors import ErrorCode
 
 LOCK_MS = 30_000
@@ -145,6 +145,21 @@ def test_a_count_beyond_the_fields_maximum_is_written_as_the_maximum() -> None:
     write = world.partition.take_write()
     assert write is not None
     assert write.delivery_complete_count == COMPLETE_MAX
+
+
+@pytest.mark.parametrize("how", [ACCEPT, RELEASE, REJECT])
+def test_the_last_delivery_that_can_be_counted_may_be_acknowledged(how: int) -> None:
+    """Somebody wrote the state. The leader wrote one that the share coordinator refused, for ever."""
+    world = World(end=10)
+    world.state = ShareState(0, 1, 0, 0, 0, [StateBatch(0, 9, DeliveryState.AVAILABLE, DELIVERY_COUNT_MAX - 1)])
+    assert is_sound(world.state.batches[0])
+    world.lead()
+    assert world.fetch() == [(0, 0, DELIVERY_COUNT_MAX)]
+    world.is_held = True
+    world.acknowledge(0, 0, how)
+    write = world.partition.take_write()
+    assert write is not None
+    assert [is_sound(batch) for batch in write.batches] == [True]
 
 
 def test_a_record_is_delivered_as_often_as_the_limit_says_and_no_more() -> None:

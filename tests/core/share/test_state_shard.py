@@ -139,7 +139,7 @@ def test_a_write_waits_for_the_fence_that_is_under_way() -> None:
 def test_a_state_that_no_leader_could_go_on_from_is_not_written(batch: StateBatch) -> None:
     world = World()
     world.initialize()
-    assert world.write(StateBatch(0, 5, DeliveryState.ARCHIVING, (1 << 15) - 2)) is ErrorCode.NONE
+    assert world.write(StateBatch(0, 5, DeliveryState.ARCHIVING, (1 << 15) - 1)) is ErrorCode.NONE
     assert world.write(batch) is ErrorCode.INVALID_REQUEST
     assert not is_sound(batch)
     assert len(world.log) == 2
