@@ -14,6 +14,7 @@ import click
 
 from minikafka.cli import standard_streams
 from minikafka.cli.imports import no_collections
+from minikafka.cli.late_interruptions import late_interruptions
 from minikafka.cli.version import show_version
 
 if TYPE_CHECKING:
@@ -196,7 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             click.echo(f"error: {os.fsencode(argument)!r} is not valid UTF-8, and no file has this name", err=True)
             sys.exit(2)
     try:
-        _run_and_write(given)
+        with late_interruptions():
+            _run_and_write(given)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -53,14 +53,18 @@ class Nursery:
     def serve(self) -> None:
         """Carry out commands until the connection ends."""
         try:
-            self._send_answer({"ok": os.getpid()})
             for line in self._lines:
-                command = json.loads(line)
+                try:
+                    command = json.loads(line)
+                except ValueError:
+                    # Nobody waits for the answer: it is empty, or was cut off by a signal.
+                    continue
+                number = command.pop("to")
                 try:
                     answer: dict[str, Any] = {"ok": getattr(self, "do_" + command.pop("do"))(**command)}
                 except Exception as error:
                     answer = {"error": f"{error or type(error).__name__}"}
-                self._send_answer(answer)
+                self._send_answer({"to": number, **answer})
         finally:
             self._end()
 
@@ -92,7 +96,13 @@ class Nursery:
     def do_spawn(self, number: int, properties: dict[str, str], output: str, level: str) -> int:
         """Fork a node. Returns its process id. The node reports on its channel when it is in service."""
         ours, theirs = socket.socketpair()
-        pid = os.fork()
+        # The nursery ignores SIGTERM (`zygote.py`). One that comes before the node has a handler waits, and is not lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        try:
+            pid = os.fork()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+            raise
         if pid == 0:
             ours.close()
             self._lines.close()
@@ -100,6 +110,7 @@ class Nursery:
             for child in self._children.values():
                 child.channel.close()
             _run_child(properties, output, level, theirs)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         theirs.close()
         old = self._children.get(number)
         if old is not None:
@@ -114,8 +125,9 @@ class Nursery:
             os.kill(child.pid, signal.Signals[name])
 
     def do_poll(self, number: int) -> int | None:
-        """The exit status of a node (negative: the signal), or None while it is alive."""
-        return self._poll(self._children[number])
+        """The exit status of a node (negative: the signal; 0 if it was never started), or None while it is alive."""
+        child = self._children.get(number)
+        return 0 if child is None else self._poll(child)
 
     def do_wait(self, number: int, timeout_s: float) -> int | None:
         """Wait for the end of a node. Returns its exit status, or None if the time is up first."""
@@ -198,6 +210,9 @@ class Nursery:
 def _run_child(properties: dict[str, str], output: str, level: str, channel: socket.socket) -> NoReturn:
     status = 1
     try:
+        # Until the event loop handles it, SIGTERM ends the process: the node has not opened anything.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         # Ctrl-C in the terminal is meant for the test, not for the broker.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         out = _opened(output, channel)

@@ -22,6 +22,7 @@ from minikafka.testing.layout import NodeLayout
 RUN_ZYGOTE = "import gc; gc.disable(); from minikafka.testing.zygote import main; main()"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
+CHUNK_BYTES = 1 << 16
 
 
 class Zygote:
@@ -98,7 +99,10 @@ os.register_at_fork(after_in_child=Zygote._forget)
 
 
 class ProcessHost:
-    """A nursery (see there) and the connection to it. Commands are sent one at a time."""
+    """A nursery (see there) and the connection to it. Commands are sent one at a time.
+
+    A signal handler may raise in the middle of a command. So commands are numbered, an answer names its command, and no step loses part of
+    what another command needs."""
 
     mode = "process"
 
@@ -107,9 +111,11 @@ class ProcessHost:
         self.log_level = log_level
         self._lock = threading.Lock()
         self._connection = Zygote.begin().nursery()
-        self._lines = self._connection.makefile("r")
-        #: Answers that arrive before that of the next `call`; the first one, its process id, comes without a command.
-        self._unread = 1
+        #: What was received behind the last answer that was read.
+        self._chunks: list[bytes] = []
+        self._sent = 0
+        #: Numbers of the commands that `post` sent and whose answers are unread.
+        self._posted: set[int] = set()
         directory = None
         with contextlib.suppress(OSError):
             directory = os.getcwd()
@@ -118,35 +124,49 @@ class ProcessHost:
     def post(self, do: str, **arguments: Any) -> None:
         """Send a command without waiting for the answer. The next `call` reads it, and raises its error."""
         with self._lock:
-            self._send(do, arguments)
-            self._unread += 1
+            self._posted.add(self._send(do, arguments))
 
     def call(self, do: str, **arguments: Any) -> Any:
         """Carry out a command and return its answer. Raises ClusterError with the nursery's error."""
         with self._lock:
-            self._send(do, arguments)
-            try:
-                while self._unread:
-                    self._unread -= 1
-                    self._read(self._lines.readline())
-                return self._read(self._lines.readline())
-            except OSError as error:
-                raise ClusterError(f"the brokers' parent process is gone ({error})") from error
+            return self._exchange(do, arguments)
 
-    def _send(self, do: str, arguments: dict[str, Any]) -> None:
+    def _exchange(self, do: str, arguments: dict[str, Any]) -> Any:
+        number, answered = self._send(do, arguments), 0
+        while answered != number:
+            answer = json.loads(self._line())
+            answered = answer["to"]
+            # Any other answer is that of a call that was interrupted.
+            if answered == number or answered in self._posted:
+                self._posted.discard(answered)
+                if "error" in answer:
+                    raise ClusterError(answer["error"])
+        return answer["ok"]
+
+    def _send(self, do: str, arguments: dict[str, Any]) -> int:
+        number = self._sent = self._sent + 1
+        # The first line break ends a command that was cut off.
+        line = b"\n" + json.dumps({"to": number, "do": do, **arguments}).encode() + b"\n"
         try:
-            self._connection.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            self._connection.sendall(line)
         except OSError as error:
             raise ClusterError(f"the brokers' parent process is gone ({error})") from error
+        return number
 
-    @staticmethod
-    def _read(line: str) -> Any:
-        if not line:
-            raise ClusterError("the brokers' parent process has ended")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ClusterError(answer["error"])
-        return answer["ok"]
+    def _line(self) -> bytes:
+        """The next line that the nursery sent. Raises ClusterError."""
+        while b"\n" not in (received := b"".join(self._chunks)):
+            before = len(self._chunks)
+            try:
+                # One step for the interpreter: no signal handler runs between the reception and the list.
+                self._chunks.extend(map(self._connection.recv, (CHUNK_BYTES,)))
+            except OSError as error:
+                raise ClusterError(f"the brokers' parent process is gone ({error})") from error
+            if not all(self._chunks[before:]):
+                raise ClusterError("the brokers' parent process has ended")
+        line, _, rest = received.partition(b"\n")
+        self._chunks[:] = [rest] if rest else []
+        return line
 
     def node(self, layout: NodeLayout) -> ProcessNode:
         """A node that is not started yet."""
@@ -158,10 +178,10 @@ class ProcessHost:
 
     def close(self) -> None:
         """End the nursery, which kills its remaining brokers. Returns when it has ended."""
-        with self._lock, self._connection, self._lines, contextlib.suppress(OSError):
+        with self._lock, self._connection, contextlib.suppress(OSError):
             self._connection.settimeout(STOP_TIMEOUT_S)
             self._connection.shutdown(socket.SHUT_WR)
-            while self._lines.readline():
+            while self._connection.recv(CHUNK_BYTES):
                 pass
 
 
@@ -180,6 +200,8 @@ class ProcessNode:
         self._host = host
         self._layout = layout
         self.pid = -1
+        #: Whether the nursery was told to start it. Its answer, the process id, is not known if it was interrupted.
+        self._is_spawned = False
         self._is_paused = False
         self.failure: BaseException | None = None
 
@@ -191,12 +213,13 @@ class ProcessNode:
     @property
     def running(self) -> bool:
         """Whether the process is alive."""
-        return self.pid > 0 and self._host.call("poll", number=self._layout.node_id) is None
+        return self._is_spawned and self._host.call("poll", number=self._layout.node_id) is None
 
     def start(self) -> Future[None]:
         """Begin to start. The future ends when the node is in service, or with the error that prevents it."""
         number = self._layout.node_id
         self._is_paused = False
+        self._is_spawned = True
         output = str(self._layout.directory / "broker.log")
         self.pid = self._host.call("spawn", number=number, properties=self._layout.properties, output=output, level=self._host.log_level)
         return _Started(self._host, number)
@@ -232,7 +255,7 @@ class ProcessNode:
 
     def _wait(self, timeout_s: float) -> None:
         self._is_paused = False
-        if self.pid > 0 and self._host.call("wait", number=self._layout.node_id, timeout_s=timeout_s) is None:
+        if self._is_spawned and self._host.call("wait", number=self._layout.node_id, timeout_s=timeout_s) is None:
             raise ClusterError(f"broker {self._layout.node_id} did not end within {timeout_s:g} s")
 
     def ask(self, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:

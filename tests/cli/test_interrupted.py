@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -56,3 +58,25 @@ def test_py4j_does_not_report_it() -> None:
     record = logging.makeLogRecord({"msg": "KeyboardInterrupt while sending command."})
     assert not _is_no_interruption(record)
     assert _is_no_interruption(logging.makeLogRecord({"msg": "Exception while sending command."}))
+
+
+def test_an_interruption_in_a_destructor_is_not_lost() -> None:
+    """`cluster up` went on for as long as it took to start."""
+    program = """if True:
+        import signal, sys, threading
+        from minikafka.cli import main
+
+        class Dropped:
+            def __del__(self):
+                signal.raise_signal(signal.SIGINT)
+
+        def run(arguments):
+            Dropped()
+            print("goes on", flush=True)
+            threading.Event().wait(60)
+
+        main._run_and_write = run
+        main.main([])
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")

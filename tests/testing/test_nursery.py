@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +31,25 @@ def test_a_node_that_ends_while_it_starts(program: str, said: str) -> None:
     nursery._children[1] = _Child(pid, ours, "/x/broker.log")
     with pytest.raises(ConnectionError, match=said):
         nursery.do_started(1, 30)
+
+
+def test_a_node_that_is_stopped_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It ignored the signal like its parent, started, and was killed 20 s later."""
+    fork = os.fork
+
+    def fork_and_stop() -> int:
+        pid = fork()
+        if pid == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pid
+
+    connection, _ = socket.socketpair()
+    nursery = Nursery(connection)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(os, "fork", fork_and_stop)
+        nursery.do_spawn(1, {}, str(tmp_path / "broker.log"), "INFO")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert nursery.do_wait(1, 30) == -signal.SIGTERM
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
