@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from minikafka.spark.json_lines import first_that_is_none
 from minikafka.spark.packed import LINE_BYTES_MAX, PackedError, compression_of, name_inside, unpacked, windows_of_lines
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -241,16 +242,24 @@ def _csv_tables(source: pa.NativeFile, unit: Unit, columns: list[str] | None) ->
 
 def _read_jsonl(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
     if not unit.compression:
-        yield from _json_tables(_range(unit), columns)
+        yield from _json_tables(_range(unit), columns, unit, 0)
         return
+    first = 1
     with unpacked(unit.path, unit.unpacked_bytes_max) as text:
         for window in windows_of_lines(text, unit.path):
-            yield from _json_tables(window, columns)
+            yield from _json_tables(window, columns, unit, first)
+            first += window.count(b"\n")
 
 
-def _json_tables(data: bytes, columns: list[str] | None) -> Iterator[pa.Table]:
+def _json_tables(data: bytes, columns: list[str] | None, unit: Unit, first_line: int) -> Iterator[pa.Table]:
+    """`first_line`: the number of the first line; 0: nobody has counted."""
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    bad = first_that_is_none(data, lines)
+    if bad is not None:
+        index, why = bad
+        before = [number for number, line in enumerate(data.split(b"\n")) if line.strip()][index]
+        raise TableError(f"{unit.path}: line {(first_line or _lines_before(unit) + 1) + before} is not JSON: {why}")
     if columns == []:
-        lines = [line for line in data.split(b"\n") if line.strip()]
         for start in range(0, len(lines), ROWS_MAX):
             yield pa.table({"line": pa.array(lines[start : start + ROWS_MAX], pa.binary())})
         return
@@ -262,6 +271,16 @@ def _json_tables(data: bytes, columns: list[str] | None) -> Iterator[pa.Table]:
     for start in range(0, table.num_rows, ROWS_MAX):
         part = table.slice(start, ROWS_MAX)
         yield part if columns is None else part.select(columns)
+
+
+def _lines_before(unit: Unit) -> int:
+    """How many lines of its file come before a unit of text."""
+    count, left = 0, unit.begin
+    with open(unit.path, "rb") as file:
+        while left and (piece := file.read(min(left, 1 << 20))):
+            count += piece.count(b"\n")
+            left -= len(piece)
+    return count
 
 
 # ---- columns to bytes ---------------------------------------------------------------------------------------------------------
