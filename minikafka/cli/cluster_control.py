@@ -20,7 +20,7 @@ import click
 
 from minikafka.addresses import split_addresses
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE
-from minikafka.cli.control_socket import socket_path
+from minikafka.cli.control_socket import socket_path, tidied
 
 if TYPE_CHECKING:
     from minikafka.testing.embedded import EmbeddedCluster
@@ -52,11 +52,12 @@ class ControlServer:
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         if self._path.parent.stat().st_uid != os.getuid():
             raise OSError(f"{self._path.parent} belongs to another user")
-        # A killed cluster leaves its socket behind. This process now owns the port.
-        self._path.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(self._path))
-        self._socket.listen()
+        with tidied(self._path.parent):
+            # This process now owns the port.
+            self._path.unlink(missing_ok=True)
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.bind(str(self._path))
+            self._socket.listen()
         threading.Thread(target=self._serve, args=(self._socket,), name="cluster-control", daemon=True).start()
         return self
 

@@ -20,6 +20,7 @@ from minikafka.cli import cluster_control, cluster_up
 from minikafka.cli.cluster_control import ControlServer
 from minikafka.cli.control_socket import socket_path
 from minikafka.cli.main import cli
+from minikafka.cli.starting_cluster import StartingCluster
 from minikafka.testing import EmbeddedCluster, processes
 from minikafka.testing.processes import ProcessNode
 
@@ -140,6 +141,25 @@ def test_a_long_directory_for_temporary_files(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with EmbeddedCluster(1) as made, ControlServer(made):
         assert json.loads(say(made, "status", "-o", "json").output)[0]["brokers"][0]["state"] == "running"
+
+
+def test_what_killed_clusters_left_is_removed(cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sockets stayed for ever, each on a port of its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    directory = socket_path(0).parent
+    directory.mkdir(mode=0o700)
+    for number in (1, 2):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(directory / f"{number}.sock"))
+            left.listen()
+    (directory / "1.starting").touch()
+    (directory / "notes.txt").touch()
+    with socket.socket(socket.AF_UNIX) as alive, StartingCluster(4):
+        alive.bind(str(directory / "3.sock"))
+        alive.listen()
+        with ControlServer(cluster):
+            own = socket_path(cluster.brokers[0].port).name
+            assert {path.name for path in directory.iterdir()} == {"3.sock", "4.starting", "notes.txt", own}
 
 
 def test_wrong_requests(cluster: EmbeddedCluster) -> None:
