@@ -187,12 +187,12 @@ def output_option(command: Command) -> Command:
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
     """Run a coroutine function. An error becomes one line on stderr and an exit code."""
-    from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
+    from minikafka.client.errors import ClientError, NoBrokers, WrongAddress, WrongSettings
 
     try:
         # In a context of its own: clients that the caller makes later do not wait as those of commands do.
         return copy_context().run(_patiently, work)
-    except WrongAddress as error:
+    except (WrongAddress, WrongSettings) as error:
         _fail(str(error), EXIT_USAGE, traceback)
     except NoBrokers as error:
         _fail(str(error), EXIT_UNREACHABLE, traceback)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from minikafka.addresses import host_port, split_addresses
-from minikafka.client.errors import TRANSPORT_ERRORS, AuthenticationError, ClientError, NoBrokers, WrongAddress, refusal
+from minikafka.client.errors import TRANSPORT_ERRORS, AuthenticationError, ClientError, NoBrokers, WrongAddress, WrongSettings, refusal
 from minikafka.client.silence import Silence, on_silence
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
@@ -82,7 +82,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 
 def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSecurity | None:
-    """The security that Kafka's client properties ask for; None for plain text. Raises ClientError, whose text names the bad property."""
+    """The security that Kafka's client properties ask for; None for plain text. Raises WrongSettings, whose text names the bad property."""
     from minikafka.security.client import ClientSecurity
     from minikafka.security.client_properties import client_properties
     from minikafka.security.errors import SecurityError
@@ -92,7 +92,7 @@ def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSec
     try:
         return ClientSecurity.from_properties(client_properties(properties))
     except SecurityError as error:
-        raise ClientError(str(error)) from error
+        raise WrongSettings(str(error)) from error
 
 
 class Cluster:

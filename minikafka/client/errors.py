@@ -16,6 +16,10 @@ class WrongAddress(ClientError):
     """A text that is not an address, or a bootstrap list without one."""
 
 
+class WrongSettings(ClientError):
+    """Client properties that cannot be used: an unknown protocol or mechanism, a file that cannot be read, a missing password."""
+
+
 class NoBrokers(ClientError):
     """No broker of the bootstrap list answers."""
 

@@ -121,6 +121,22 @@ def test_no_cluster_is_3(name: str, files: dict[str, str], monkeypatch: pytest.M
     assert "Traceback" not in said and "127.0.0.1:1" in said
 
 
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize(
+    "properties",
+    ["security.protocol=FOO", "security.protocol=SASL_SSL\nsasl.mechanism=BAR", "security.protocol=SSL\nssl.truststore.location=/nowhere"],
+    ids=["protocol", "mechanism", "file"],
+)
+def test_wrong_settings_are_2(
+    name: str, properties: str, files: dict[str, str], broker: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most commands ended with 1, as if the cluster had refused something."""
+    (tmp_path / "client.properties").write_text(properties)
+    monkeypatch.setenv("MINIKAFKA_COMMAND_CONFIG", str(tmp_path / "client.properties"))
+    code, said = status(name, GOOD[name], files, broker.bootstrap_servers)
+    assert (code, properties.splitlines()[-1].split("=")[0] in said) == (2, True), said
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_is_1(name: str, files: dict[str, str], broker: EmbeddedCluster) -> None:
     code, said = status(name, REFUSED[name], files, broker.bootstrap_servers)
